@@ -1,0 +1,61 @@
+"""Every error kgdist raises on purpose, and the exit code each one means.
+
+    KgdistError                 1   something failed while running
+    ├── UsageError              2   the command line or a file given by the user is wrong
+    │   ├── OptionError         2   one option, named
+    │   ├── DataError           2   one place in a data file: path[:line]
+    │   └── CheckpointError     2   a run or checkpoint folder cannot be used
+    ├── WorkerError             1   a process of this run died
+    └── PeersLost               3   other machines are gone
+
+A message is one line: where, what is wrong, what to do. `kgdist.cli` prints it after ``error:`` and exits with `exit_code`;
+``--debug`` shows the traceback as well.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+class KgdistError(Exception):
+    """Base of all errors raised on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(KgdistError):
+    """The command, or a file it names, cannot be used as given."""
+
+    exit_code = 2
+
+
+class OptionError(UsageError):
+    """An option is unknown, out of range or contradicts another one."""
+
+    def __init__(self, option: str, message: str) -> None:
+        super().__init__(f"{option}: {message}")
+        self.option = option
+
+
+class DataError(UsageError):
+    """A data file is wrong at one place; `line` counts from 1."""
+
+    def __init__(self, path: str | os.PathLike[str], message: str, *, line: int | None = None) -> None:
+        place = f"{os.fspath(path)}:{line}" if line is not None else os.fspath(path)
+        super().__init__(f"{place}: {message}")
+        self.path = os.fspath(path)
+        self.line = line
+
+
+class CheckpointError(UsageError):
+    """A run folder or checkpoint is missing, damaged or of another kind."""
+
+
+class WorkerError(KgdistError):
+    """A process of this run ended before its work was done."""
+
+
+class PeersLost(KgdistError):
+    """Other machines of this run can no longer be reached."""
+
+    exit_code = 3

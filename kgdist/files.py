@@ -1,0 +1,124 @@
+"""Files that are either whole or absent: atomic writes, `.npy` without pickle, JSON, hashes, safe paths.
+
+The recipe everywhere is temp file beside the target -> flush -> fsync -> rename -> fsync of the folder, so that a reader, also one
+after a power cut, sees the old bytes or the new ones and never a mixture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from kgdist.errors import CheckpointError, KgdistError, UsageError
+
+PathLike = str | os.PathLike[str]
+
+
+def sync_folder(folder: PathLike) -> None:
+    """Make renames inside `folder` durable (a no-op where folders cannot be opened)."""
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+@contextlib.contextmanager
+def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
+    """Open a file that takes the name `path` only when the block ends without an error.
+
+    Raises KgdistError with the reason (disk full, read-only folder); what was at `path` before is then untouched.
+    """
+    path = Path(path)
+    temporary: str | None = None
+    try:
+        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        with os.fdopen(fd, mode, encoding=None if "b" in mode else "utf-8", newline=None if "b" in mode else "\n") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+        temporary = None
+        sync_folder(path.parent)
+    except OSError as error:
+        raise KgdistError(f"{path}: cannot be written ({error.strerror or error}); the previous file is unchanged") from error
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def save_npy(path: PathLike, array: np.ndarray) -> None:
+    """Write `array` as C-ordered `.npy`, atomically."""
+    with atomic_write(path) as file:
+        np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+
+
+def load_npy(path: PathLike, *, mmap: bool = False) -> np.ndarray:
+    """Read an array; `mmap` maps it read-only. Raises CheckpointError for anything that is not a whole `.npy` of plain numbers."""
+    try:
+        return np.asarray(np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{os.fspath(path)}: no such file") from error
+    except (OSError, ValueError, EOFError) as error:
+        raise CheckpointError(f"{os.fspath(path)}: not a readable .npy array ({error})") from error
+
+
+def write_json(path: PathLike, value: Any) -> None:
+    """Write `value` as indented JSON, atomically; NaN and infinities are refused (they are not JSON)."""
+    with atomic_write(path, "w") as file:
+        json.dump(value, file, indent=2, ensure_ascii=False, allow_nan=False)
+        file.write("\n")
+
+
+def read_json(path: PathLike) -> Any:
+    """Read JSON. Raises CheckpointError naming the file and place."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{os.fspath(path)}: no such file") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{os.fspath(path)}: not readable as JSON ({error})") from error
+
+
+def sha256(path: PathLike) -> str:
+    """Hex digest of a file, read in pieces."""
+    with open(path, "rb") as file:
+        digest = hashlib.sha256()
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def free_bytes(folder: PathLike) -> int:
+    """Bytes that can still be written below `folder` (its nearest existing parent)."""
+    path = Path(folder).absolute()
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def safe_join(root: PathLike, *parts: str) -> Path:
+    """`root/parts...`, refusing parts that are absolute or climb out. Raises UsageError."""
+    for part in parts:
+        pieces = part.replace("\\", "/").split("/")
+        if not part or "\0" in part or ".." in pieces or os.path.isabs(part) or (len(part) > 1 and part[1] == ":"):
+            raise UsageError(f"{part!r}: not a plain name inside {os.fspath(root)}")
+    return Path(root).joinpath(*parts)

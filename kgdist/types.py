@@ -1,0 +1,64 @@
+"""The nouns of kgdist, and the letters its shapes are written in.
+
+    B  positives in a batch          P  positives in a chunk        C  chunks in a batch, C = ceil(B / P)
+    N  candidates per chunk          D  entity dim                  R  relation dim
+    Q  query dim (D, but R for TransR)                              K  complex pairs, D = 2K
+    U  unique entities of a batch    V  unique relations of a batch
+    T  triples of a split
+
+A triple is (head, relation, tail), always in this order, ids counted from 0.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+
+T = TypeVar("T")
+
+
+class Side(enum.Enum):
+    """The missing end of a triple: the one that candidates are tried for."""
+
+    HEAD = "head"
+    TAIL = "tail"
+
+    def pick(self, head: T, tail: T) -> T:
+        """`head` for HEAD, `tail` for TAIL."""
+        return head if self is Side.HEAD else tail
+
+    @property
+    def other(self) -> Side:
+        """The end that is given."""
+        return self.pick(Side.TAIL, Side.HEAD)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Positives and the candidates they are held against.
+
+    Positives fall into C chunks of P in order (the last may be shorter); every positive of chunk c meets all of `negatives[c]`.
+    """
+
+    heads: np.ndarray  # int64[B]
+    relations: np.ndarray  # int64[B]
+    tails: np.ndarray  # int64[B]
+    negatives: np.ndarray  # int64[C, N], entity ids
+    side: Side  # the end that `negatives` replace
+    chunk: int  # P
+    in_batch: int = 0  # the first columns of `negatives` that are entities of the chunk's own positives
+    weights: np.ndarray | None = None  # float32[B], one per positive
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+
+class RelationRows(NamedTuple):
+    """The relation parameters of a batch: one row per unique relation, and which row each triple uses."""
+
+    rows: dict[str, torch.Tensor]  # table name -> float32[V, width]
+    index: torch.Tensor  # int64[B], into the rows
