@@ -1,0 +1,313 @@
+"""The table of options: every setting of kgdist, declared once.
+
+`Config` is a frozen dataclass; each field states its default, kind, allowed values, help, DGL-KE short flag and commands. The
+command line, YAML, JSON and docs/options.md are views of it (`kgdist.flags`, `kgdist.configfile`). A value that cannot be is
+refused when the object is built; options that contradict one another are the business of `kgdist.resolve`. Names, short flags and
+defaults are those of DGL-KE.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from kgdist.option import Option, option, table
+
+MODELS = ("TransE", "TransE_l1", "TransE_l2", "TransR", "RESCAL", "DistMult", "ComplEx", "RotatE", "SimplE")
+_BOTH = ("train", "eval")
+_TRAIN = ("train",)
+_EVAL = ("eval",)
+_FORMAT = re.compile(r"(raw_udd|udd)_(?:\{([hrt]{3})\}|([hrt]{3}))")
+_DGLKE_NAMES = {"model": "model_name", "emb_size": "hidden_dim", "max_train_step": "max_step"}  # config.json of DGL-KE 0.1
+
+_data = partial(option, group="data")
+_model = partial(option, group="model")
+_training = partial(option, group="training")
+_loss = partial(option, group="loss")
+_negatives = partial(option, group="negative samples")
+_evaluation = partial(option, group="evaluation")
+_output = partial(option, group="output")
+_start = partial(option, group="start")
+_hardware = partial(option, group="hardware")
+
+
+def _plain_name(text: str) -> str:
+    if text in (".", "..") or any(letter in "/\\:" or not letter.isprintable() for letter in text):
+        raise ValueError(f"must be a plain name, without slashes or colons, not {text[:60]!r}")
+    return text
+
+
+def _format(text: str) -> str:
+    if text == "built_in":
+        return text
+    match = _FORMAT.fullmatch(text)
+    columns = (match[2] or match[3]) if match else ""
+    if match is None or len(set(columns)) != 3:
+        raise ValueError(f"must be built_in, or raw_udd_XYZ or udd_XYZ with XYZ the order of h, r and t, not {text[:60]!r}")
+    return f"{match[1]}_{columns}"
+
+
+def _delimiter(text: str) -> str:
+    text = text.replace("\\t", "\t")
+    if "\n" in text or "\r" in text:
+        raise ValueError("must not hold a line break")
+    return text
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """All options of a run, typed and checked. Raises OptionError for a value that cannot be."""
+
+    # ---- data
+    dataset: str = _data(
+        "FB15k",
+        "name of a built-in data set, or the name that your own data shall have",
+        clean=_plain_name,
+        dglke=_BOTH,
+        metavar="NAME",
+    )
+    data_path: str = _data(
+        "data", "folder of the data; built-in sets are looked for, or downloaded, below it", dglke=_BOTH, metavar="FOLDER"
+    )
+    format: str = _data(
+        "built_in",
+        "built_in; raw_udd_hrt: your own triples as names; udd_hrt: as integer ids. hrt is the order of the columns "
+        "head, relation, tail: any order of the three letters",
+        clean=_format,
+        dglke=_BOTH,
+    )
+    data_files: tuple[str, ...] = _data(
+        (),
+        "your own files. raw_udd: train [valid [test]]; udd: entities relations train [valid [test]]",
+        dglke=_BOTH,
+        metavar="FILE",
+    )
+    delimiter: str = _data("\t", "what separates the columns of your own files", clean=_delimiter, dglke=_BOTH, metavar="TEXT")
+    header: bool = _data(False, "the first line of each of your own files is a header", ours=_BOTH)
+    has_edge_importance: bool = _data(
+        False,
+        "the fourth column of your own files is the weight of the triple, > 0; both the positive and the "
+        "negative part of its loss are multiplied by it",
+        dglke=_TRAIN,
+    )
+    data_url: str | None = _data(
+        None, "where built-in sets are downloaded from, instead of the usual place", ours=_BOTH, metavar="URL"
+    )
+
+    # ---- model
+    model_name: str = _model("TransE", "score function; TransE is TransE_l2", choices=MODELS, dglke=_BOTH)
+    hidden_dim: int = _model(400, "embedding size d", low=1, high=1_000_000, dglke=_BOTH, metavar="D")
+    gamma: float = _model(
+        12.0,
+        "margin of TransE, TransR and RotatE (score = gamma - distance) and, for every model, the initial range of the "
+        "embeddings, (gamma + 2) / hidden_dim",
+        short="-g",
+        above=0,
+        dglke=_BOTH,
+    )
+    double_ent: bool = _model(
+        False, "entities have 2d numbers (complex ones; RotatE needs it and gets it by itself)", short="-de", dglke=_BOTH
+    )
+    double_rel: bool = _model(False, "relations have 2d numbers", short="-dr", dglke=_BOTH)
+    init: str = _model(
+        "uniform",
+        "first values: uniform in +-(gamma + 2) / hidden_dim as DGL-KE; normal with that range as three standard "
+        "deviations; xavier, uniform in +-sqrt(6 / (rows + columns))",
+        choices=("uniform", "normal", "xavier"),
+        ours=_TRAIN,
+    )
+
+    # ---- training
+    max_step: int = _training(80000, "steps (batches) of each process", low=1, dglke=_TRAIN)
+    max_epoch: float | None = _training(
+        None, "length of the training in passes over the train split, instead of --max_step", above=0, high=1e6, ours=_TRAIN
+    )
+    batch_size: int = _training(
+        1024,
+        "positive triples of a step, rounded up to a multiple of --neg_sample_size when that is smaller",
+        low=1,
+        dglke=_TRAIN,
+    )
+    lr: float = _training(
+        0.01,
+        "learning rate. Row-wise Adagrad likes 0.01 (TransE_l1) to 0.1 (DistMult, ComplEx); Adam much less",
+        above=0,
+        dglke=_TRAIN,
+    )
+    optimizer: str = _training(
+        "adagrad_row",
+        "adagrad_row keeps one number per embedding (DGL-KE); adagrad one per element; adam two per element; sgd none",
+        choices=("adagrad_row", "adagrad", "sgd", "adam"),
+        ours=_TRAIN,
+    )
+    lr_schedule: str = _training(
+        "constant",
+        "the rate over the steps: constant; linear or cosine down to 0; step: a tenth from half of the steps on",
+        choices=("constant", "linear", "cosine", "step"),
+        ours=_TRAIN,
+    )
+    lr_warmup: int = _training(0, "steps over which the rate first rises from 0 to --lr", low=0, ours=_TRAIN)
+    seed: int = _training(
+        0, "seed of all randomness; in one process the same seed gives the same embeddings", low=0, high=2**63 - 1, ours=_BOTH
+    )
+
+    # ---- loss
+    loss_genre: str = _loss("Logsigmoid", "loss of a score", choices=("Hinge", "Logistic", "Logsigmoid", "BCE"), dglke=_TRAIN)
+    margin: float = _loss(1.0, "margin of the Hinge loss", short="-m", above=0, dglke=_TRAIN)
+    pairwise: bool = _loss(
+        False,
+        "loss of the difference between a positive and each of its negatives; with Logistic or Hinge",
+        short="-pw",
+        dglke=_TRAIN,
+    )
+    neg_adversarial_sampling: bool = _loss(
+        False,
+        "weigh the negatives by how well they score (self-adversarial, Sun et al. 2019); nearly always better",
+        short="-adv",
+        dglke=_TRAIN,
+    )
+    adversarial_temperature: float = _loss(1.0, "sharpness of those weights", short="-a", above=0, dglke=_TRAIN)
+    regularization_coef: float = _loss(
+        2e-6, "factor of the norm of the embeddings that is added to the loss; 0 for none", short="-rc", low=0, dglke=_TRAIN
+    )
+    regularization_norm: int = _loss(
+        3, "exponent p of that norm, the sum of abs(x)^p; 0 for none", short="-rn", low=0, high=64, dglke=_TRAIN
+    )
+
+    # ---- negative samples
+    neg_sample_size: int = _negatives(
+        256, "negatives of each positive; also the number of positives that share them (a chunk)", low=1, dglke=_TRAIN
+    )
+    neg_deg_sample: bool = _negatives(
+        False,
+        "take the entities of the chunk's other positives as negatives too: frequent entities come up more often",
+        dglke=_TRAIN,
+    )
+
+    # ---- evaluation
+    test: bool = _evaluation(False, "evaluate on the test split after training", dglke=_TRAIN)
+    valid: bool = _evaluation(False, "evaluate on the valid split every --eval_interval steps", dglke=_TRAIN)
+    eval_interval: int = _evaluation(10000, "steps between two validations", low=1, dglke=_TRAIN)
+    early_stop_patience: int = _evaluation(
+        0, "stop after this many validations without a better MRR and keep the best; 0: never. Needs --valid", low=0, ours=_TRAIN
+    )
+    batch_size_eval: int = _evaluation(
+        8, "test triples ranked at a time; speed and memory only, never the result", low=1, dglke=_BOTH
+    )
+    neg_sample_size_eval: int = _evaluation(
+        -1, "rank among this many random entities; -1: among all, the honest figure", low=1, besides=(-1,), dglke=_BOTH
+    )
+    neg_deg_sample_eval: bool = _evaluation(
+        False, "rank among the entities of the batch's other triples too; needs --no_eval_filter and a sample", dglke=_BOTH
+    )
+    eval_percent: float = _evaluation(
+        1.0, "fraction of the split that is evaluated, 1 for all of it", above=0, high=1, dglke=_BOTH
+    )
+    no_eval_filter: bool = _evaluation(False, "raw ranks: known true triples stay among the candidates", dglke=_BOTH)
+    rank_ties: str = _evaluation(
+        "realistic",
+        "the rank that is printed when candidates tie: pessimistic (DGL-KE) after them, optimistic before, "
+        "realistic the mean; all three are saved",
+        choices=("realistic", "optimistic", "pessimistic"),
+        ours=_BOTH,
+    )
+
+    # ---- output
+    save_path: str = _output(
+        "ckpts", "folder of the runs; this one becomes <model>_<dataset>_<number> below it", dglke=_TRAIN, metavar="FOLDER"
+    )
+    model_path: str = _output("ckpts", "folder of the trained run", dglke=_EVAL, metavar="RUN")
+    no_save_emb: bool = _output(False, "do not save the embeddings", synonyms=("--no_save_embed",), dglke=_TRAIN)
+    log_interval: int = _output(1000, "steps between two log lines", short="-log", low=1, dglke=_TRAIN)
+    checkpoint_interval: int = _output(
+        0, "steps between two checkpoints; 0: only at the end and when interrupted", low=0, ours=_TRAIN
+    )
+    tensorboard: bool = _output(False, "also write the curves for TensorBoard", ours=_TRAIN)
+    quiet: bool = _output(False, "print results, warnings and errors only", ours=_BOTH, sticky=False)
+    debug: bool = _output(False, "print everything, and the traceback of an error", ours=_BOTH, sticky=False)
+
+    # ---- where options and weights come from
+    config: str | None = _start(
+        None,
+        "read options from this file, one per line (lr: 0.1); flags given beside it win",
+        ours=_BOTH,
+        metavar="FILE.yaml",
+        sticky=False,
+    )
+    preset: bool = _start(
+        False,
+        "use the published options for this model and data set, and print them; --config and flags win",
+        ours=_TRAIN,
+        sticky=False,
+    )
+    resume: str | None = _start(
+        None, "go on with this run, from its last checkpoint, with its options", ours=_TRAIN, metavar="RUN", sticky=False
+    )
+    init_from: str | None = _start(
+        None,
+        "start a new run from the embeddings of this one; names that it lacks start at random",
+        ours=_TRAIN,
+        metavar="RUN",
+        sticky=False,
+    )
+
+    # ---- hardware
+    gpu: tuple[int, ...] = _hardware(
+        (-1,), "numbers of the GPUs to use; -1: train on the CPU", low=-1, high=1023, least=1, dglke=_BOTH, metavar="GPU"
+    )
+    mix_cpu_gpu: bool = _hardware(False, "keep the entity table in CPU memory and compute on the GPU", dglke=_BOTH)
+    num_proc: int = _hardware(1, "processes; every one does --max_step steps", low=1, high=4096, dglke=_BOTH)
+    num_thread: int = _hardware(1, "threads of each process", low=1, high=4096, dglke=_BOTH)
+    force_sync_interval: int = _hardware(
+        -1,
+        "steps after which the processes wait for one another; -1: 1000 when there are several",
+        low=1,
+        besides=(-1,),
+        dglke=_TRAIN,
+    )
+    rel_part: bool = _hardware(False, "triples of one relation go to one process, as far as the work stays even", dglke=_TRAIN)
+    async_update: bool = _hardware(False, "update entities beside the GPU's computation, in a process of its own", dglke=_TRAIN)
+
+    def __post_init__(self) -> None:
+        for name, row in OPTIONS.items():
+            object.__setattr__(self, name, row.check(getattr(self, name)))
+
+    @property
+    def entity_dim(self) -> int:
+        """Numbers per entity, D."""
+        return self.hidden_dim * (2 if self.double_ent else 1)
+
+    @property
+    def relation_dim(self) -> int:
+        """Numbers per relation, R (RESCAL and TransR keep a matrix of R x D besides or instead)."""
+        return self.hidden_dim * (2 if self.double_rel else 1)
+
+    @property
+    def init_range(self) -> float:
+        """Half-width of the uniform initial values, (gamma + 2) / hidden_dim (DGL-KE); hidden_dim is not doubled."""
+        return (self.gamma + 2.0) / self.hidden_dim
+
+    @property
+    def run_name(self) -> str:
+        """Start of the run folder's name."""
+        return f"{self.model_name}_{self.dataset}"
+
+    def replace(self, **changes: Any) -> Config:
+        """A copy with other values, checked again."""
+        return dataclasses.replace(self, **changes)
+
+    @classmethod
+    def from_dglke(cls, saved: Mapping[str, Any]) -> Config:
+        """Options of a saved config.json: ours, or one of DGL-KE (all flags by name; or model, emb_size, max_train_step).
+
+        Keys that are no option are ignored. Raises OptionError for a value that cannot be.
+        """
+        values = {name: saved[key] for key, name in _DGLKE_NAMES.items() if key in saved}
+        values.update((key, value) for key, value in saved.items() if key in OPTIONS)
+        return cls(**{name: value for name, value in values.items() if value is not None})
+
+
+OPTIONS: dict[str, Option] = table(Config)
