@@ -1,0 +1,73 @@
+"""Comparisons without a GEMM form, in plain torch: the twin of the Numba kernels, for GPUs, float64 and machines without Numba.
+
+Distances that are a sum over dims of some length of the difference (L1, complex modulus). The candidates are taken a few at a
+time, in the forward and again in the backward pass, so the full [C, P, N, Q] array of differences never exists. It is not fast on
+a CPU; `l1` and `modulus` are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+BUDGET = {"cpu": 1 << 20, "cuda": 1 << 26}  # elements of one block of differences
+TINY = 2.0**-120  # squares below this count as zero length: the gradient fades to 0 instead of dividing by 0
+
+Length = Callable[[torch.Tensor], torch.Tensor]  # difference [..., Q] -> length [...]
+Slope = Callable[[torch.Tensor], torch.Tensor]  # difference [..., Q] -> d length / d difference [..., Q], 0 where the difference is 0
+
+
+def absolute(difference: torch.Tensor) -> torch.Tensor:
+    """Sum of absolute values over the last axis."""
+    return difference.abs().sum(-1)
+
+
+def absolute_slope(difference: torch.Tensor) -> torch.Tensor:
+    """Derivative of `absolute`: the sign, 0 at 0."""
+    return difference.sign()
+
+
+def modulus(difference: torch.Tensor) -> torch.Tensor:
+    """Sum over k of the modulus of the complex numbers whose real parts are the first half of the last axis, imaginary the second."""
+    re, im = difference.chunk(2, -1)
+    square = re * re + im * im
+    return (square * square.clamp_min(TINY).rsqrt()).sum(-1)
+
+
+def modulus_slope(difference: torch.Tensor) -> torch.Tensor:
+    """Derivative of `modulus`: each pair divided by its modulus, 0 at 0."""
+    re, im = difference.chunk(2, -1)
+    inverse = (re * re + im * im).clamp_min(TINY).rsqrt()
+    return torch.cat((re * inverse, im * inverse), -1)
+
+
+def _blocks(q: torch.Tensor, n: int) -> Iterator[slice]:
+    step = max(1, BUDGET.get(q.device.type, BUDGET["cuda"]) // max(1, q.numel()))
+    return (slice(start, min(n, start + step)) for start in range(0, n, step))
+
+
+class Blocked(torch.autograd.Function):
+    """float[C,P,Q], float[C,N,Q] -> float[C,P,N], minus the length of each difference; `length` and `slope` say which length."""
+
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, c: torch.Tensor, length: Length, slope: Slope) -> torch.Tensor:
+        ctx.save_for_backward(q, c)
+        ctx.slope = slope
+        out = q.new_empty(q.shape[0], q.shape[1], c.shape[1])
+        for part in _blocks(q, c.shape[1]):
+            out[:, :, part] = length(q.unsqueeze(2) - c[:, None, part]).neg_()
+        return out
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        q, c = ctx.saved_tensors
+        grad_q, grad_c = torch.zeros_like(q), torch.empty_like(c)
+        for part in _blocks(q, c.shape[1]):
+            slope = ctx.slope(q.unsqueeze(2) - c[:, None, part]).mul_(grad[:, :, part].unsqueeze(-1))
+            grad_q -= slope.sum(2)
+            grad_c[:, part] = slope.sum(1)
+        return grad_q, grad_c, None, None

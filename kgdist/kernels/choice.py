@@ -1,0 +1,37 @@
+"""Which twin runs: Numba or torch. Importing this file does not import Numba; the first question that may be answered "Numba" does.
+
+The environment variable KGDIST_KERNELS=torch forces the torch twins, for comparison and for finding faults.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+
+import torch
+
+from kgdist.log import log
+
+
+@functools.cache
+def _numba_works() -> bool:
+    try:
+        importlib.import_module("kgdist.kernels.jit")
+    except ImportError as error:
+        log.warning("Numba cannot be used (%s): L1 and complex distances run in plain torch, many times slower", error)
+        return False
+    return True
+
+
+def numba() -> bool:
+    """Whether Numba kernels may be used in this process; raises ValueError on a value of KGDIST_KERNELS it does not know."""
+    wanted = os.environ.get("KGDIST_KERNELS", "numba")
+    if wanted not in ("numba", "torch"):
+        raise ValueError(f"KGDIST_KERNELS={wanted}: use numba or torch")
+    return wanted == "numba" and _numba_works()
+
+
+def numba_for(*tensors: torch.Tensor) -> bool:
+    """Whether Numba kernels may be used on these: float32, on the CPU."""
+    return all(each.dtype == torch.float32 and each.device.type == "cpu" for each in tensors) and numba()

@@ -1,0 +1,80 @@
+"""Numba, with the options that all kernels share: no GIL, cached on disk, arrays that do not overlap on request.
+
+Importing this file imports Numba (about half a second), so only kernel files do, and they are imported when first needed
+(`choice`). Compiled code is kept in NUMBA_CACHE_DIR, by default ~/.cache/kgdist/numba; when nothing can be written there kernels
+are compiled anew in every process.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kgdist.log import log
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "kgdist" / "numba"
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+os.environ.setdefault("NUMBA_CACHE_DIR", os.fspath(_cache_dir()))
+CACHE = _writable(Path(os.environ["NUMBA_CACHE_DIR"]))
+if not CACHE:
+    log.debug("%s cannot be written: kernels are compiled in every process", os.environ["NUMBA_CACHE_DIR"])
+
+import numba  # noqa: E402  (reads the environment when imported)
+
+# Rounding may be reordered and contracted, but NaN and infinity keep their meaning.
+FAST = {"reassoc", "contract", "arcp", "nsz", "afn"}
+
+
+def _disjoint() -> dict[str, Any]:
+    """The option that promises LLVM that array arguments do not overlap; empty when this Numba has no such flag."""
+    try:
+        from numba.core.compiler import Compiler
+        from numba.core.compiler import Flags
+    except ImportError:
+        return {}
+    if not hasattr(Flags, "noalias"):
+        return {}
+
+    class Disjoint(Compiler):  # type: ignore[misc]
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.state.flags.noalias = True
+
+    return {"pipeline_class": Disjoint}
+
+
+DISJOINT = _disjoint()
+
+
+def kernel(function: F) -> F:
+    """Compile for float arithmetic that may be reordered."""
+    return numba.njit(nogil=True, cache=CACHE, fastmath=FAST, error_model="numpy", boundscheck=False)(function)  # type: ignore[no-any-return]
+
+
+def strict(function: F) -> F:
+    """Compile with IEEE arithmetic in the order written."""
+    return numba.njit(nogil=True, cache=CACHE, error_model="numpy", boundscheck=False)(function)  # type: ignore[no-any-return]
+
+
+def disjoint(function: F) -> F:
+    """As `kernel`; the caller promises that no array that is written overlaps another argument."""
+    options = {"nogil": True, "cache": CACHE, "fastmath": FAST, "error_model": "numpy", "boundscheck": False, **DISJOINT}
+    return numba.njit(**options)(function)  # type: ignore[no-any-return]
