@@ -72,9 +72,9 @@ def save_npy(path: PathLike, array: np.ndarray) -> None:
 
 
 def load_npy(path: PathLike, *, mmap: bool = False) -> np.ndarray:
-    """Read an array; `mmap` maps it read-only. Raises CheckpointError for anything that is not a whole `.npy` of plain numbers."""
+    """Read an array; `mmap` maps it privately (writes stay in memory). Raises CheckpointError for anything that is not a whole `.npy` of plain numbers."""
     try:
-        return np.asarray(np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False))
+        return np.asarray(np.load(path, mmap_mode="c" if mmap else None, allow_pickle=False))
     except FileNotFoundError as error:
         raise CheckpointError(f"{os.fspath(path)}: no such file") from error
     except (OSError, ValueError, EOFError) as error:

@@ -1,0 +1,52 @@
+"""Row times matrix, where many rows share few matrices: x[b] @ M[index[b]].
+
+RESCAL and TransR hold one matrix per relation. Gathering a matrix for every positive would move B * D * R floats; rows are
+sorted by relation instead, and each group is one GEMM that reads its matrix once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def groups(index: torch.Tensor) -> tuple[torch.Tensor, list[tuple[int, int, int]]]:
+    """Sort order of `index` int64[B] and its runs as (value, start, stop) in that order."""
+    order = torch.argsort(index, stable=True)
+    values, counts = torch.unique_consecutive(index[order], return_counts=True)
+    runs, start = [], 0
+    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+        runs.append((value, start, start + count))
+        start += count
+    return order, runs
+
+
+class _GroupedMatmul(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, matrices: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        order, runs = groups(index)
+        x_sorted = x[order]
+        out = x.new_empty(len(x), matrices.shape[2])
+        for value, start, stop in runs:
+            torch.mm(x_sorted[start:stop], matrices[value], out=out[start:stop])
+        ctx.save_for_backward(x_sorted, matrices, order)
+        ctx.runs = runs
+        return torch.empty_like(out).index_copy_(0, order, out)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        x_sorted, matrices, order = ctx.saved_tensors
+        grad_sorted = grad[order]
+        grad_x = torch.empty_like(x_sorted)
+        grad_m = torch.zeros_like(matrices, memory_format=torch.contiguous_format)
+        for value, start, stop in ctx.runs:
+            torch.mm(grad_sorted[start:stop], matrices[value].t(), out=grad_x[start:stop])
+            torch.mm(x_sorted[start:stop].t(), grad_sorted[start:stop], out=grad_m[value])
+        return torch.empty_like(grad_x).index_copy_(0, order, grad_x), grad_m, None
+
+
+def grouped_matmul(x: torch.Tensor, matrices: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """`out[b] = x[b] @ matrices[index[b]]`; float[B, D], float[V, D, R], int64[B] -> float[B, R]. Differentiable in x and matrices."""
+    out: torch.Tensor = _GroupedMatmul.apply(x, matrices, index)  # type: ignore[no-untyped-call]
+    return out

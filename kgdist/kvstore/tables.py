@@ -1,0 +1,191 @@
+"""Where rows live, seen from a trainer: pull rows by id, push gradients by id.
+
+`Tables` is the seam between the training loop and storage. `MemoryTables` is the in-memory version, private to a process or shared
+by the processes of one machine; shared rows are updated without locks (Hogwild, Recht et al. 2011): two processes that update one
+row at the same moment may lose one of the updates, never the row.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from kgdist.kernels.sample import normal_rows, uniform_rows
+from kgdist.kvstore.shm import SharedArray
+from kgdist.optim import OPTIMIZERS, State
+
+UPDATE_LIMIT = 300.0  # seconds one update may take before the run counts as stuck
+
+Ids = torch.Tensor  # int64[U], unique
+
+
+class Tables(Protocol):
+    """Named tables of float32 rows."""
+
+    def pull(self, name: str, ids: Ids) -> torch.Tensor:
+        """A copy of the rows `ids`: float32[U, width]."""
+
+    def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float) -> None:
+        """Let the optimiser take one step on the rows `ids`, where they live; float32[U, width]."""
+
+    def block(self, name: str, start: int, stop: int) -> torch.Tensor:
+        """Rows start..stop for reading only, without a copy where possible: float32[stop - start, width]."""
+
+    def shape(self, name: str) -> tuple[int, int]:
+        """(rows, width) of a table."""
+
+    def names(self) -> list[str]:
+        """All tables, in the order in which they were declared."""
+
+    def flush(self) -> None:
+        """Wait until every push so far has been applied."""
+
+
+class MemoryTables:
+    """Tables in this process's memory, or in memory shared with other processes of this machine.
+
+    Args:
+        rows: name -> float32[n, width].
+        state: name -> optimiser state by name, each float32[n, state width].
+    Costs 4 * width bytes a row, and the optimiser's state.
+    """
+
+    def __init__(self, rows: dict[str, torch.Tensor], state: dict[str, State], optimizer: str) -> None:
+        self.rows = rows
+        self.state = state
+        self.optimizer_name = optimizer
+        self.optimizer = OPTIMIZERS[optimizer]()
+        self._shared: dict[str, SharedArray] = {}
+
+    @classmethod
+    def create(
+        cls, shapes: dict[str, tuple[int, int]], optimizer: str, *, shared: bool = False, device: torch.device | str = "cpu"
+    ) -> MemoryTables:
+        """Tables of zeros. `shared` puts them where `handles()` lets other processes map them."""
+        handles: dict[str, SharedArray] = {}
+
+        def allocate(key: str, shape: tuple[int, int]) -> torch.Tensor:
+            if not shared:
+                return torch.zeros(shape, device=device)
+            handles[key] = SharedArray.allocate(shape, np.float32)
+            return torch.from_numpy(handles[key].array)
+
+        rule = OPTIMIZERS[optimizer]()
+        rows = {name: allocate(name, shape) for name, shape in shapes.items()}
+        state = {
+            name: {key: allocate(f"{name}.{key}", (count, w)) for key, w in rule.widths(width).items()}
+            for name, (count, width) in shapes.items()
+        }
+        tables = cls(rows, state, optimizer)
+        tables._shared = handles
+        return tables
+
+    def handles(self) -> dict[str, dict[str, Any]]:
+        """What `attach` needs in a process that inherits the descriptors: key -> handle."""
+        return {key: array.handle() for key, array in self._shared.items()}
+
+    @classmethod
+    def attach(cls, handles: dict[str, dict[str, Any]], optimizer: str) -> MemoryTables:
+        """The same tables, in another process."""
+        arrays = {key: torch.from_numpy(SharedArray.attach(handle).array) for key, handle in handles.items()}
+        rows = {key: array for key, array in arrays.items() if "." not in key}
+        state: dict[str, State] = {name: {} for name in rows}
+        for key, array in arrays.items():
+            if "." in key:
+                name, part = key.split(".")
+                state[name][part] = array
+        return cls(rows, state, optimizer)
+
+    def pull(self, name: str, ids: Ids) -> torch.Tensor:
+        """See Tables."""
+        rows = self.rows[name]
+        return rows.index_select(0, ids.to(rows.device))
+
+    def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float) -> None:
+        """See Tables."""
+        rows = self.rows[name]
+        self.optimizer.apply(rows, self.state[name], ids.to(rows.device), grads.to(rows.device), lr)
+
+    def block(self, name: str, start: int, stop: int) -> torch.Tensor:
+        """See Tables."""
+        return self.rows[name][start:stop]
+
+    def shape(self, name: str) -> tuple[int, int]:
+        """See Tables."""
+        count, width = self.rows[name].shape
+        return count, width
+
+    def names(self) -> list[str]:
+        """See Tables."""
+        return list(self.rows)
+
+    def flush(self) -> None:
+        """See Tables; pushes are applied at once."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Rows and state by key (`entity`, `entity.sum`, ...) for a checkpoint; views where the tables are on the CPU."""
+        flat = {name: rows for name, rows in self.rows.items()}
+        flat |= {f"{name}.{key}": part for name, parts in self.state.items() for key, part in parts.items()}
+        return {key: tensor.detach().cpu().numpy() for key, tensor in flat.items()}
+
+    def load(self, arrays: dict[str, np.ndarray]) -> None:
+        """Overwrite rows and state with what `arrays()` gave; missing keys are left as they are."""
+        for key, array in arrays.items():
+            name, _, part = key.partition(".")
+            target = self.state[name][part] if part else self.rows[name]
+            target.copy_(torch.from_numpy(np.array(array, np.float32)))
+
+    def close(self) -> None:
+        """Give up the shared descriptors."""
+        for array in self._shared.values():
+            array.close()
+        self._shared.clear()
+
+
+class AsyncTables:
+    """Applies entity updates in a thread beside the loop (`--async_update`): a GPU computes the next step meanwhile.
+
+    At most one step's update is under way, so rows are at most one step old.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self.pull, self.block, self.shape, self.names = tables.pull, tables.block, tables.shape, tables.names
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kgdist-update")
+        self._pending: Future[None] | None = None
+
+    def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float) -> None:
+        """See Tables; raises what the update before it raised."""
+        if name != "entity":
+            self.tables.push(name, ids, grads, lr)
+            return
+        self.flush()
+        self._pending = self._thread.submit(self.tables.push, name, ids, grads, lr)
+
+    def flush(self) -> None:
+        """See Tables."""
+        if self._pending is not None:
+            self._pending.result(timeout=UPDATE_LIMIT)
+            self._pending = None
+
+
+def initialise(rows: torch.Tensor, kind: str, spread: float, *, seed: int, stream: int, first: int = 0) -> None:
+    """Fill float32[n, width] in place, block by block, the same for any number of processes.
+
+    `uniform` draws from U(-spread, spread), DGL-KE's rule with spread = (gamma + 2) / hidden_dim; `normal` from N(0, (spread / 3)^2);
+    `xavier` from U(-a, a) with a = sqrt(6 / (n + width)) (Glorot and Bengio 2010), whatever the spread.
+    """
+    count, width = rows.shape
+    if kind == "xavier":
+        spread = (6.0 / (count + width)) ** 0.5
+    step = max(1, (1 << 22) // max(width, 1))
+    for start in range(first, count, step):
+        stop = min(start + step, count)
+        if kind == "normal":
+            values = normal_rows(seed, stream, start, stop - start, width, spread / 3)
+        else:
+            values = uniform_rows(seed, stream, start, stop - start, width, -spread, spread)
+        rows[start:stop] = torch.from_numpy(values)

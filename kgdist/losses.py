@@ -1,0 +1,86 @@
+"""Losses over one batch of scores. Pure functions; reductions and weights as DGL-KE defines them.
+
+Point-wise:  L = (mean_i w_i L+(s_i) + mean_i w_i A_i) / 2,   A_i = mean_j L-(s_ij), or sum_j softmax_j(T s_ij) L-(s_ij) with
+self-adversarial weights (Sun et al. 2019), which carry no gradient. Pairwise: L = mean_ij w_i L+(s_i - s_ij).
+A weight counts once, for a positive and its negatives alike (DGL-KE applies it twice or averages it away).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch.nn.functional import relu, softplus
+
+GENRES = ("Logsigmoid", "Logistic", "Hinge", "BCE")
+
+Term = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Loss(NamedTuple):
+    """`total` carries the gradient; the parts are for the log (0 in pairwise losses, where there are none)."""
+
+    total: torch.Tensor  # []
+    positive: torch.Tensor  # []
+    negative: torch.Tensor  # []
+
+
+def terms(genre: str, margin: float) -> tuple[Term, Term]:
+    """The loss of a score whose triple is true, and of one whose triple is false.
+
+    Logsigmoid -log sigma(+-s), Logistic log(1 + exp(-+s)) and BCE on sigma(s) are one function, written stably; Hinge is
+    max(0, margin -+ s).
+    """
+    if genre == "Hinge":
+        return (lambda s: relu(margin - s)), (lambda s: relu(margin + s))
+    if genre in GENRES:
+        return (lambda s: softplus(-s)), softplus
+    raise ValueError(f"unknown loss {genre!r}; known: {', '.join(GENRES)}")
+
+
+def batch_loss(
+    positive: torch.Tensor,
+    negative: torch.Tensor,
+    *,
+    genre: str = "Logsigmoid",
+    margin: float = 1.0,
+    pairwise: bool = False,
+    temperature: float | None = None,
+    weights: torch.Tensor | None = None,
+    masked: torch.Tensor | None = None,
+) -> Loss:
+    """Loss of float[B] positive and float[B, N] negative scores.
+
+    Args:
+        temperature: T of the self-adversarial weights; None weighs all negatives the same.
+        weights: float[B], one per positive.
+        masked: bool[B, N]; negatives that do not exist (a positive's own entity among in-batch candidates).
+    """
+    true, false = terms(genre, margin)
+    per_row = weights if weights is not None else torch.ones_like(positive)
+    if pairwise:
+        values = true(positive[:, None] - negative)
+        mean = _masked_mean(values, masked)
+        zero = positive.new_zeros(())
+        return Loss((per_row * mean).mean(), zero, zero)
+    if temperature is not None:
+        logits = negative.detach() * temperature
+        if masked is not None:
+            logits = logits.masked_fill(masked, float("-inf"))
+        # A row whose every candidate is masked has no negatives: its softmax is 0/0 and stands for no weight.
+        shares = torch.softmax(logits, dim=1).nan_to_num(0.0) if masked is not None else torch.softmax(logits, dim=1)
+        against = (shares * false(negative)).sum(1)
+    else:
+        against = _masked_mean(false(negative), masked)
+    positive_part = (per_row * true(positive)).mean()
+    negative_part = (per_row * against).mean()
+    return Loss((positive_part + negative_part) / 2, positive_part, negative_part)
+
+
+def _masked_mean(values: torch.Tensor, masked: torch.Tensor | None) -> torch.Tensor:
+    """Mean of each row over what is not masked; float[B, N] -> float[B]."""
+    if masked is None:
+        return values.mean(1)
+    kept = values.masked_fill(masked, 0.0)
+    return kept.sum(1) / (~masked).sum(1).clamp_min(1)

@@ -1,0 +1,79 @@
+"""What a model is: a query rule times a comparator.
+
+A model turns the given end of a triple and its relation into a query vector, and a comparator holds that query against candidates
+for the missing end. Training negatives, ranking and prediction are this one comparison, so the score of the true entity among
+candidates is the positive's score by construction. Nothing here knows where rows live, how negatives are drawn or what a loss is.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from kgdist.kernels.compare import COMPARATORS, Comparator
+from kgdist.types import RelationRows, Side
+
+
+class Model:
+    """Base of all score functions; higher scores are better.
+
+    A score function states its `comparator` and its `query`. Those with one matrix per relation override `queries` as well.
+
+    Args:
+        hidden_dim: d of the command line; with `entity_dim` and `relation_dim` it sets the widths of the tables.
+        gamma: margin; added to distances only. DGL-KE also derives the initial range from it, `(gamma + 2) / hidden_dim`.
+    """
+
+    name: ClassVar[str]
+    compare: ClassVar[str]  # key of COMPARATORS
+    distance: ClassVar[bool] = False  # scores are gamma - distance
+    projects: ClassVar[bool] = False  # candidates depend on the relation
+    score_limit: ClassVar[float | None] = None  # training clamps scores to +-limit
+
+    def __init__(self, *, hidden_dim: int, entity_dim: int, relation_dim: int, gamma: float) -> None:
+        self.hidden_dim = hidden_dim
+        self.entity_dim = entity_dim
+        self.relation_dim = relation_dim
+        self.init_range = (gamma + 2.0) / hidden_dim
+        self.comparator: Comparator = COMPARATORS[self.compare]
+        self.offset = gamma if self.distance else 0.0
+
+    def tables(self, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:
+        """Name -> (rows, width) of every table the model trains."""
+        return {"entity": (num_entities, self.entity_dim), "relation": (num_relations, self.relation_dim)}
+
+    def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:
+        """The vector that a candidate for the missing `side` is compared with; float[B, D], float[B, R] -> float[B, Q]."""
+        raise NotImplementedError
+
+    def queries(self, anchors: torch.Tensor, relation: RelationRows, side: Side) -> torch.Tensor:
+        """`query` for rows that share relations: float[B, D] -> float[B, Q]."""
+        return self.query(anchors, relation.rows["relation"].index_select(0, relation.index), side)
+
+    def project(self, entities: torch.Tensor, relation: RelationRows) -> torch.Tensor:
+        """Candidates as the one relation given sees them: float[N, D] -> float[N, Q]. The identity for most models."""
+        return entities
+
+    def pair(self, queries: torch.Tensor, entities: torch.Tensor, relation: RelationRows) -> torch.Tensor:
+        """Score of one candidate per query: float[B, Q], float[B, D] -> float[B]."""
+        return self.comparator.pair(queries, entities) + self.offset
+
+    def cross(self, queries: torch.Tensor, candidates: torch.Tensor, relation: RelationRows, chunk: int) -> torch.Tensor:
+        """Scores of every candidate of a query's chunk: float[B, Q], float[C, N, D] -> float[B, N]; B <= C * chunk."""
+        chunks, size = len(candidates), len(queries)
+        padding = chunks * chunk - size
+        if padding:
+            queries = torch.cat([queries, queries.new_zeros(padding, queries.shape[1])])
+        scores = self.comparator.cross(queries.view(chunks, chunk, -1), candidates)
+        return scores.reshape(chunks * chunk, -1)[:size] + self.offset
+
+    def score(self, heads: torch.Tensor, relation: RelationRows, tails: torch.Tensor) -> torch.Tensor:
+        """Score of whole triples: float[B, D], relations, float[B, D] -> float[B]."""
+        return self.pair(self.queries(heads, relation, Side.TAIL), tails, relation)
+
+
+def halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """First and second half of the last axis: real and imaginary parts, or the two roles of SimplE."""
+    middle = x.shape[-1] // 2
+    return x[..., :middle], x[..., middle:]

@@ -1,0 +1,22 @@
+"""ComplEx: a diagonal bilinear form over complex numbers (Trouillon et al. 2016, Complex Embeddings for Simple Link Prediction)."""
+
+from __future__ import annotations
+
+import torch
+
+from kgdist.models.base import Model, halves
+from kgdist.types import Side
+
+
+class ComplEx(Model):
+    """Re(sum_k h_k r_k conj(t_k)); rows hold all real parts, then all imaginary parts."""
+
+    name = "ComplEx"
+    compare = "dot"
+
+    def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:
+        """h r for a missing tail, conj(r) t for a missing head, so that the score is a real dot product."""
+        (a_re, a_im), (r_re, r_im) = halves(anchor), halves(relation)
+        if side is Side.TAIL:
+            return torch.cat([a_re * r_re - a_im * r_im, a_re * r_im + a_im * r_re], dim=-1)
+        return torch.cat([a_re * r_re + a_im * r_im, a_im * r_re - a_re * r_im], dim=-1)

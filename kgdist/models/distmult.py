@@ -1,0 +1,19 @@
+"""DistMult: a relation is a diagonal bilinear form (Yang et al. 2015, Embedding Entities and Relations for Learning and Inference)."""
+
+from __future__ import annotations
+
+import torch
+
+from kgdist.models.base import Model
+from kgdist.types import Side
+
+
+class DistMult(Model):
+    """sum_k h_k r_k t_k."""
+
+    name = "DistMult"
+    compare = "dot"
+
+    def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:
+        """The anchor scaled by the relation; the same for both sides."""
+        return anchor * relation

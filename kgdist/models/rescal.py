@@ -1,0 +1,28 @@
+"""RESCAL: a relation is a full bilinear form (Nickel et al. 2011, A Three-Way Model for Collective Learning on Multi-Relational Data)."""
+
+from __future__ import annotations
+
+import torch
+
+from kgdist.kernels.grouped import grouped_matmul
+from kgdist.models.base import Model
+from kgdist.types import RelationRows, Side
+
+
+class RESCAL(Model):
+    """h^T M t, M stored row by row: relation rows have entity_dim * relation_dim floats.
+
+    A missing tail meets h^T M and a missing head M t. (DGL-KE uses M t's form for both, which is wrong for tails.)
+    """
+
+    name = "RESCAL"
+    compare = "dot"
+
+    def tables(self, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:
+        """A relation row is a whole matrix."""
+        return {"entity": (num_entities, self.entity_dim), "relation": (num_relations, self.relation_dim * self.entity_dim)}
+
+    def queries(self, anchors: torch.Tensor, relation: RelationRows, side: Side) -> torch.Tensor:
+        """One GEMM per relation of the batch."""
+        matrices = relation.rows["relation"].view(-1, self.relation_dim, self.entity_dim)
+        return grouped_matmul(anchors, side.pick(head=matrices.transpose(1, 2), tail=matrices), relation.index)

@@ -1,0 +1,27 @@
+"""TransE: a relation is a translation, h + r ~ t (Bordes et al. 2013, Translating Embeddings for Modeling Multi-relational Data)."""
+
+from __future__ import annotations
+
+import torch
+
+from kgdist.models.base import Model
+from kgdist.types import Side
+
+
+class TransE_l2(Model):
+    """gamma - ||h + r - t||_2."""
+
+    name = "TransE_l2"
+    compare = "l2"
+    distance = True
+
+    def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:
+        """h + r for a missing tail, t - r for a missing head."""
+        return anchor + relation if side is Side.TAIL else anchor - relation
+
+
+class TransE_l1(TransE_l2):
+    """gamma - ||h + r - t||_1."""
+
+    name = "TransE_l1"
+    compare = "l1"

@@ -1,0 +1,58 @@
+"""TransR: entities are projected into a relation's own space and translated there (Lin et al. 2015, Learning Entity and Relation
+Embeddings for Knowledge Graph Completion). The one model whose candidates depend on the relation."""
+
+from __future__ import annotations
+
+import torch
+
+from kgdist.kernels.grouped import grouped_matmul, groups
+from kgdist.models.base import Model
+from kgdist.types import RelationRows, Side
+
+
+class TransR(Model):
+    """gamma - ||h M + r - t M||_1, M a matrix of entity_dim x relation_dim per relation. (DGL-KE negates r for missing tails.)"""
+
+    name = "TransR"
+    compare = "l1"
+    distance = True
+    projects = True
+
+    def tables(self, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:
+        """Adds the projections."""
+        return {
+            "entity": (num_entities, self.entity_dim),
+            "relation": (num_relations, self.relation_dim),
+            "projection": (num_relations, self.entity_dim * self.relation_dim),
+        }
+
+    def _matrices(self, relation: RelationRows) -> torch.Tensor:
+        return relation.rows["projection"].view(-1, self.entity_dim, self.relation_dim)
+
+    def queries(self, anchors: torch.Tensor, relation: RelationRows, side: Side) -> torch.Tensor:
+        """h M + r for a missing tail, t M - r for a missing head."""
+        projected = grouped_matmul(anchors, self._matrices(relation), relation.index)
+        r = relation.rows["relation"].index_select(0, relation.index)
+        return projected + r if side is Side.TAIL else projected - r
+
+    def project(self, entities: torch.Tensor, relation: RelationRows) -> torch.Tensor:
+        """e M of the one relation given: float[N, D] -> float[N, R]."""
+        return entities @ self._matrices(relation)[int(relation.index[0])]
+
+    def pair(self, queries: torch.Tensor, entities: torch.Tensor, relation: RelationRows) -> torch.Tensor:
+        """Projects the candidates first."""
+        return super().pair(queries, grouped_matmul(entities, self._matrices(relation), relation.index), relation)
+
+    def cross(self, queries: torch.Tensor, candidates: torch.Tensor, relation: RelationRows, chunk: int) -> torch.Tensor:
+        """One projection of a chunk's candidates per relation in it; batches sorted by relation keep these few."""
+        matrices = self._matrices(relation)
+        scores, orders = [], []
+        for c, entities in enumerate(candidates):
+            start = c * chunk
+            order, runs = groups(relation.index[start : start + chunk])
+            for value, first, last in runs:
+                rows = order[first:last] + start
+                seen = entities @ matrices[value]
+                scores.append(self.comparator.cross(queries[rows][None], seen[None])[0])
+                orders.append(rows)
+        return torch.cat(scores).index_select(0, torch.argsort(torch.cat(orders))) + self.offset

@@ -1,0 +1,107 @@
+"""Run folders: what a training leaves behind, and reading one back, also one that DGL-KE wrote.
+
+    <save_path>/<model>_<dataset>_<n>/
+        config.json                             every option, in DGL-KE's dialect and ours
+        <dataset>_<model>_entity.npy            float32[entities, entity_dim]
+        <dataset>_<model>_relation.npy          float32[relations, width]
+        <dataset>_<model>projection.npy         TransR only (no underscore: DGL-KE's name)
+        entities.tsv, relations.tsv             id<TAB>name
+        metrics.jsonl, test.json, valid.json    curves and metrics
+        ckpt-<step>/, best/                     see kgdist.checkpoint
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kgdist.config import Config
+from kgdist.configfile import read_saved, saved_form
+from kgdist.data.vocabulary import Vocabulary
+from kgdist.errors import CheckpointError, UsageError
+from kgdist.files import load_npy, save_npy, write_json
+from kgdist.kvstore.tables import MemoryTables
+from kgdist.models.base import Model
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained run. `vocabularies` is None for a DGL-KE folder whose maps lie with its data."""
+
+    path: Path
+    config: Config
+    vocabularies: tuple[Vocabulary, Vocabulary] | None
+
+
+def create(save_path: str | Path, name: str) -> Path:
+    """Make the folder `<save_path>/<name>_<n>`, n one more than the highest there is. Raises UsageError when it cannot be made."""
+    root = Path(save_path)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        pattern = re.compile(re.escape(name) + r"_(\d+)")
+        taken = [int(match[1]) for path in root.iterdir() if (match := pattern.fullmatch(path.name))]
+        number = max(taken, default=-1) + 1
+        while True:  # another run may take the number first
+            try:
+                folder = root / f"{name}_{number}"
+                folder.mkdir()
+                return folder
+            except FileExistsError:
+                number += 1
+    except OSError as error:
+        raise UsageError(f"--save_path {root}: cannot be written ({error.strerror or error}); name a folder that can") from error
+
+
+def array_names(config: Config) -> dict[str, str]:
+    """Table -> file name, as DGL-KE has them."""
+    stem = f"{config.dataset}_{config.model_name}"
+    names = {"entity": f"{stem}_entity.npy", "relation": f"{stem}_relation.npy"}
+    return names | ({"projection": f"{stem}projection.npy"} if config.model_name == "TransR" else {})
+
+
+def save_settings(folder: Path, config: Config, entities: Vocabulary, relations: Vocabulary) -> None:
+    """Write config.json and the maps: all that reading the embeddings needs besides themselves."""
+    entities.write_tsv(folder / "entities.tsv")
+    relations.write_tsv(folder / "relations.tsv")
+    write_json(folder / "config.json", saved_form(config, entity_map="entities.tsv", relation_map="relations.tsv"))
+
+
+def save_embeddings(folder: Path, config: Config, rows: dict[str, np.ndarray]) -> None:
+    """Write the tables as float32 `.npy`, each atomically. Raises KgdistError and leaves what was there."""
+    for table, name in array_names(config).items():
+        save_npy(folder / name, rows[table].astype(np.float32, copy=False))
+
+
+def open_run(path: str | Path, overrides: dict[str, Any] | None = None) -> Run:
+    """Read a run folder's options and maps; `overrides` are options given explicitly. Raises CheckpointError."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder}: no such run folder")
+    if not (folder / "config.json").exists():
+        inside = sorted(child.parent.name for child in folder.glob("*/config.json"))
+        hint = f"; it holds runs, name one: {', '.join(inside[:5])}" if inside else ""
+        raise CheckpointError(f"{folder}: has no config.json, so it is not a run folder{hint}")
+    config = read_saved(folder / "config.json").replace(**(overrides or {}))
+    maps = (folder / "entities.tsv", folder / "relations.tsv")
+    if all(map_.exists() for map_ in maps):
+        return Run(folder, config, (Vocabulary.read_tsv(maps[0]), Vocabulary.read_tsv(maps[1])))
+    return Run(folder, config, None)
+
+
+def load_tables(run: Run, model: Model, num_entities: int, num_relations: int) -> MemoryTables:
+    """The run's embeddings, memory-mapped. Raises CheckpointError when their shape is not what options and maps say."""
+    names, rows = array_names(run.config), {}
+    for table, shape in model.tables(num_entities, num_relations).items():
+        path = run.path / names[table]
+        array = load_npy(path, mmap=True)
+        if array.dtype != np.float32 or array.shape != shape:
+            found = f"{array.dtype}{list(array.shape)}"
+            message = f"{path}: expected float32{list(shape)} by config.json and the id maps, found {found}"
+            raise CheckpointError(f"{message}; is this the data set and model it was trained with?")
+        rows[table] = torch.from_numpy(array)
+    return MemoryTables(rows, {table: {} for table in rows}, "sgd")

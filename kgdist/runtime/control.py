@@ -1,0 +1,106 @@
+"""The link between the training loops of one machine and the process that runs them.
+
+`SoloControl` serves a loop in the same process. `SharedControl` serves loops in other processes through a few shared numbers: each
+slot has one writer, so no lock is needed, and a reader that is late by a moment loses nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kgdist.errors import WorkerError
+from kgdist.kvstore.shm import SharedArray
+from kgdist.trainer import Losses
+
+STOP, RELEASED, BEAT = 0, 1, 2  # slots of the coordinator
+HEADER = 3
+DONE, POSITIVES, ARRIVED = 0, 1, 2  # slots of each process
+PATIENCE = 300.0  # seconds without a sign of life from the coordinator
+
+
+class SharedControl:
+    """Shared numbers: int64[3 + 3 * world] of counters, float64[world, 4] of loss sums."""
+
+    def __init__(self, counters: SharedArray, sums: SharedArray) -> None:
+        self._arrays = (counters, sums)
+        self.header = counters.array[:HEADER]
+        self.workers = counters.array[HEADER:].reshape(-1, 3)  # int64[world, 3]
+        self.sums = sums.array  # float64[world, 4]
+
+    @classmethod
+    def create(cls, world: int) -> SharedControl:
+        """For the coordinator of `world` processes."""
+        return cls(SharedArray.allocate((HEADER + 3 * world,), np.int64), SharedArray.allocate((world, 4), np.float64))
+
+    @classmethod
+    def attach(cls, handles: list[dict[str, Any]]) -> SharedControl:
+        """For one of the processes."""
+        counters, sums = (SharedArray.attach(handle) for handle in handles)
+        return cls(counters, sums)
+
+    def handles(self) -> list[dict[str, Any]]:
+        """What `attach` needs."""
+        return [array.handle() for array in self._arrays]
+
+    def stop(self) -> None:
+        """Ask all loops to end before their next step."""
+        self.header[STOP] = 1
+
+    def release(self, step: int) -> None:
+        """Let processes that wait at `step` go on."""
+        self.header[RELEASED] = step
+
+    def beat(self, ended: threading.Event) -> None:
+        """Show every second that the coordinator lives; the body of a thread."""
+        while not ended.wait(1.0):
+            self.header[BEAT] += 1
+
+    def close(self) -> None:
+        """Give up the descriptors."""
+        for array in self._arrays:
+            array.close()
+
+
+class WorkerControl:
+    """`Control` of process `rank`. `say` sends a line to the coordinator."""
+
+    def __init__(self, shared: SharedControl, rank: int, meeting: Callable[[int], bool], say: Callable[[str], None]) -> None:
+        self.shared = shared
+        self.mine = shared.workers[rank]
+        self.sums = shared.sums[rank]
+        self._meeting = meeting
+        self._say = say
+
+    def stopping(self) -> bool:
+        """See Control."""
+        return bool(self.shared.header[STOP])
+
+    def report(self, step: int, positives: int, losses: Losses) -> None:
+        """See Control."""
+        self.sums += (losses.positive, losses.negative, losses.total, losses.regularization)
+        self.mine[POSITIVES] += positives
+        self.mine[DONE] = step
+
+    def meeting(self, step: int) -> bool:
+        """See Control."""
+        return self._meeting(step)
+
+    def meet(self, step: int) -> None:
+        """See Control. Raises WorkerError when the coordinator shows no life for five minutes."""
+        self.mine[ARRIVED] = step
+        beat, since = self.shared.header[BEAT], time.monotonic()
+        while self.shared.header[RELEASED] < step and not self.stopping():
+            time.sleep(0.001)
+            if self.shared.header[BEAT] != beat:
+                beat, since = self.shared.header[BEAT], time.monotonic()
+            elif time.monotonic() - since > PATIENCE:
+                raise WorkerError(f"the coordinating process has been silent for {PATIENCE:.0f} s")
+
+    def say(self, line: str) -> None:
+        """See Control."""
+        self._say(line)

@@ -1,0 +1,32 @@
+"""What Ctrl-C and SIGTERM mean: once, finish the step and save; twice, leave now."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class Interrupts:
+    """While active, the first signal sets `asked` (or raises KeyboardInterrupt where `at_once` is set), the second always raises."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.at_once = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        again, self.asked = self.asked, True
+        if again or self.at_once:
+            raise KeyboardInterrupt

@@ -1,0 +1,100 @@
+"""What a run consists of, made from its options alone, so that every process of it makes the same things."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgdist.config import Config
+from kgdist.data.batches import Batches, relation_shares
+from kgdist.data.store import Dataset, load_dataset
+from kgdist.data.vocabulary import Vocabulary
+from kgdist.errors import OptionError
+from kgdist.kvstore.tables import AsyncTables, MemoryTables, Tables
+from kgdist.models.base import Model
+from kgdist.models.registry import make_model
+from kgdist.runtime.control import SharedControl, WorkerControl
+from kgdist.sampling.negatives import ChunkedNegatives
+from kgdist.trainer import Trainer
+
+
+def open_dataset(config: Config, vocabularies: tuple[Vocabulary, Vocabulary] | None = None) -> Dataset:
+    """The data set that the options name; `vocabularies` are those of a saved run."""
+    return load_dataset(
+        path=config.data_path,
+        name=config.dataset,
+        format=config.format,
+        files=list(config.data_files) or None,
+        delimiter=config.delimiter,
+        header=config.header,
+        weighted=config.has_edge_importance,
+        data_url=config.data_url,
+        vocabularies=vocabularies,
+    )
+
+
+def model_of(config: Config) -> Model:
+    """The score function that the options name."""
+    return make_model(
+        config.model_name,
+        hidden_dim=config.hidden_dim,
+        entity_dim=config.entity_dim,
+        relation_dim=config.relation_dim,
+        gamma=config.gamma,
+    )
+
+
+def steps_of(config: Config, triples: int) -> int:
+    """Steps of each process: `--max_step`, or as many as `--max_epoch` passes over the triples take."""
+    if config.max_epoch is None:
+        return config.max_step
+    return max(1, math.ceil(config.max_epoch * triples / (config.batch_size * config.num_proc)))
+
+
+def meetings_of(config: Config) -> Callable[[int], bool]:
+    """Whether all processes wait for one another after that many steps."""
+    intervals = []
+    if config.valid:
+        intervals.append(config.eval_interval)
+    if config.checkpoint_interval:
+        intervals.append(config.checkpoint_interval)
+    if config.num_proc > 1 and config.force_sync_interval > 0:
+        intervals.append(config.force_sync_interval)
+    return lambda step: any(step % interval == 0 for interval in intervals)
+
+
+def device_of(config: Config, rank: int) -> torch.device:
+    """Where process `rank` computes; the GPUs are dealt out in turn."""
+    return torch.device("cpu") if config.gpu[0] < 0 else torch.device("cuda", config.gpu[rank % len(config.gpu)])
+
+
+def trainer_of(config: Config, dataset: Dataset, tables: Tables, rank: int) -> Trainer:
+    """The training of process `rank`. Raises OptionError when it would have no triples."""
+    model = model_of(config)
+    owned = relation_shares(dataset.train.array[:, 1], config.num_proc)[rank] if config.rel_part and config.num_proc > 1 else None
+    try:
+        batches = Batches(dataset.train, config.batch_size, seed=config.seed, rank=rank, world=config.num_proc, owned=owned)
+    except ValueError as error:
+        raise OptionError("--num_proc", f"{error}: {len(dataset.train)} triples are too few for {config.num_proc} processes") from error
+    negatives = ChunkedNegatives(
+        len(dataset.entities), config.neg_sample_size, config.neg_deg_sample, config.seed, rank=rank, sort=model.projects
+    )
+    if config.async_update:
+        tables = AsyncTables(tables)
+    total = steps_of(config, len(dataset.train))
+    return Trainer(config, model, tables, batches, negatives, device=device_of(config, rank), total=total, rank=rank)
+
+
+def train_share(job: dict[str, Any], say: Callable[[str], None]) -> int:
+    """The work of one process of a run: map the shared tables, train, return the number of steps done."""
+    torch.set_num_threads(job["threads"])
+    config = Config(**job["config"])
+    dataset = Dataset.open(Path(job["store"]))
+    tables = MemoryTables.attach(job["tables"], config.optimizer)
+    control = WorkerControl(SharedControl.attach(job["control"]), job["rank"], meetings_of(config), say)
+    trainer = trainer_of(config, dataset, tables, job["rank"])
+    return trainer.run(control, job["start"][job["rank"]])

@@ -1,0 +1,86 @@
+"""What a run shows while it trains: the bar, metrics.jsonl, and TensorBoard when asked for."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kgdist.config import Config
+from kgdist.errors import OptionError
+from kgdist.progress import Metrics, bar
+
+NAMES = ("pos_loss", "neg_loss", "loss", "regularization")
+
+
+class Observer:
+    """Turns counters into a bar and curves. `steps` counts the steps of all processes together.
+
+    A row is written every `--log_interval` steps of each process, with means over the steps since the row before; time spent in
+    validation and checkpoints does not count into triples/s.
+    """
+
+    def __init__(self, config: Config, folder: Path | None, *, total: int, initial: int = 0) -> None:
+        self.world = config.num_proc
+        self.interval = config.log_interval * self.world
+        self.metrics = Metrics(folder / "metrics.jsonl") if folder is not None else None
+        self.writer = _tensorboard(folder) if config.tensorboard and folder is not None else None
+        self.bar = bar(total=total, desc="train", unit="step", initial=initial)
+        self.initial = initial
+        self.rate = 0.0  # triples/s between the last two rows
+        self.seconds = 0.0  # of training so far
+        self.positives = 0
+        self._resumed = time.perf_counter()
+        self._row = (initial, 0, np.zeros(4), 0.0)  # steps, positives, loss sums, seconds at the last row
+
+    def update(self, steps: int, positives: int, sums: np.ndarray) -> None:
+        """`steps` done since the run's first, `positives` and float64[4] loss `sums` since this session's first."""
+        self.positives = positives
+        if not self.bar.disable:
+            self.bar.update(steps - self.bar.n)
+        before, trained, old, seconds = self._row
+        if steps - before < self.interval:
+            return
+        now = self._elapsed()
+        mean = (sums - old) / (steps - before)
+        self.rate = (positives - trained) / max(now - seconds, 1e-9)
+        self._row = (steps, positives, sums.copy(), now)
+        values = {name: round(float(value), 6) for name, value in zip(NAMES, mean, strict=True)}
+        self.bar.set_postfix({"loss": f"{values['loss']:.4f}", "triples/s": f"{self.rate:,.0f}"}, refresh=False)
+        self.write("train", step=steps // self.world, triples_per_second=round(self.rate), **values)
+
+    def write(self, kind: str, *, step: int, **values: Any) -> None:
+        """One row of metrics.jsonl, and its numbers as TensorBoard curves."""
+        if self.metrics is not None:
+            self.metrics.write(kind, step=step, **values)
+        if self.writer is not None:
+            for name, value in values.items():
+                if isinstance(value, int | float):
+                    self.writer.add_scalar(f"{kind}/{name}", value, step)
+
+    def pause(self) -> None:
+        """Training waits (validation, checkpoint)."""
+        self.seconds += time.perf_counter() - self._resumed
+
+    def resume(self) -> None:
+        """Training goes on."""
+        self._resumed = time.perf_counter()
+
+    def _elapsed(self) -> float:
+        return self.seconds + time.perf_counter() - self._resumed
+
+    def close(self) -> None:
+        """End the bar and flush the curves."""
+        self.bar.close()
+        if self.writer is not None:
+            self.writer.close()
+
+
+def _tensorboard(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise OptionError("--tensorboard", f"needs the package tensorboard ({error}); pip install 'kgdist[tensorboard]'") from error
+    return SummaryWriter(str(folder / "tensorboard"))

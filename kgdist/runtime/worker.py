@@ -1,0 +1,55 @@
+"""One training process: `python -m kgdist.runtime.worker`, started by `kgdist.runtime.workers`.
+
+It reads its job as one line of JSON on stdin, trains, and writes events as lines of JSON on stdout: {"say": line}, {"done": steps} or
+{"error": line, "traceback": text}. When stdin closes, the process that owns it is gone, and it ends at once.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from typing import Any
+
+from kgdist.errors import KgdistError
+
+
+def _end_with_owner() -> None:
+    """Leave when the owner closes the pipe or dies; nothing is worth finishing without it."""
+    while sys.stdin.buffer.read(1):
+        pass
+    os._exit(1)
+
+
+def main() -> None:
+    """Run one job to its end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides what Ctrl-C means
+    faulthandler.register(signal.SIGUSR1)
+    events = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody's print may break the protocol
+
+    def send(**event: Any) -> None:
+        events.write(json.dumps(event) + "\n")
+        events.flush()
+
+    try:
+        job = json.loads(sys.stdin.buffer.readline())
+        threading.Thread(target=_end_with_owner, daemon=True).start()
+        from kgdist.runtime.job import train_share
+
+        send(done=train_share(job, lambda line: send(say=line)))
+    except KgdistError as error:
+        send(error=str(error), traceback="", code=error.exit_code)
+        sys.exit(error.exit_code)
+    except BaseException as error:  # whatever it is, the owner must hear of it
+        send(error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc(), code=1)
+        sys.exit(1)
+    os._exit(0)  # the watching thread sits in a read that no one will end
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Every score function written out plainly, one triple at a time, from its paper. The oracle of the law tests."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+DIM, GAMMA = 6, 4.0
+NAMES = ("TransE", "TransE_l1", "TransE_l2", "TransR", "RESCAL", "DistMult", "ComplEx", "RotatE", "SimplE")
+
+
+def sizes(name: str) -> dict[str, int]:
+    """Constructor arguments of a small model."""
+    entity = 2 * DIM if name == "RotatE" else DIM
+    relation = DIM - 2 if name == "TransR" else DIM
+    return {"hidden_dim": DIM, "entity_dim": entity, "relation_dim": relation}
+
+
+def score(name: str, h: torch.Tensor, r: torch.Tensor, t: torch.Tensor, projection: torch.Tensor | None = None) -> torch.Tensor:
+    """Score of one triple from its rows; projection is TransR's matrix, row by row."""
+    if name in ("TransE", "TransE_l2"):
+        return GAMMA - (h + r - t).norm(p=2)
+    if name == "TransE_l1":
+        return GAMMA - (h + r - t).norm(p=1)
+    if name == "TransR":
+        assert projection is not None
+        matrix = projection.view(len(h), len(r))
+        return GAMMA - (h @ matrix + r - t @ matrix).norm(p=1)
+    if name == "RESCAL":
+        return h @ r.view(len(h), len(h)) @ t
+    if name == "DistMult":
+        return (h * r * t).sum()
+    half = len(h) // 2
+    if name == "ComplEx":
+        hc, rc, tc = (torch.complex(x[:half], x[half:]) for x in (h, r, t))
+        return (hc * rc * tc.conj()).sum().real
+    if name == "RotatE":
+        hc, tc = (torch.complex(x[:half], x[half:]) for x in (h, t))
+        phase = r * math.pi / ((GAMMA + 2.0) / DIM)
+        return GAMMA - (hc * torch.complex(phase.cos(), phase.sin()) - tc).abs().sum()
+    assert name == "SimplE"
+    return 0.5 * ((h[:half] * r[:half] * t[half:]).sum() + (t[:half] * r[half:] * h[half:]).sum())
