@@ -269,7 +269,7 @@ class Config:
         dglke=_TRAIN,
     )
     rel_part: bool = _hardware(False, "triples of one relation go to one process, as far as the work stays even", dglke=_TRAIN)
-    async_update: bool = _hardware(False, "update entities beside the GPU's computation, in a process of its own", dglke=_TRAIN)
+    async_update: bool = _hardware(False, "update entities while the GPU computes the next step", dglke=_TRAIN)
 
     def __post_init__(self) -> None:
         for name, row in OPTIONS.items():

@@ -35,6 +35,17 @@ def is_number(text: str) -> bool:
     return _FLOAT.fullmatch(text) is not None
 
 
+def number(text: str) -> int | float | str:
+    """The number that `text` writes in decimal; `text` itself when it is none, or none that a double can hold (1e400, 1e-400)."""
+    if is_integer(text):
+        return int(text)
+    if not is_number(text):
+        return text
+    value = float(text)
+    lost = math.isinf(value) or (value == 0 and re.search("[1-9]", re.split("[eE]", text)[0]) is not None)
+    return text if lost else value
+
+
 def show(value: object) -> str:
     """`repr` of what a user gave, short enough for one line."""
     text = repr(value)
@@ -122,12 +133,10 @@ class Option:
         value: Any = text
         if self.kind is bool:
             value = _BOOLS.get(text.lower(), text)
-        elif self.kind is int and is_integer(text):
-            value = int(text)
-        elif self.kind is float and is_number(text):
-            value = float(text)
-            if value == 0 and re.search("[1-9]", re.split("[eE]", text)[0]):
-                raise OptionError(self.flag, f"must be {self.allowed}, and {show(text)} is too small for a double")
+        elif self.kind in (int, float):
+            value = number(text)
+            if self.kind is int and isinstance(value, float):
+                raise self.refuse(text)
         return self._one(value)
 
     def check(self, value: Any) -> Any:

@@ -1,7 +1,7 @@
 """From the options given to the options meant: fill-ins that are said aloud, and contradictions refused before any work.
 
-Pure but for one question, how many CUDA devices there are, and that only when a GPU is asked for. What needs the data (a split that is
-missing, ids, sizes) is not known here and is checked where the data is loaded.
+Pure but for one question, how many CUDA devices there are, and that only when a GPU is asked for. What needs the data (a split
+that is missing, ids, sizes) is not known here and is checked where the data is loaded.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ COMPLEX = ("ComplEx", "SimplE")  # embeddings in two halves
 def resolve(config: Config, explicit: Collection[str] = (), *, devices: int | None = None) -> tuple[Config, list[str]]:
     """Fill in and check `config`; returns it with one note for everything that was changed.
 
-    `explicit` are the names that the user set, as opposed to defaults and presets; `devices` the number of CUDA devices (default: ask
-    torch). Resolving twice is the same as once. Raises OptionError for options that contradict one another.
+    `explicit` are the names that the user set, as opposed to defaults and presets; `devices` the number of CUDA devices (default:
+    ask torch). Resolving twice is the same as once. Raises OptionError for options that contradict one another.
     """
     notes: list[str] = []
     _refuse_contradictions(config, explicit)

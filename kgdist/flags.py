@@ -1,0 +1,252 @@
+"""The command line's view of the table of options: a parser, layers of precedence, and the reference page.
+
+Short flags and prefixes are those of DGL-KE: a prefix that means one flag there means it here too, whatever has been added since.
+Precedence: defaults < --preset < --config file < flags. `python -m kgdist.flags` prints docs/options.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from kgdist import presets
+from kgdist.config import OPTIONS, Config
+from kgdist.configfile import read_yaml
+from kgdist.errors import OptionError, UsageError
+from kgdist.option import Option, closest, is_number, show
+from kgdist.resolve import EXCLUSIVE
+
+TEXTS = {
+    "train": "Train the embeddings of a knowledge graph.",
+    "eval": "Rank the test triples with a trained run. The run's config.json gives model and data; flags given here win.",
+}
+EXAMPLES = {
+    "train": """\
+examples:
+  kgdist-train --dataset wordnet --model_name RotatE --preset
+  kgdist-train --model_name ComplEx --dataset wn18 --batch_size 1024 --neg_sample_size 1024 --hidden_dim 512 -g 200 \\
+      --lr 0.1 -adv -rc 1e-5 --max_step 20000 --test
+  kgdist-train --model_name DistMult --dataset mine --format raw_udd_hrt --data_files train.tsv valid.tsv test.tsv \\
+      --valid --early_stop_patience 3
+
+A flag may be shortened while it stays unambiguous (--model for --model_name). A switch that a preset or file turned on is
+turned off with --switch=false. The later of two equal flags counts; flags win over --config, and that over --preset.""",
+    "eval": """\
+example:
+  kgdist-eval --model_path ckpts/RotatE_wordnet_0
+
+A flag may be shortened while it stays unambiguous. Without flags all test triples are ranked among all entities, filtered.""",
+}
+_NEGATIVE = re.compile(r"-(\.?[0-9].*|inf|infinity|nan)", re.IGNORECASE)  # a value, although it starts with a dash
+_OFF = "--!"  # internal spelling of --switch=false
+_INHERITED = ("data", "model", "training", "loss", "negative samples")  # what kgdist-eval takes from a run
+
+
+def options(command: str) -> list[Option]:
+    """The options that `command` has, in the order of the table."""
+    return [row for row in OPTIONS.values() if command in row.commands]
+
+
+# ---------------------------------------------------------------------------------------------------------------- the parser
+class Parser(argparse.ArgumentParser):
+    """argparse that raises UsageError instead of leaving, and expands prefixes by DGL-KE's own flags."""
+
+    command = "train"
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message.replace(_OFF, '--')}; see {self.prog} --help")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse, after `expand`."""
+        return super().parse_known_args(expand(self.command, sys.argv[1:] if args is None else args), namespace)
+
+
+def parser(command: str) -> Parser:
+    """The parser of one command; values that were not given are absent from its namespace."""
+    made = Parser(
+        prog=f"kgdist-{command}",
+        usage="%(prog)s [options]",
+        description=TEXTS[command],
+        epilog=EXAMPLES[command],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    made.command = command
+    groups: dict[str, Any] = {}
+    for row in options(command):
+        group = groups.get(row.group) or groups.setdefault(row.group, made.add_argument_group(row.group))
+        text = f"{row.help} (default: {default_text(row)})".replace("%", "%%")
+        if row.kind is bool:
+            group.add_argument(*row.flags, dest=row.name, action="store_true", help=row.help.replace("%", "%%"))
+            made.add_argument(_OFF + row.name, dest=row.name, action="store_false", help=argparse.SUPPRESS)
+            continue
+        metavar = row.metavar or (
+            "{" + ",".join(row.choices) + "}" if row.choices else {int: "N", float: "X"}.get(row.kind, "TEXT")
+        )
+        shape: dict[str, Any] = {"nargs": "+"} if row.many else {}
+        group.add_argument(*row.flags, dest=row.name, type=row.read, metavar=metavar, help=text, **shape)
+    return made
+
+
+def default_text(row: Option) -> str:
+    """A default as a user would type it."""
+    if row.default is None or row.default == ():
+        return "none"
+    if isinstance(row.default, tuple):
+        return " ".join(map(str, row.default))
+    return "tab" if row.default == "\t" else f"{row.default:g}" if row.kind is float else str(row.default)
+
+
+def expand(command: str, argv: Sequence[str]) -> list[str]:
+    """Full spellings for the prefixes in `argv`. Raises OptionError for an unknown or ambiguous flag.
+
+    Also ties a negative number to the flag before it and rewrites `--switch=false`.
+    """
+    words: list[str] = []
+    rows = {spelling: row for row in options(command) for spelling in row.flags}
+    row: Option | None = None
+    for place, word in enumerate(argv):
+        if word == "--":
+            return words + list(argv[place:])
+        if _NEGATIVE.fullmatch(word):
+            if row is not None and row.kind is not bool and not row.many and words[-1] in row.flags:
+                words[-1] += f"={word}"
+            else:
+                words.append(word)
+            continue
+        if not word.startswith("-") or word == "-":
+            words.append(word)
+            continue
+        name, equals, value = word.partition("=")
+        full = _full(command, name, rows)
+        row = rows.get(full)
+        if row is not None and row.kind is bool and equals:
+            words.append(full if row.read(value) else _OFF + row.name)
+        else:
+            words.append(full + equals + value)
+    return words
+
+
+def _full(command: str, name: str, rows: Mapping[str, Option]) -> str:
+    if name in rows or name in ("-h", "--help"):
+        return name
+    if not name.startswith("--"):
+        hits = [flag for flag in rows if flag.startswith(name) and not flag.startswith("--")]
+        glued = any(name.startswith(flag) and is_number(name[len(flag) :]) for flag in rows if not flag.startswith("--"))
+        if len(hits) == 1 or glued:  # glued: -g12
+            return name if glued else hits[0]
+    else:
+        reference = {row.name: row.flag for flag, row in rows.items() if command in row.dglke and flag.startswith(name)}
+        if "--help".startswith(name):
+            reference["help"] = "--help"
+        added = {row.name: row.flag for flag, row in rows.items() if flag.startswith(name)}
+        hits = list((reference or added).values())
+        if len(hits) == 1:
+            return hits[0]
+    shown = show(name)[1:-1]
+    if hits:
+        raise OptionError(shown, f"could be {', '.join(hits)}; write more of it")
+    near = closest(name, [*rows, "--help"]) or closest(name.replace("-", "_").replace("__", "--", 1), rows)
+    if name.removeprefix("--") in OPTIONS:
+        raise OptionError(shown, f"not an option of kgdist-{command}" + (f"; did you mean {near}?" if near else ""))
+    raise OptionError(shown, f"no such option; did you mean {near}?" if near else f"no such option; see kgdist-{command} --help")
+
+
+# ---------------------------------------------------------------------------------------------------------------- layers
+@dataclass(frozen=True)
+class Parsed:
+    """A command line, understood: `config` in full, `explicit` what the user set by flag or file, `notes` to print."""
+
+    command: str
+    config: Config
+    explicit: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+
+    def over(self, base: Config) -> Config:
+        """The options of a saved run `base` with the user's own over them.
+
+        kgdist-eval takes model and data from the run, not its machine or its way of evaluating; --resume takes everything.
+        """
+        eligible = {
+            name: getattr(base, name)
+            for name, row in OPTIONS.items()
+            if row.sticky and (self.command != "eval" or row.group in _INHERITED)
+        }
+        return Config(**layered(eligible, self.explicit))
+
+
+def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Later layers win; one that sets --max_epoch also takes away an earlier --max_step, and the reverse."""
+    values: dict[str, Any] = {}
+    for layer in layers:
+        for pair in EXCLUSIVE:
+            for mine, other in (pair, pair[::-1]):
+                if mine in layer and other not in layer:
+                    values.pop(other, None)
+        values.update(layer)
+    return values
+
+
+def parse(command: str, argv: Sequence[str] | None = None) -> Parsed:
+    """Understand a command line. Raises UsageError or OptionError (exit code 2).
+
+    Contradictions between options are left to `kgdist.resolve`, which wants the final options (after --resume).
+    """
+    given = vars(parser(command).parse_args(argv))
+    given = {name: OPTIONS[name].check(value) for name, value in given.items()}
+    file = read_yaml(given["config"], command) if given.get("config") else {}
+    explicit = layered(file, given)
+    config = Config(**explicit)
+    if not config.preset:
+        return Parsed(command, config, explicit)
+    row = presets.find(config.model_name, config.dataset)
+    processes = max(config.num_proc, len(config.gpu))
+    notes = row.notes(processes)
+    preset = row.values(processes)
+    own = [f"--{name}" for name, value in explicit.items() if name in preset and value != preset[name]]
+    if own:
+        notes.append(f"preset changed by you: {' '.join(own)}")
+    return Parsed(command, Config(**layered(preset, explicit)), explicit, tuple(notes))
+
+
+# ---------------------------------------------------------------------------------------------------------------- docs
+def reference_page() -> str:
+    """docs/options.md: every option of every command, as markdown tables."""
+    lines = [
+        "# Options",
+        "",
+        "Generated from the table of options by `python -m kgdist.flags > docs/options.md`.",
+        "Every option works as a flag (`--lr 0.1`), in a `--config` file (`lr: 0.1`) and from Python (`Config(lr=0.1)`).",
+        "Precedence: defaults < `--preset` < `--config` < flags. Options marked + are not in DGL-KE.",
+    ]
+    group = ""
+    for row in OPTIONS.values():
+        if row.group != group:
+            group = row.group
+            lines += [
+                "",
+                f"## {group.capitalize()}",
+                "",
+                "| option | commands | default | allowed | meaning |",
+                "|---|---|---|---|---|",
+            ]
+        names = ", ".join(f"`{flag}`" for flag in reversed(row.flags)) + ("" if row.dglke else " +")
+        default = "off" if row.kind is bool else default_text(row)
+        allowed = ("a list, each " if row.many else "") + ("switch" if row.kind is bool else row.allowed)
+        cells = [names, ", ".join(row.commands), f"`{default}`", allowed, row.help]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    lines += ["", "## Presets", "", "| data set | model | flags | steps | published | source |", "|---|---|---|---|---|---|"]
+    for preset in presets.ROWS:
+        words = " ".join(word for word in preset.flags().split(" --max_step ")[:1])
+        published = str(preset.published) if preset.published else ""
+        lines.append(f"| {preset.dataset} | {preset.model} | `{words}` | {preset.steps} | {published} | {preset.source} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference_page())
