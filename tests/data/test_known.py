@@ -1,0 +1,85 @@
+"""KnownTriples against a dictionary of sets."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgdist.data.known import KnownTriples
+from kgdist.types import Side
+
+ENTITIES, RELATIONS = 7, 3
+BIG = 2**31 - 1  # far beyond what one machine word can hold for a triple, so pairs are sorted the other way
+
+
+def split(rows: list[tuple[int, int, int]]) -> np.ndarray:
+    return np.array(rows, np.int32).reshape(-1, 3)
+
+
+def oracle(splits: list[np.ndarray], side: Side) -> dict[tuple[int, int], set[int]]:
+    known = defaultdict(set)
+    for head, relation, tail in np.concatenate([split([]), *splits]).tolist():
+        known[side.pick(tail, head), relation].add(side.pick(head, tail))
+    return known
+
+
+entity, relation = st.integers(0, ENTITIES - 1), st.integers(0, RELATIONS - 1)
+triples = st.lists(st.tuples(entity, relation, entity), max_size=60)
+
+
+@given(splits=st.lists(triples.map(split), max_size=3), scale=st.sampled_from([1, BIG // ENTITIES]), seed=st.integers(0, 99))
+def test_answers_are_those_of_the_oracle(splits: list[np.ndarray], scale: int, seed: int) -> None:
+    """`scale` spreads the entity ids over the int32 range: nothing may depend on ids being small."""
+    splits = [part * np.array([scale, 1, scale], np.int32) for part in splits]
+    entities = ENTITIES * scale
+    known = KnownTriples.build(splits, entities, RELATIONS)
+    rng = np.random.default_rng(seed)
+    anchors, relations = rng.integers(0, ENTITIES, 40) * scale, rng.integers(0, RELATIONS, 40)
+    for side in Side:
+        expected = oracle(splits, side)
+        offsets, ids = known.answers(side, anchors, relations)
+        assert offsets.dtype == np.int64 and ids.dtype == np.int32 and offsets[0] == 0 and offsets[-1] == len(ids)
+        for b, query in enumerate(zip(anchors.tolist(), relations.tolist(), strict=True)):
+            assert ids[offsets[b] : offsets[b + 1]].tolist() == sorted(expected[query])
+
+
+def test_both_ways_of_sorting_agree() -> None:
+    rng = np.random.default_rng(0)
+    part = np.stack([rng.integers(0, n, 5000) for n in (50, 4, 50)], axis=1).astype(np.int32)
+    small = KnownTriples.build([part], 50, 4)
+    large = KnownTriples.build([part], BIG, 4)  # the same triples, but a count of entities that needs the two-key sort
+    anchors, relations = np.repeat(np.arange(50), 4), np.tile(np.arange(4), 50)
+    for side in Side:
+        for one, other in zip(small.answers(side, anchors, relations), large.answers(side, anchors, relations), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_query_of_no_rows_and_a_graph_of_no_triples() -> None:
+    empty = KnownTriples.build([], 5, 2)
+    offsets, ids = empty.answers(Side.HEAD, np.array([0, 4]), np.array([1, 1]))
+    assert offsets.tolist() == [0, 0, 0] and ids.tolist() == []
+    offsets, ids = empty.answers(Side.TAIL, np.array([], np.int64), np.array([], np.int64))
+    assert offsets.tolist() == [0] and ids.tolist() == []
+
+
+@pytest.mark.parametrize("rows", [[(0, 0, 5)], [(5, 0, 0)], [(0, 2, 0)], [(-1, 0, 0)]])
+def test_ids_out_of_range_are_refused_when_built(rows: list[tuple[int, int, int]]) -> None:
+    with pytest.raises(ValueError, match=r"ids must be in"):
+        KnownTriples.build([split(rows)], 5, 2)
+
+
+@pytest.mark.parametrize(("anchor", "relation"), [(5, 0), (-1, 0), (0, 2), (0, -1)])
+def test_ids_out_of_range_are_refused_when_asked(anchor: int, relation: int) -> None:
+    """Relation 2 of entity 0 would otherwise be read as relation 0 of entity 1."""
+    known = KnownTriples.build([split([(0, 0, 1), (1, 0, 2)])], 5, 2)
+    with pytest.raises(ValueError, match=r"ids must be in"):
+        known.answers(Side.TAIL, np.array([anchor]), np.array([relation]))
+
+
+def test_a_split_of_another_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"\[T, 3\]"):
+        KnownTriples.build([np.zeros((4, 2), np.int32)], 5, 2)
