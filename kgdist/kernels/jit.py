@@ -46,8 +46,7 @@ FAST = {"reassoc", "contract", "arcp", "nsz", "afn"}
 def _disjoint() -> dict[str, Any]:
     """The option that promises LLVM that array arguments do not overlap; empty when this Numba has no such flag."""
     try:
-        from numba.core.compiler import Compiler
-        from numba.core.compiler import Flags
+        from numba.core.compiler import Compiler, Flags
     except ImportError:
         return {}
     if not hasattr(Flags, "noalias"):
@@ -62,19 +61,24 @@ def _disjoint() -> dict[str, Any]:
 
 
 DISJOINT = _disjoint()
+COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 
 
 def kernel(function: F) -> F:
     """Compile for float arithmetic that may be reordered."""
-    return numba.njit(nogil=True, cache=CACHE, fastmath=FAST, error_model="numpy", boundscheck=False)(function)  # type: ignore[no-any-return]
+    return numba.njit(**COMMON, cache=CACHE, fastmath=FAST)(function)  # type: ignore[no-any-return]
 
 
 def strict(function: F) -> F:
     """Compile with IEEE arithmetic in the order written."""
-    return numba.njit(nogil=True, cache=CACHE, error_model="numpy", boundscheck=False)(function)  # type: ignore[no-any-return]
+    return numba.njit(**COMMON, cache=CACHE)(function)  # type: ignore[no-any-return]
 
 
 def disjoint(function: F) -> F:
     """As `kernel`; the caller promises that no array that is written overlaps another argument."""
-    options = {"nogil": True, "cache": CACHE, "fastmath": FAST, "error_model": "numpy", "boundscheck": False, **DISJOINT}
-    return numba.njit(**options)(function)  # type: ignore[no-any-return]
+    return numba.njit(**COMMON, cache=CACHE, fastmath=FAST, **DISJOINT)(function)  # type: ignore[no-any-return]
+
+
+def inlined(function: F) -> F:
+    """A small function for the kernels of the same file; its code is part of theirs."""
+    return numba.njit(**COMMON, fastmath=FAST)(function)  # type: ignore[no-any-return]

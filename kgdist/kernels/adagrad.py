@@ -1,0 +1,53 @@
+"""Rows by id: gather them, and update them by Adagrad with one state value per row (DGL-KE), in one pass over each row.
+
+Fused loops on float32 CPU tables, torch elsewhere. Several threads or processes may update one table at once without locks
+(Hogwild); what one of them writes another may then overwrite, no more.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kgdist.kernels import choice
+
+EPS = 1e-10  # DGL-KE
+
+
+def _check(rows: int, ids: torch.Tensor) -> None:
+    """Raise IndexError for an id outside of range(rows): compiled loops would write beyond the table."""
+    if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= rows):
+        raise IndexError(f"row ids from {int(ids.min())} to {int(ids.max())} in a table of {rows} rows")
+
+
+def adagrad_rows(
+    table: torch.Tensor, state: torch.Tensor, ids: torch.Tensor, grads: torch.Tensor, lr: float, eps: float = EPS
+) -> None:
+    """state[id] += mean(g^2); table[id] -= lr g / (sqrt(state[id]) + eps), in place.
+
+    float[n,D], float[n], int64[U] unique, float[U,D]. Raises IndexError for an id out of range, ValueError for shapes that
+    disagree.
+    """
+    if table.ndim != 2 or state.shape != table.shape[:1] or grads.shape != (len(ids), table.shape[1]):
+        raise ValueError(f"table {tuple(table.shape)}, state {tuple(state.shape)}, ids {len(ids)} and gradients "
+                         f"{tuple(grads.shape)} do not fit together")  # fmt: skip
+    _check(len(table), ids)
+    if choice.numba_for(table, state, grads) and table.is_contiguous() and state.is_contiguous():
+        from kgdist.kernels import rows
+
+        rows.adagrad(table, state, ids, grads, lr, eps)
+        return
+    state.index_add_(0, ids, grads.square().mean(1) if grads.shape[1] else state.new_zeros(len(ids)))
+    table.index_add_(0, ids, grads / (state[ids].sqrt() + eps).unsqueeze(1), alpha=-lr)
+
+
+def gather_rows(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """float[n,D], int64[U] -> float[U,D], a copy, into `out` if given. Raises IndexError for an id out of range."""
+    _check(len(table), ids)
+    if out is None:
+        out = table.new_empty(len(ids), table.shape[1])
+    if choice.numba_for(table, out) and table.is_contiguous() and out.is_contiguous():
+        from kgdist.kernels import rows
+
+        rows.gather(table, ids, out)
+        return out
+    return torch.index_select(table, 0, ids, out=out)

@@ -1,0 +1,44 @@
+"""The loops of `adagrad`, compiled. Arguments are taken as checked there."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from kgdist.kernels.jit import disjoint
+
+
+@disjoint
+def _adagrad(table, state, ids, grads, lr, eps, mean):  # type: ignore[no-untyped-def]
+    for i in range(len(ids)):
+        row = ids[i]
+        square = np.float32(0)
+        for k in range(grads.shape[1]):
+            square += grads[i, k] * grads[i, k]
+        total = state[row] + square * mean
+        state[row] = total
+        scale = lr / (math.sqrt(total) + eps)
+        for k in range(grads.shape[1]):
+            table[row, k] -= scale * grads[i, k]
+
+
+@disjoint
+def _gather(table, ids, out):  # type: ignore[no-untyped-def]
+    for i in range(len(ids)):
+        row = ids[i]
+        for k in range(out.shape[1]):
+            out[i, k] = table[row, k]
+
+
+def adagrad(table: torch.Tensor, state: torch.Tensor, ids: torch.Tensor, grads: torch.Tensor, lr: float, eps: float) -> None:
+    """float32[n,D], float32[n], int64[U], float32[U,D]; table and state contiguous."""
+    mean = np.float32(1 / max(1, table.shape[1]))
+    gradients = grads.detach().contiguous().numpy()
+    _adagrad(table.detach().numpy(), state.detach().numpy(), ids.contiguous().numpy(), gradients, np.float32(lr), np.float32(eps), mean)
+
+
+def gather(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor) -> None:
+    """float32[n,D], int64[U], float32[U,D]; table and out contiguous."""
+    _gather(table.detach().numpy(), ids.contiguous().numpy(), out.numpy())
