@@ -1,0 +1,126 @@
+"""Names of formats, and which files a data set consists of. What is inside the files is for text, parquet, ntriples and dictionary.
+
+| --format      | --data_files                              | triples hold                                                   |
+|---------------|-------------------------------------------|----------------------------------------------------------------|
+| built_in      | none; the folder <data_path>/<dataset>    | names (Freebase: ids, in the order head, tail, relation)       |
+| raw_udd_XYZ   | train [valid [test]]                      | names; ids are given by first appearance                       |
+| udd_XYZ       | entities relations train [valid [test]]   | ids, which the first two files name                            |
+
+XYZ is the order of the columns, any permutation of h, r, t; braces as in DGL-KE's manual (`raw_udd_{hrt}`) are accepted. Files are looked for under
+--data_path; those ending in .gz, .xz, .zst or .bz2 are decompressed, .parquet and (raw_udd_hrt only) .nt are read as what they are.
+A built_in folder without dictionary files is read as raw_udd_hrt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kgdist.data.ntriples import read_ntriples
+from kgdist.data.parquet import read_parquet
+from kgdist.data.rows import Rows, Spec
+from kgdist.data.stream import COMPRESSED, suffix
+from kgdist.data.text import read_text
+from kgdist.errors import DataError, OptionError
+from kgdist.files import PathLike, safe_join
+
+SPLITS = ("train", "valid", "test")
+ORDERS = ("hrt", "htr", "rht", "rth", "thr", "trh")
+
+
+@dataclass(frozen=True)
+class Format:
+    """A value of --format."""
+
+    kind: str  # "built_in", "raw_udd" or "udd"
+    order: str = "hrt"
+
+    @classmethod
+    def parse(cls, text: str) -> Format:
+        """Raises OptionError for anything but the three kinds of the table above."""
+        if text == "built_in":
+            return cls(text)
+        match = re.fullmatch(r"(raw_udd|udd)_(?:([hrt]{3})|\{([hrt]{3})\})", text)
+        order = match and (match[2] or match[3])
+        if not match or order not in ORDERS:
+            raise OptionError("--format", f"{text!r} is not a format; use built_in, raw_udd_XYZ or udd_XYZ with XYZ one of {', '.join(ORDERS)}")
+        return cls(match[1], str(order))
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The files of a data set and how to read them."""
+
+    home: Path  # beside which a cache may be kept
+    splits: dict[str, Path]
+    order: str
+    ids: bool  # the triples hold ids
+    entities: Path | None = None
+    relations: Path | None = None
+    counted: bool = False  # the dictionary files begin with their count (Freebase)
+
+    @property
+    def files(self) -> list[Path]:
+        """Every file, dictionaries first."""
+        return [path for path in (self.entities, self.relations, *self.splits.values()) if path is not None]
+
+
+def check_delimiter(delimiter: str) -> None:
+    """Raise OptionError for a string that cannot part the fields of a line."""
+    if not delimiter or set(delimiter) & set("\n\r\0"):
+        raise OptionError("--delimiter", f"{delimiter!r} cannot part fields; give one or more characters other than line ends and NUL")
+    try:
+        delimiter.encode()
+    except UnicodeEncodeError as error:
+        raise OptionError("--delimiter", f"{delimiter!r} is not valid Unicode") from error
+
+
+def user_files(path: PathLike, form: Format, files: Sequence[PathLike] | None) -> Sources:
+    """The files of a raw_udd or udd data set, looked for under `path`. Raises OptionError if their number is wrong."""
+    least, words = (1, "train [valid [test]]") if form.kind == "raw_udd" else (3, "entities relations train [valid [test]]")
+    if files is None or not least <= len(files) <= least + 2:
+        found = "none is" if not files else f"{len(files)} are"
+        raise OptionError("--data_files", f"--format {form.kind}_{form.order} takes {least} to {least + 2} files ({words}), {found} given")
+    paths = [Path(path) / file for file in files]
+    for given, full in zip(files, paths, strict=True):
+        if not full.exists() and Path(given).exists():
+            raise DataError(full, f"no such file; data files are looked for under --data_path, and {given} is in this folder: give --data_path .")
+    if form.kind == "raw_udd":
+        return Sources(Path(path), dict(zip(SPLITS, paths, strict=False)), form.order, ids=False)
+    entities, relations, *rest = paths
+    return Sources(Path(path), dict(zip(SPLITS, rest, strict=False)), form.order, True, entities, relations)
+
+
+def built_in_files(path: PathLike, name: str, data_url: str | None) -> Sources:
+    """The files of the folder `path/name`, fetched or unpacked if it is not there. Raises DataError, OptionError or UsageError."""
+    folder = safe_join(path, name)
+    if _find(folder, "train.txt") is None:
+        from kgdist.data import builtin  # only here: no download machinery for those who bring their own files
+
+        folder = builtin.ensure(name, path, data_url=data_url)
+    splits = {split: file for split in SPLITS if (file := _find(folder, f"{split}.txt")) is not None}
+    if "train" not in splits:
+        raise DataError(folder / "train.txt", "no such file, expected the triples to train on")
+    for entities, relations, order, ids in (("entities.dict", "relations.dict", "hrt", False), ("entity2id.txt", "relation2id.txt", "htr", True)):
+        found = (_find(folder, entities), _find(folder, relations))
+        if all(found):
+            return Sources(folder, splits, order, ids, *found, counted=ids)
+        if any(found):
+            missing = entities if found[0] is None else relations
+            raise DataError(folder / missing, "no such file, expected as the other dictionary file is there")
+    return Sources(folder, splits, "hrt", False)
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    """The file, plain or compressed."""
+    return next((folder / (name + end) for end in ("", *COMPRESSED) if (folder / (name + end)).exists()), None)
+
+
+def read_rows(path: Path, spec: Spec) -> Iterator[Rows]:
+    """The triples of one file, by its suffix. Raises DataError with the line, OptionError for options that its kind cannot follow."""
+    kind = suffix(path)
+    if kind == ".nt":
+        return read_ntriples(path, spec)
+    return read_parquet(path, spec) if kind in (".parquet", ".pq") else read_text(path, spec)

@@ -1,0 +1,136 @@
+"""A data file as blocks of whole lines: compression, byte-order mark, header, blank last lines, over-long lines.
+
+Memory stays within a few blocks however large the file is. Nothing here knows what a line means; see text.py and dictionary.py.
+
+Line ends are LF or CRLF. The last line may lack one, and blank lines at the end of a file are dropped; blank lines elsewhere are passed on,
+to be refused by the reader. A carriage return anywhere else (also as a lone line end of old systems) is refused, as is NUL.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import pyarrow as pa
+
+from kgdist.errors import DataError
+
+BLOCK = 4 << 20  # bytes read at once
+MAX_LINE = 1 << 20
+BOM = b"\xef\xbb\xbf"
+COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
+
+
+class Block(NamedTuple):
+    """Whole lines of a file, exactly as they stand in it; only the very last line may have been given a line feed."""
+
+    raw: bytes
+    line: int  # number of the first line, from 1
+    offset: int  # of the first byte in the (decompressed) file
+
+
+def suffix(path: Path) -> str:
+    """What the file is once decompressed: ".parquet", ".nt", ".txt", ... in lower case."""
+    return Path(path.stem if path.suffix.lower() in COMPRESSED else path.name).suffix.lower()
+
+
+def reason(error: Exception) -> str:
+    """The words of an OSError without its number, or of another error on one line."""
+    return (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split()) or type(error).__name__
+
+
+def check_file(path: Path, expected: str) -> os.stat_result:
+    """The file's status. Raises DataError unless it is a readable, regular file of at least one byte; `expected` says what it should hold."""
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise DataError(path, f"is a folder, expected a file with {expected}")
+        if not stat.S_ISREG(status.st_mode):
+            raise DataError(path, f"is not a regular file, expected a file with {expected}")
+        with path.open("rb"):
+            pass
+    except FileNotFoundError as error:
+        raise DataError(path, f"no such file, expected {expected}") from error
+    except (OSError, ValueError) as error:
+        raise DataError(path, f"cannot be read ({reason(error)})") from error
+    if status.st_size == 0:
+        raise DataError(path, f"is empty, expected {expected}")
+    return status
+
+
+@contextlib.contextmanager
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """The file's bytes, decompressed as its suffix says. Raises DataError for a file that cannot be read or is damaged."""
+    kind = path.suffix.lower()
+    try:
+        with contextlib.ExitStack() as stack:
+            raw: Any = stack.enter_context(path.open("rb"))
+            if kind == ".gz":
+                raw = stack.enter_context(gzip.GzipFile(fileobj=raw))
+            elif kind == ".xz":
+                raw = stack.enter_context(lzma.LZMAFile(raw))
+            elif kind == ".bz2":
+                raw = stack.enter_context(bz2.BZ2File(raw))
+            elif kind == ".zst":
+                raw = stack.enter_context(pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"))
+            yield raw
+    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, pa.ArrowException) as error:
+        raise DataError(path, f"damaged or cut short, cannot be decompressed ({reason(error)})") from error
+    except (OSError, ValueError) as error:
+        raise DataError(path, f"cannot be read ({reason(error)})") from error
+
+
+def blocks(path: Path, *, header: bool = False) -> Iterator[Block]:
+    """Yield the file's lines, some megabytes at a time; `header` drops the first line. Raises DataError (unreadable, line over 1 MiB)."""
+    with open_bytes(path) as stream:
+        carry, line, offset = b"", 1, 0
+        while piece := stream.read(BLOCK):
+            data = carry + piece
+            if offset == 0 and line == 1 and not carry and data.startswith(BOM):
+                data, offset = data[len(BOM) :], len(BOM)
+            cut = _content_end(data)
+            if cut:
+                yield from _without_header(Block(data[:cut], line, offset), header)
+                line, offset = line + data.count(b"\n", 0, cut), offset + cut
+            carry = data[cut:]
+            if len(carry) > MAX_LINE:
+                blank = carry.startswith((b"\n", b"\r\n"))
+                raise DataError(path, "blank line" if blank else f"line is longer than {MAX_LINE:,} bytes", line=line)
+        if carry.strip(b"\r\n"):
+            yield from _without_header(Block(carry if carry.endswith(b"\n") else carry + b"\n", line, offset), header)
+
+
+def _content_end(data: bytes) -> int:
+    """Where the last whole line that is not blank ends; 0 if there is none."""
+    last = data.rfind(b"\n") + 1
+    end = len(data[:last].rstrip(b"\r\n"))
+    return data.index(b"\n", end) + 1 if end else 0
+
+
+def _without_header(block: Block, header: bool) -> Iterator[Block]:
+    if header and block.line == 1:
+        end = block.raw.index(b"\n") + 1
+        block = Block(block.raw[end:], 2, block.offset + end)
+    if block.raw:
+        yield block
+
+
+def plain(raw: bytes) -> bytes | None:
+    """The lines with LF ends, or None if a byte is refused (NUL, lone carriage return) or a line is too long: explain.py says which."""
+    text = raw.replace(b"\r\n", b"\n") if b"\r" in raw else raw
+    if b"\r" in text or b"\0" in text:
+        return None
+    half = MAX_LINE // 2
+    for start in range(0, len(text), half):
+        # A window without a line end may be part of a long line: only then are lines measured.
+        if text.find(b"\n", start, start + half) < 0 and max(map(len, text.split(b"\n"))) > MAX_LINE:
+            return None
+    return text

@@ -1,0 +1,105 @@
+"""Delimited text -> rows of triples, block by block, with pyarrow's CSV parser stripped of everything that is CSV.
+
+There is no quoting, no escaping, no comment and no trimming: a line is split at every delimiter (any string), names are kept byte-exact,
+blanks around them included, and only the line end is removed. (DGL-KE strips the whole line and so loses blanks of the outer names.)
+Blanks around an integer id are allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from kgdist.data import explain
+from kgdist.data.rows import Rows, Spec, check_numbers
+from kgdist.data.stream import BOM, Block, blocks, plain
+from kgdist.errors import DataError
+
+NAME = pa.dictionary(pa.int32(), pa.string())
+
+
+def read_text(path: Path, spec: Spec) -> Iterator[Rows]:
+    """Yield the triples of a text file. Raises DataError with the line for the first row that is wrong."""
+    width = 0
+    for block in blocks(path, header=spec.header):
+        width = width or _width(block, spec)
+        yield _rows(path, block, spec, width)
+
+
+def _width(block: Block, spec: Spec) -> int:
+    if spec.weights is None:
+        first = block.raw[: block.raw.index(b"\n")]
+        return 4 if first.count(spec.delimiter.encode()) == 3 else 3
+    return 4 if spec.weights else 3
+
+
+def _rows(path: Path, block: Block, spec: Spec, width: int) -> Rows:
+    letters = [*spec.order, *("w" if width == 4 else "")]
+    types = {letter: pa.float64() if letter == "w" else NAME if spec.limits is None else pa.int64() for letter in letters}
+    table = read_columns(block.raw, types, spec.delimiter)
+    if table is None or any(_has_empty(table[letter]) for letter in letters):
+        raise explain.wrong_row(path, block, spec, width)
+    with np.errstate(over="ignore"):
+        weights = table["w"].to_numpy().astype(np.float32) if width == 4 else None
+    rows = Rows(table["h"], table["r"], table["t"], weights, block.line)
+    try:
+        check_numbers(path, rows, spec)
+    except DataError as error:
+        raise explain.wrong_row(path, block, spec, width) from error
+    return rows
+
+
+def _has_empty(column: Any) -> bool:
+    return pa.types.is_dictionary(column.type) and pc.min(pc.binary_length(column.dictionary)).as_py() == 0
+
+
+def read_columns(raw: bytes, types: dict[str, Any], delimiter: str | None) -> dict[str, Any] | None:
+    """Split whole lines into typed columns, one pa.Array[lines] for each item of `types`; None if any line does not fit.
+
+    Without a delimiter the one column holds the lines.
+    """
+    text = plain(raw)
+    if text is None:
+        return None
+    if any(pa.types.is_integer(kind) for kind in types.values()) and (b"x" in text or b"X" in text):
+        return None  # pyarrow would read 0x10 as 16
+    if delimiter is None or len(delimiter) > 1 or not delimiter.isascii():
+        # The parser wants one ASCII character: any that does not occur will do.
+        free = next((code for code in (1, *range(2, 10), *range(11, 128)) if code != 13 and bytes([code]) not in text), None)
+        if free is None:
+            return _halves(text, types, delimiter)
+        text, delimiter = text.replace(delimiter.encode(), bytes([free])) if delimiter else text, chr(free)
+    if text.startswith(BOM):
+        text = BOM + text  # the parser drops one at the start of every block; a file's own is gone already
+    try:
+        table = csv.read_csv(
+            pa.py_buffer(text),
+            csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(types)),
+            csv.ParseOptions(
+                delimiter=delimiter, quote_char=False, double_quote=False, escape_char=False, newlines_in_values=False, ignore_empty_lines=False
+            ),
+            csv.ConvertOptions(column_types=types, null_values=[], strings_can_be_null=False),
+        )
+    except pa.ArrowInvalid:
+        return None
+    return {name: column.combine_chunks() for name, column in zip(table.column_names, table.columns, strict=True)}
+
+
+def _halves(text: bytes, types: dict[str, Any], delimiter: str | None) -> dict[str, Any] | None:
+    """A block that uses every ASCII character is read as two smaller ones (None for a single such line)."""
+    middle = text.find(b"\n", len(text) // 2) + 1
+    if middle in (0, len(text)):
+        middle = text.find(b"\n") + 1
+    if middle == len(text):
+        return None
+    halves = [read_columns(half, types, delimiter) for half in (text[:middle], text[middle:])]
+    if halves[0] is None or halves[1] is None:
+        return None
+    first, second = halves[0], halves[1]
+    return {name: pa.chunked_array([first[name], second[name]]).unify_dictionaries().combine_chunks() for name in types}

@@ -1,0 +1,204 @@
+"""The two-way map between names and ids 0 .. n-1, of entities or of relations.
+
+Names are byte-exact Unicode: nothing is trimmed, folded or normalised, so the two spellings of an accented letter are two names. A name is not
+empty and holds no NUL, line feed or carriage return, so that every name can stand in a text file; tabs are fine.
+Held as two arrays (UTF-8 bytes and offsets) plus a sorted hash index, all of which can be memory-mapped: 86 million names need no Python objects.
+Not a parser: dictionary.py reads the files.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import operator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kgdist.data.dictionary import read_dictionary
+from kgdist.data.names import Run, as_binary, hash_names, make_run, parts, search, view
+from kgdist.data.rows import bad_name
+from kgdist.errors import CheckpointError
+from kgdist.files import PathLike, atomic_write, load_npy, save_npy
+
+_PIECE = 1 << 16  # names written or hashed at once
+
+
+def _scalar(text: str) -> Any:
+    return pa.scalar(text.encode(), pa.large_binary())
+
+
+_EMPTY = _scalar("")
+
+
+class Vocabulary:
+    """Names by id and ids by name; immutable."""
+
+    def __init__(self, offsets: np.ndarray, data: np.ndarray, run: Run | None = None) -> None:
+        """`offsets` int64[n + 1] into `data` uint8[bytes]; the caller vouches for distinct, valid names. See `from_names`."""
+        self._offsets, self._data = offsets, data
+        self._array = view(offsets, data)
+        if run is not None:
+            self._run = run
+
+    @classmethod
+    def from_names(cls, names: Any) -> Vocabulary:
+        """The vocabulary that gives the i-th of `names` (list, NumPy or pyarrow array of str) the id i.
+
+        Raises ValueError for a repeated name, an empty one, or one with NUL, LF or CR.
+        """
+        array = as_binary(names if hasattr(names, "__len__") else list(names))
+        text = array.cast(pa.large_string())
+        row = bad_name(text)
+        if row is not None:
+            raise ValueError(f"name {row} ({text[row].as_py()!r}) is empty or holds NUL, a line feed or a carriage return")
+        if len(array.unique()) != len(array):
+            codes = array.dictionary_encode().indices.to_numpy()
+            row = int(np.setdiff1d(np.arange(len(codes)), np.unique(codes, return_index=True)[1])[0])
+            raise ValueError(f"name {text[row].as_py()!r} comes twice")
+        return cls(*parts(array))
+
+    @staticmethod
+    def numbered(count: int) -> Vocabulary:
+        """The vocabulary of `count` things without names: id i is called str(i). Takes no memory."""
+        return _Numbered(count)
+
+    @property
+    def count(self) -> int | None:
+        """The n of `numbered(n)`, None for a vocabulary that stores its names."""
+        return None
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, index: SupportsIndex) -> str:
+        """The name of an id. Raises IndexError outside 0 .. n-1 (no counting from the end)."""
+        number = operator.index(index)
+        if not 0 <= number < len(self):
+            raise IndexError(f"id {number} is out of range, allowed: 0 to {len(self) - 1}")
+        return self._name(number)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and int(self.find([name])[0]) >= 0
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), _PIECE):
+            yield from self._slice(start, start + _PIECE).cast(pa.large_string()).to_pylist()
+
+    def id(self, name: str) -> int:
+        """The id of a name. Raises KeyError."""
+        return int(self.encode([name])[0])
+
+    def find(self, names: Any) -> np.ndarray:
+        """Names (list, NumPy or pyarrow array) -> int32[n], -1 for those not here."""
+        values = as_binary(names)
+        return self._find(values).astype(np.int32)
+
+    def encode(self, names: Any) -> np.ndarray:
+        """Names (list, NumPy or pyarrow array) -> int32[n]. Raises KeyError with the first name that is not here."""
+        values = as_binary(names)
+        ids = self._find(values)
+        if len(ids) and ids.min() < 0:
+            raise KeyError(values[int(np.flatnonzero(ids < 0)[0])].as_py().decode("utf-8", "replace"))
+        return ids.astype(np.int32)
+
+    def names(self, ids: Iterable[int] | np.ndarray) -> list[str]:
+        """The names of some ids. Raises IndexError outside 0 .. n-1."""
+        wanted = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), dtype=np.int64).reshape(-1)
+        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
+            raise IndexError(f"id {int(wanted[(wanted < 0) | (wanted >= len(self))][0])} is out of range, allowed: 0 to {len(self) - 1}")
+        return [str(name) for name in self._take(wanted).to_pylist()]
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """sha256 (hex) of the names in id order, each followed by a line feed."""
+        digest = hashlib.sha256()
+        for start in range(0, len(self), _PIECE):
+            digest.update(_joined(self._slice(start, start + _PIECE), _EMPTY, "\n"))
+        return digest.hexdigest()
+
+    def write_tsv(self, path: PathLike) -> None:
+        """Write lines `id<TAB>name`, atomically."""
+        with atomic_write(path) as file:
+            for start in range(0, len(self), _PIECE):
+                names = self._slice(start, start + _PIECE)
+                ids = pa.array(np.arange(start, start + len(names))).cast(pa.large_string()).cast(pa.large_binary())
+                file.write(_joined(pc.binary_join_element_wise(ids, names, _scalar("\t")), _EMPTY, "\n"))
+
+    @classmethod
+    def read_tsv(cls, path: PathLike, delimiter: str = "\t") -> Vocabulary:
+        """Read lines `id<delimiter>name` (or what else dictionary.py allows). Raises DataError with the line."""
+        return cls(*parts(as_binary(read_dictionary(Path(path), delimiter))))
+
+    def save(self, folder: Path, stem: str) -> None:
+        """Write `<stem>.names.npy`, `.offsets.npy`, `.hashes.npy` and `.ids.npy`, which `load` maps."""
+        for part, array in zip(("names", "offsets", "hashes", "ids"), (self._data, self._offsets, *self._run), strict=True):
+            save_npy(folder / f"{stem}.{part}.npy", array)
+
+    @classmethod
+    def load(cls, folder: Path, stem: str) -> Vocabulary:
+        """Map what `save` wrote. Raises CheckpointError if a file is missing or does not fit the others."""
+        data, offsets, hashes, ids = (load_npy(folder / f"{stem}.{part}.npy", mmap=True) for part in ("names", "offsets", "hashes", "ids"))
+        kinds = [(array.dtype, array.ndim) for array in (data, offsets, hashes, ids)]
+        right = kinds == [(np.uint8, 1), (np.int64, 1), (np.uint64, 1), (np.int32, 1)]
+        if not right or len(offsets) != len(hashes) + 1 or len(hashes) != len(ids) or offsets[0] != 0 or offsets[-1] != len(data):
+            raise CheckpointError(f"{folder / stem}: the arrays of the vocabulary do not fit together")
+        return cls(offsets, data, Run(hashes, ids))
+
+    @functools.cached_property
+    def _run(self) -> Run:
+        return make_run(hash_names(self._array))
+
+    def _name(self, number: int) -> str:
+        return self._data[self._offsets[number] : self._offsets[number + 1]].tobytes().decode("utf-8")
+
+    def _find(self, values: Any) -> np.ndarray:
+        return search(self._run, hash_names(values), values, self._array)
+
+    def _slice(self, start: int, stop: int) -> Any:
+        return self._array[start:stop]
+
+    def _take(self, ids: np.ndarray) -> Any:
+        return self._array.take(pa.array(ids)).cast(pa.large_string())
+
+
+class _Numbered(Vocabulary):
+    """Names that are the decimal digits of the ids."""
+
+    def __init__(self, count: int) -> None:
+        if count < 0:
+            raise ValueError(f"a vocabulary of {count} names")
+        self._count = count
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def save(self, folder: Path, stem: str) -> None:
+        """Nothing to write."""
+
+    def _name(self, number: int) -> str:
+        return str(number)
+
+    def _find(self, values: Any) -> np.ndarray:
+        plain = pc.match_substring_regex(values, "^(0|[1-9][0-9]{0,17})$")
+        ids = pc.if_else(plain, values, b"-1").cast(pa.large_string()).cast(pa.int64()).to_numpy()
+        return np.where(ids < self._count, ids, -1)
+
+    def _slice(self, start: int, stop: int) -> Any:
+        return self._take(np.arange(start, min(stop, self._count))).cast(pa.large_binary())
+
+    def _take(self, ids: np.ndarray) -> Any:
+        return pa.array(ids).cast(pa.large_string())
+
+
+def _joined(left: Any, right: Any, separator: str) -> np.ndarray:
+    """uint8[bytes] of all left + separator + right, one after the other."""
+    return parts(pc.binary_join_element_wise(left, right, _scalar(separator)))[1]
