@@ -1,0 +1,59 @@
+# Everything runs in a local environment that is made on the first call: `make demo`, `make test`.
+# `make PYTHON=python3.12 test` picks another Python, `make VENV=/elsewhere test` another place.
+
+PYTHON ?= python3
+VENV ?= .venv
+WORKERS ?= auto
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Many small processes: each gets one thread, or they would fight for the cores.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
+
+.PHONY: help install demo test lint types unit bench-accuracy bench-train clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo            train and evaluate a real graph (a few minutes)"
+	@echo "make test            linters, types and all tests"
+	@echo "make bench-accuracy  the accuracy table of the README"
+	@echo "make bench-train     the speed table of the README"
+	@echo "make clean           remove what these commands made"
+
+install: $(STAMP)
+
+# The stamp is written last, so an interrupted installation is done again and a finished one is not.
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "kgdist needs Python 3.10 or newer; '$(PYTHON)' is not. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' || \
+		{ echo "'$(PYTHON)' cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r requirements/dev.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/kgdist-train --dataset wordnet --model_name RotatE --preset --test --save_path build/demo
+
+test: lint types unit
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+unit: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 8 --dist worksteal
+
+bench-accuracy: $(STAMP)
+	$(BIN)/python benchmarks/accuracy.py
+
+bench-train: $(STAMP)
+	$(BIN)/python benchmarks/train.py
+
+clean:
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	find kgdist tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
