@@ -15,13 +15,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
+from kgdist import __version__
 from kgdist.config import Config
-from kgdist.configfile import read_saved, saved_form
+from kgdist.configfile import read_run, run_json
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.errors import CheckpointError, UsageError
 from kgdist.files import load_npy, save_npy, write_json
@@ -68,7 +68,9 @@ def save_settings(folder: Path, config: Config, entities: Vocabulary, relations:
     """Write config.json and the maps: all that reading the embeddings needs besides themselves."""
     entities.write_tsv(folder / "entities.tsv")
     relations.write_tsv(folder / "relations.tsv")
-    write_json(folder / "config.json", saved_form(config, entity_map="entities.tsv", relation_map="relations.tsv"))
+    # The data must be found again from any working folder.
+    absolute = config.replace(data_path=str(Path(config.data_path).absolute()))
+    write_json(folder / "config.json", run_json(absolute, version=__version__))
 
 
 def save_embeddings(folder: Path, config: Config, rows: dict[str, np.ndarray]) -> None:
@@ -77,8 +79,8 @@ def save_embeddings(folder: Path, config: Config, rows: dict[str, np.ndarray]) -
         save_npy(folder / name, rows[table].astype(np.float32, copy=False))
 
 
-def open_run(path: str | Path, overrides: dict[str, Any] | None = None) -> Run:
-    """Read a run folder's options and maps; `overrides` are options given explicitly. Raises CheckpointError."""
+def open_run(path: str | Path) -> Run:
+    """Read a run folder's options and maps. Raises CheckpointError naming what is missing."""
     folder = Path(path)
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such run folder")
@@ -86,7 +88,7 @@ def open_run(path: str | Path, overrides: dict[str, Any] | None = None) -> Run:
         inside = sorted(child.parent.name for child in folder.glob("*/config.json"))
         hint = f"; it holds runs, name one: {', '.join(inside[:5])}" if inside else ""
         raise CheckpointError(f"{folder}: has no config.json, so it is not a run folder{hint}")
-    config = read_saved(folder / "config.json").replace(**(overrides or {}))
+    config = read_run(folder)
     maps = (folder / "entities.tsv", folder / "relations.tsv")
     if all(map_.exists() for map_ in maps):
         return Run(folder, config, (Vocabulary.read_tsv(maps[0]), Vocabulary.read_tsv(maps[1])))

@@ -50,3 +50,32 @@ def grouped_matmul(x: torch.Tensor, matrices: torch.Tensor, index: torch.Tensor)
     """`out[b] = x[b] @ matrices[index[b]]`; float[B, D], float[V, D, R], int64[B] -> float[B, R]. Differentiable in x and matrices."""
     out: torch.Tensor = _GroupedMatmul.apply(x, matrices, index)  # type: ignore[no-untyped-call]
     return out
+
+
+class _GroupedProject(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, matrices: torch.Tensor, pairs: list[tuple[int, int]]) -> torch.Tensor:
+        out = x.new_empty(len(pairs), x.shape[1], matrices.shape[2])
+        for place, (chunk, value) in enumerate(pairs):
+            torch.mm(x[chunk], matrices[value], out=out[place])
+        ctx.save_for_backward(x, matrices)
+        ctx.pairs = pairs
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        x, matrices = ctx.saved_tensors
+        grad_x, grad_m = torch.zeros_like(x), torch.zeros_like(matrices)
+        for place, (chunk, value) in enumerate(ctx.pairs):
+            grad_x[chunk].addmm_(grad[place], matrices[value].t())
+            grad_m[value].addmm_(x[chunk].t(), grad[place])
+        return grad_x, grad_m, None
+
+
+def grouped_project(x: torch.Tensor, matrices: torch.Tensor, pairs: list[tuple[int, int]]) -> torch.Tensor:
+    """`out[g] = x[chunk] @ matrices[value]` for the g-th (chunk, value); float[C, N, D], float[V, D, R] -> float[G, N, R].
+
+    Differentiable in x and matrices; gradients are added up in place, for a gradient per group would be the size of all matrices.
+    """
+    out: torch.Tensor = _GroupedProject.apply(x, matrices, pairs)  # type: ignore[no-untyped-call]
+    return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from kgdist.kernels.grouped import grouped_matmul, groups
+from kgdist.kernels.grouped import grouped_matmul, grouped_project, groups
 from kgdist.models.base import Model
 from kgdist.types import RelationRows, Side
 
@@ -45,14 +45,13 @@ class TransR(Model):
 
     def cross(self, queries: torch.Tensor, candidates: torch.Tensor, relation: RelationRows, chunk: int) -> torch.Tensor:
         """One projection of a chunk's candidates per relation in it; batches sorted by relation keep these few."""
-        matrices = self._matrices(relation)
-        scores, orders = [], []
-        for c, entities in enumerate(candidates):
-            start = c * chunk
-            order, runs = groups(relation.index[start : start + chunk])
-            for value, first, last in runs:
-                rows = order[first:last] + start
-                seen = entities @ matrices[value]
-                scores.append(self.comparator.cross(queries[rows][None], seen[None])[0])
-                orders.append(rows)
-        return torch.cat(scores).index_select(0, torch.argsort(torch.cat(orders))) + self.offset
+        pairs, orders = [], []
+        for c in range(len(candidates)):
+            order, runs = groups(relation.index[c * chunk : (c + 1) * chunk])
+            pairs += [(c, value) for value, _, _ in runs]
+            orders += [order[first:last] + c * chunk for _, first, last in runs]
+        seen = grouped_project(candidates, self._matrices(relation), pairs).unbind(0)
+        rows = torch.cat(orders)
+        asked = queries.index_select(0, rows).split([len(order) for order in orders])
+        scores = [self.comparator.cross(q[None], c[None])[0] for q, c in zip(asked, seen, strict=True)]
+        return torch.cat(scores).index_select(0, torch.argsort(rows)) + self.offset

@@ -1,0 +1,137 @@
+"""Checkpoints are whole or refused: round trip, every kind of damage, no space, no permission."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kgdist import checkpoint
+from kgdist.errors import CheckpointError, KgdistError
+
+ARRAYS = {"entity": np.arange(12, dtype=np.float32).reshape(4, 3), "entity.sum": np.ones((4, 1), np.float32)}
+
+
+def test_round_trip_and_only_the_newest_two_stay(tmp_path: Path) -> None:
+    for step in (5, 20, 100):
+        checkpoint.save(tmp_path, step, ARRAYS, {"steps": [step]})
+    assert [step for step, _ in checkpoint.numbered(tmp_path)] == [100, 20]
+    loaded = checkpoint.latest(tmp_path)
+    assert loaded.step == 100 and loaded.meta == {"steps": [100]}
+    for key, array in ARRAYS.items():
+        np.testing.assert_array_equal(loaded.arrays[key], array)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_the_same_step_is_replaced(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, 5, ARRAYS, {"n": 1})
+    checkpoint.save(tmp_path, 5, ARRAYS, {"n": 2})
+    assert checkpoint.latest(tmp_path).meta == {"n": 2}
+
+
+@pytest.mark.parametrize("position", [0, 1, 20, 127, 128, 130, 160, -1])
+@pytest.mark.parametrize("how", ["flip", "cut"])
+def test_damage_is_found_and_the_checkpoint_before_is_used(tmp_path: Path, how: str, position: int) -> None:
+    checkpoint.save(tmp_path, 1, ARRAYS, {})
+    newest = checkpoint.save(tmp_path, 2, ARRAYS, {})
+    file = newest / "entity.npy"
+    data = bytearray(file.read_bytes())
+    if how == "flip":
+        data[position] ^= 1
+    file.write_bytes(data if how == "flip" else data[:position])
+    with pytest.raises(CheckpointError, match=r"entity\.npy"):
+        checkpoint.load(newest)
+    assert checkpoint.latest(tmp_path).step == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 99}, "newer kgdist"),
+        ({"format": None}, "not a manifest"),
+        ({"files": None}, "incomplete"),
+        ({"step": "x"}, "incomplete"),
+    ],
+)
+def test_a_manifest_that_cannot_be_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    folder = checkpoint.save(tmp_path, 1, ARRAYS, {})
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | change))
+    with pytest.raises(CheckpointError, match=message):
+        checkpoint.latest(tmp_path)
+
+
+def test_missing_and_extra_shards_are_named(tmp_path: Path) -> None:
+    folder = checkpoint.save(tmp_path, 1, ARRAYS, {})
+    np.save(folder / "other.npy", ARRAYS["entity"])
+    with pytest.raises(CheckpointError, match=r"other\.npy: not in the manifest"):
+        checkpoint.load(folder)
+    (folder / "other.npy").unlink()
+    (folder / "entity.sum.npy").unlink()
+    with pytest.raises(CheckpointError, match=r"entity\.sum\.npy: missing"):
+        checkpoint.load(folder)
+
+
+def test_object_arrays_are_never_unpickled(tmp_path: Path) -> None:
+    folder = checkpoint.save(tmp_path, 1, ARRAYS, {})
+    np.save(folder / "entity.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    from kgdist.files import sha256
+
+    manifest["files"]["entity"] |= {"bytes": (folder / "entity.npy").stat().st_size, "sha256": sha256(folder / "entity.npy")}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match="not a readable"):
+        checkpoint.load(folder)
+
+
+def test_no_checkpoint_at_all_is_said(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no such run folder"):
+        checkpoint.latest(tmp_path / "none")
+    with pytest.raises(CheckpointError, match="has no checkpoint"):
+        checkpoint.latest(tmp_path)
+
+
+def test_a_file_that_cannot_grow_leaves_the_one_before(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE makes every write past 4 kB fail, as a full disk does; the process is a real one."""
+    checkpoint.save(tmp_path, 1, ARRAYS, {})
+    script = (
+        "import resource, sys, numpy as np\n"
+        "from pathlib import Path\n"
+        "from kgdist import checkpoint\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try:\n"
+        "    checkpoint.save(Path(sys.argv[1]), 2, {'entity': np.zeros((4000, 3), np.float32)}, {})\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__, error)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout.startswith("KgdistError") and "previous checkpoint is unchanged" in ran.stdout
+    assert checkpoint.latest(tmp_path).step == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-1"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes into read-only folders")
+def test_a_read_only_folder_is_said(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, 1, ARRAYS, {})
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(KgdistError, match="cannot be written"):
+            checkpoint.save(tmp_path, 2, ARRAYS, {})
+        assert checkpoint.latest(tmp_path).step == 1
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_more_than_the_disk_holds_is_refused_before_writing(tmp_path: Path) -> None:
+    huge = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (1 << 40, 4), (0, 0))
+    checkpoint.save(tmp_path, 1, ARRAYS, {})
+    with pytest.raises(KgdistError, match="not enough disk space"):
+        checkpoint.save(tmp_path, 2, {"entity": huge}, {})
+    assert checkpoint.latest(tmp_path).step == 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 8 << 20

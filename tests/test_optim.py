@@ -1,0 +1,67 @@
+"""Row optimisers against their formulas in plain loops, and the schedules."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from kgdist.optim import OPTIMIZERS, Schedule
+
+IDS = torch.tensor([4, 1, 2])
+
+
+def updated(name: str, steps: int) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+    """Rows before, rows after `steps` random gradients on IDS, and the gradients."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(6, 5, generator=generator)
+    before, rule = rows.clone(), OPTIMIZERS[name]()
+    state = {key: torch.zeros(6, width) for key, width in rule.widths(5).items()}
+    grads = [torch.randn(3, 5, generator=generator) for _ in range(steps)]
+    for grad in grads:
+        rule.apply(rows, state, IDS, grad.clone(), 0.1)
+    return before, rows, grads
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_rows_without_a_gradient_stay_as_they_are(name: str) -> None:
+    before, after, _ = updated(name, 3)
+    assert torch.equal(before[[0, 3, 5]], after[[0, 3, 5]])
+    assert not torch.equal(before[IDS], after[IDS])
+
+
+def test_adagrad_row_is_the_references_formula() -> None:
+    before, after, grads = updated("adagrad_row", 3)
+    expected, total = before[IDS].double(), torch.zeros(3).double()
+    for grad in grads:
+        total += grad.double().square().mean(1)
+        expected -= 0.1 * grad.double() / (total.sqrt() + 1e-10)[:, None]
+    torch.testing.assert_close(after[IDS].double(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["adagrad", "sgd", "adam"])
+def test_dense_torch_optimisers_agree_on_the_rows_touched(name: str) -> None:
+    before, after, grads = updated(name, 4)
+    leaf = before[IDS].clone().requires_grad_()
+    make = {
+        "adagrad": lambda: torch.optim.Adagrad([leaf], lr=0.1, eps=1e-10),
+        "sgd": lambda: torch.optim.SGD([leaf], lr=0.1),
+        "adam": lambda: torch.optim.Adam([leaf], lr=0.1),
+    }
+    optimizer = make[name]()
+    for grad in grads:
+        leaf.grad = grad.clone()
+        optimizer.step()
+    torch.testing.assert_close(after[IDS], leaf.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_schedules() -> None:
+    assert [Schedule("constant", 0.5, 100).at(step) for step in (0, 50, 99)] == [0.5] * 3
+    assert Schedule("linear", 1.0, 100).at(25) == pytest.approx(0.75)
+    assert Schedule("cosine", 1.0, 100).at(25) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)))
+    assert [Schedule("step", 1.0, 100).at(step) for step in (49, 50, 99)] == [1.0, 0.1, 0.1]
+    assert Schedule("constant", 1.0, 100, warmup=3).at(0) == pytest.approx(0.25)
+    assert Schedule("constant", 1.0, 100, warmup=3).at(3) == 1.0
+    with pytest.raises(ValueError, match="unknown schedule"):
+        Schedule("sudden", 1.0, 1).at(0)
