@@ -1,7 +1,8 @@
 """Where the binary form of a data set lies, whether it is still that of its sources, and how it gets there whole.
 
-A cache is one folder of `.npy` files and `meta.json`, built under another name and renamed, so that it is whole or absent, also with several builders at
-once. It lies in `.kgdist` beside the data, or in the user's cache folder where that cannot be written. What the arrays mean is store.py's.
+A cache is one folder of `.npy` files and `meta.json`, built under another name and renamed, so that it is whole or absent,
+also with several builders at once. It lies in `.kgdist` beside the data, or in the user's cache folder where that cannot be
+written. What the arrays mean is store.py's.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ def options_key(options: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps([VERSION, options], sort_keys=True).encode()).hexdigest()[:12]
 
 
-def user_cache() -> Path:
-    """kgdist's part of the user's cache folder (XDG_CACHE_HOME, else ~/.cache)."""
+def user_cache() -> list[Path]:
+    """kgdist's part of the user's cache folder (XDG_CACHE_HOME, else ~/.cache); none for a user without a home."""
     root = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(root) if os.path.isabs(root) else Path("~/.cache").expanduser()) / "kgdist" / "data"
+    if not os.path.isabs(root):
+        root = os.path.expanduser("~/.cache")
+    return [Path(root, "kgdist", "data")] if os.path.isabs(root) else []
 
 
 def fingerprints(files: list[Path], *, hashed: bool) -> list[dict[str, Any]]:
@@ -54,16 +57,20 @@ def fingerprints(files: list[Path], *, hashed: bool) -> list[dict[str, Any]]:
 
 
 def valid_meta(folder: Path, options: dict[str, Any], files: list[Path]) -> dict[str, Any] | None:
-    """The cache's meta.json if it was built from these files with these options and is undamaged, else None (with the reason in the log)."""
+    """The cache's meta.json if it was built from these files with these options and is undamaged, else None (with the
+    reason in the log).
+    """
     if not (folder / META).exists():
         return None
     try:
         meta = read_json(folder / META)
         if meta["version"] != VERSION or meta["options"] != options:
             raise CheckpointError(f"{folder}: made by another version or for other options")
+        if meta["seal"] != _seal(meta):
+            raise CheckpointError(f"{folder / META}: wrong content")
         _verify(folder, meta["files"])
         return meta if _same_sources(folder, meta, files) else None
-    except (CheckpointError, OSError, KeyError, TypeError, AttributeError) as error:
+    except (CheckpointError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         log.info("cached data cannot be used and will be made again: %s", reason(error))
         return None
 
@@ -84,7 +91,8 @@ def _same_sources(folder: Path, meta: dict[str, Any], files: list[Path]) -> bool
         log.info("%s: the data files have changed and are read again", folder)
         return False
     trusted = [
-        old["mtime_ns"] == new["mtime_ns"] and new["mtime_ns"] < old["hashed_ns"] - RACY_NS for old, new in zip(recorded, now, strict=True)
+        old["mtime_ns"] == new["mtime_ns"] and new["mtime_ns"] < old["hashed_ns"] - RACY_NS
+        for old, new in zip(recorded, now, strict=True)
     ]
     if all(trusted):
         return True
@@ -94,13 +102,29 @@ def _same_sources(folder: Path, meta: dict[str, Any], files: list[Path]) -> bool
         log.info("%s: the data files have changed and are read again", folder)
         return False
     with contextlib.suppress(KgdistError):  # saves the hashing next time; a read-only cache is as good
-        write_json(folder / META, {**meta, "sources": [{**entry, "hashed_ns": started} for entry in now]})
+        _write_meta(folder, {**meta, "sources": [{**entry, "hashed_ns": started} for entry in now]})
     return True
+
+
+def _seal(meta: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps({**meta, "seal": None}, sort_keys=True).encode()).hexdigest()
+
+
+def _write_meta(folder: Path, meta: dict[str, Any]) -> None:
+    write_json(folder / META, {**meta, "seal": _seal(meta)})
+
+
+def discard(folder: Path, build: str) -> None:
+    """Mark a cache whose arrays turned out to be damaged as no cache, unless another builder has replaced it meanwhile."""
+    with contextlib.suppress(CheckpointError, OSError, KeyError, TypeError):
+        if read_json(folder / META)["build"] == build:
+            (folder / META).unlink()
 
 
 @contextlib.contextmanager
 def build_folder(folders: list[Path]) -> Iterator[tuple[Path, Path]]:
-    """Make an empty folder beside the first of `folders` that can be written: (folder to fill, folder it is for). It is removed at the end.
+    """Make an empty folder beside the first of `folders` that can be written: (folder to fill, folder it is for). It is
+    removed at the end.
 
     Raises KgdistError if none can be written.
     """
@@ -119,7 +143,9 @@ def build_folder(folders: list[Path]) -> Iterator[tuple[Path, Path]]:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         return
-    raise KgdistError(f"no folder for the binary form of the data can be written: {', '.join(errors)}; set XDG_CACHE_HOME to one that can")
+    raise KgdistError(
+        f"no folder for the binary form of the data can be written: {', '.join(errors)}; set XDG_CACHE_HOME to one that can"
+    )
 
 
 def _sweep(root: Path) -> None:
@@ -138,7 +164,8 @@ def publish(temporary: Path, folder: Path, meta: dict[str, Any], hashed_ns: int,
             raise DataError(path, "was changed while it was read; start again when it is complete")
     contents = {path.name: {"size": path.stat().st_size, "sha256": sha256(path)} for path in sorted(temporary.iterdir())}
     sources = [{**entry, "hashed_ns": hashed_ns} for entry in meta["sources"]]
-    write_json(temporary / META, {"version": VERSION, "build": secrets.token_hex(8), **meta, "sources": sources, "files": contents})
+    seen = {"version": VERSION, "build": secrets.token_hex(8), "sources": sources, "files": contents}
+    _write_meta(temporary, {**meta, **seen})
     for _ in range(100):
         with contextlib.suppress(OSError):
             os.rename(temporary, folder)
@@ -167,20 +194,25 @@ class Appender:
     def append(self, rows: np.ndarray) -> None:
         """Add `rows`, dtype[n] or dtype[n, width]. Raises KgdistError (disk full)."""
         with self._reported():
-            piece = memoryview(np.ascontiguousarray(rows, self._dtype)).cast("B") if len(rows) else b""
+            piece = np.ascontiguousarray(rows, self._dtype).data.cast("B") if len(rows) else b""
             self._content.update(piece)
             self._file.write(piece)
         self.rows += len(rows)
 
-    def close(self) -> str:
+    def finish(self) -> str:
         """Make the file whole; returns the sha256 of the rows."""
         with self._reported():
             self._file.seek(0)
             self._header()
             self._file.flush()
             os.fsync(self._file.fileno())
-            self._file.close()
         return self._content.hexdigest()
+
+    def __enter__(self) -> Appender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
     def _header(self) -> None:
         # NumPy pads the header so that the first axis can grow in place.

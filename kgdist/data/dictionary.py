@@ -1,8 +1,9 @@
 """Dictionary files (`entities.dict`, `relations.dict`, `entity2id.txt`, a run's `entities.tsv`) -> names in id order.
 
-A line is `id<delimiter>name`, `name<delimiter>id` (both are met in the wild), or a name alone, whose id is then its line number from 0. Which one
-holds for the file is found by looking at all of it: the column that holds exactly 0 .. n-1 is the ids, the first column if both do. The name is everything
-beyond the delimiter next to the id, so it may hold the delimiter itself. Ids may come in any order, but none may be missing or come twice.
+A line is `id<delimiter>name`, `name<delimiter>id` (both are met in the wild), or a name alone, whose id is then its line
+number from 0. Which one holds for the file is found by looking at all of it: the column that holds exactly 0 .. n-1 is the
+ids, the first column if both do. The name is everything beyond the delimiter next to the id, so it may hold the delimiter
+itself. Ids may come in any order, but none may be missing or come twice.
 """
 
 from __future__ import annotations
@@ -22,18 +23,19 @@ from kgdist.data.text import read_columns
 from kgdist.errors import DataError
 
 
-def read_dictionary(path: Path, delimiter: str = "\t", *, counted: bool = False) -> Any:
+def read_dictionary(path: Path, delimiter: str = "\t", *, counted: bool = False, header: bool = False) -> Any:
     """The names in id order, pa.LargeStringArray[n], or the count (int) alone.
 
-    `counted`: the first line is the number of lines that follow, as in `entity2id.txt`; when none follow, that number is returned.
-    Raises DataError with the line (both lines, for a repeat or a gap).
+    `header`: the first line is skipped. `counted`: the first line is the number of lines that follow, as in
+    `entity2id.txt`; when none follow, that number is returned. Raises DataError with the line (both lines, for a repeat or
+    a gap).
     """
     check_file(path, "one name or `id<delimiter>name` a line")
-    lines = _lines(path)
-    first = 1
+    lines = _lines(path, header)
+    first = 2 if header else 1
     if counted:
         claimed = _count(path, lines[0].as_py())
-        lines, first = lines.slice(1), 2
+        lines, first = lines.slice(1), first + 1
         if not len(lines):
             return claimed
         if claimed != len(lines):
@@ -49,15 +51,17 @@ def read_dictionary(path: Path, delimiter: str = "\t", *, counted: bool = False)
     else:
         if (lengths == 1).any():
             row = int(np.flatnonzero(lengths == 1)[0])
-            raise DataError(path, f"expected `id<delimiter>name`, found {shown(lines[row])}; is --delimiter right?", line=first + row)
+            raise DataError(
+                path, f"expected `id<delimiter>name`, found {shown(lines[row])}; is --delimiter right?", line=first + row
+            )
         names, numbers = _columns(path, lines, fields, delimiter, first)
     _check(path, lines, names, numbers, first)
     return names.take(pa.array(np.argsort(numbers)))
 
 
-def _lines(path: Path) -> Any:
+def _lines(path: Path, header: bool) -> Any:
     pieces = []
-    for block in blocks(path):
+    for block in blocks(path, header=header):
         columns = read_columns(block.raw, {"line": pa.large_string()}, None)
         if columns is None or pc.min(pc.binary_length(columns["line"])).as_py() == 0:
             offset = block.offset
@@ -94,7 +98,9 @@ def _columns(path: Path, lines: Any, fields: Any, delimiter: str, first: int) ->
         return rest, left_ids
     bad_left, bad_right = _not_integers(left), _not_integers(right)
     row = int((bad_left if len(bad_left) <= len(bad_right) else bad_right)[0])
-    raise DataError(path, f"expected `id<delimiter>name` with an integer id of 0 or more, found {shown(lines[row])}", line=first + row)
+    raise DataError(
+        path, f"expected `id<delimiter>name` with an integer id of 0 or more, found {shown(lines[row])}", line=first + row
+    )
 
 
 def _not_integers(texts: Any) -> np.ndarray:
@@ -122,7 +128,9 @@ def _check(path: Path, lines: Any, names: Any, ids: np.ndarray, first: int) -> N
         early, late = repeat
         if ids[early] == ids[late]:
             raise DataError(path, f"repeats line {first + early} ({shown(lines[late])}); remove one", line=first + late)
-        raise DataError(path, f"name {shown(names[late])} has id {ids[late]}, but id {ids[early]} on line {first + early}", line=first + late)
+        raise DataError(
+            path, f"name {shown(names[late])} has id {ids[late]}, but id {ids[early]} on line {first + early}", line=first + late
+        )
     repeat = _first_repeat(ids)
     if repeat is not None:
         early, late = repeat
@@ -134,7 +142,9 @@ def _check(path: Path, lines: Any, names: Any, ids: np.ndarray, first: int) -> N
     gap = int(np.flatnonzero(ids[order] != np.arange(len(ids)))[0])
     row = int(order[gap])
     before = f"follows id {gap - 1} (line {first + int(order[gap - 1])})" if gap else "is the lowest"
-    raise DataError(path, f"id {ids[row]} {before}, so id {gap} is missing; ids must run from 0 to {len(ids) - 1}", line=first + row)
+    raise DataError(
+        path, f"id {ids[row]} {before}, so id {gap} is missing; ids must run from 0 to {len(ids) - 1}", line=first + row
+    )
 
 
 def _first_repeat(values: np.ndarray) -> tuple[int, int] | None:

@@ -1,4 +1,6 @@
-"""Rows of names or ids -> int32[n, 3] (head, relation, tail). Three ways: ids by first appearance, ids from given vocabularies, ids as they stand."""
+"""Rows of names or ids -> int32[n, 3] (head, relation, tail). Three ways: ids by first appearance, ids from given
+vocabularies, ids as they stand.
+"""
 
 from __future__ import annotations
 

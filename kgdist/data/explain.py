@@ -1,4 +1,6 @@
-"""Finds, slowly and exactly, what is wrong with a block of lines that the fast parser refused, and words it. Reads no file, repairs nothing."""
+"""Finds, slowly and exactly, what is wrong with a block of lines that the fast parser refused, and words it. Reads no file,
+repairs nothing.
+"""
 
 from __future__ import annotations
 
@@ -76,4 +78,4 @@ def _range(letter: str, field: bytes, spec: Spec) -> str | None:
 
 def _weighs(field: bytes) -> bool:
     with np.errstate(over="ignore"):
-        return NUMBER.fullmatch(field) is not None and 0 < np.float32(float(field)) < np.inf
+        return NUMBER.fullmatch(field) is not None and bool(0 < np.float32(float(field)) < np.inf)

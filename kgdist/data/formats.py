@@ -1,4 +1,5 @@
-"""Names of formats, and which files a data set consists of. What is inside the files is for text, parquet, ntriples and dictionary.
+"""Names of formats, and which files a data set consists of. What is inside the files is for text, parquet, ntriples and
+dictionary.
 
 | --format      | --data_files                              | triples hold                                                   |
 |---------------|-------------------------------------------|----------------------------------------------------------------|
@@ -6,9 +7,9 @@
 | raw_udd_XYZ   | train [valid [test]]                      | names; ids are given by first appearance                       |
 | udd_XYZ       | entities relations train [valid [test]]   | ids, which the first two files name                            |
 
-XYZ is the order of the columns, any permutation of h, r, t; braces as in DGL-KE's manual (`raw_udd_{hrt}`) are accepted. Files are looked for under
---data_path; those ending in .gz, .xz, .zst or .bz2 are decompressed, .parquet and (raw_udd_hrt only) .nt are read as what they are.
-A built_in folder without dictionary files is read as raw_udd_hrt.
+XYZ is the order of the columns, any permutation of h, r, t; braces as in DGL-KE's manual (`raw_udd_{hrt}`) are accepted.
+Files are looked for under --data_path; those ending in .gz, .xz, .zst or .bz2 are decompressed, .parquet and (raw_udd_hrt
+only) .nt are read as what they are. A built_in folder without dictionary files is read as raw_udd_hrt.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Format:
         match = re.fullmatch(r"(raw_udd|udd)_(?:([hrt]{3})|\{([hrt]{3})\})", text)
         order = match and (match[2] or match[3])
         if not match or order not in ORDERS:
-            raise OptionError("--format", f"{text!r} is not a format; use built_in, raw_udd_XYZ or udd_XYZ with XYZ one of {', '.join(ORDERS)}")
+            raise OptionError(
+                "--format", f"{text!r} is not a format; use built_in, raw_udd_XYZ or udd_XYZ with XYZ one of {', '.join(ORDERS)}"
+            )
         return cls(match[1], str(order))
 
 
@@ -60,6 +63,8 @@ class Sources:
     entities: Path | None = None
     relations: Path | None = None
     counted: bool = False  # the dictionary files begin with their count (Freebase)
+    delimiter: str = "\t"
+    header: bool = False  # every file begins with a line to skip
 
     @property
     def files(self) -> list[Path]:
@@ -70,31 +75,44 @@ class Sources:
 def check_delimiter(delimiter: str) -> None:
     """Raise OptionError for a string that cannot part the fields of a line."""
     if not delimiter or set(delimiter) & set("\n\r\0"):
-        raise OptionError("--delimiter", f"{delimiter!r} cannot part fields; give one or more characters other than line ends and NUL")
+        raise OptionError(
+            "--delimiter", f"{delimiter!r} cannot part fields; give one or more characters other than line ends and NUL"
+        )
     try:
         delimiter.encode()
     except UnicodeEncodeError as error:
         raise OptionError("--delimiter", f"{delimiter!r} is not valid Unicode") from error
 
 
-def user_files(path: PathLike, form: Format, files: Sequence[PathLike] | None) -> Sources:
+def user_files(
+    path: PathLike, form: Format, files: Sequence[PathLike] | None, delimiter: str = "\t", header: bool = False
+) -> Sources:
     """The files of a raw_udd or udd data set, looked for under `path`. Raises OptionError if their number is wrong."""
+    check_delimiter(delimiter)
     least, words = (1, "train [valid [test]]") if form.kind == "raw_udd" else (3, "entities relations train [valid [test]]")
     if files is None or not least <= len(files) <= least + 2:
         found = "none is" if not files else f"{len(files)} are"
-        raise OptionError("--data_files", f"--format {form.kind}_{form.order} takes {least} to {least + 2} files ({words}), {found} given")
+        raise OptionError(
+            "--data_files", f"--format {form.kind}_{form.order} takes {least} to {least + 2} files ({words}), {found} given"
+        )
     paths = [Path(path) / file for file in files]
     for given, full in zip(files, paths, strict=True):
         if not full.exists() and Path(given).exists():
-            raise DataError(full, f"no such file; data files are looked for under --data_path, and {given} is in this folder: give --data_path .")
-    if form.kind == "raw_udd":
-        return Sources(Path(path), dict(zip(SPLITS, paths, strict=False)), form.order, ids=False)
-    entities, relations, *rest = paths
-    return Sources(Path(path), dict(zip(SPLITS, rest, strict=False)), form.order, True, entities, relations)
+            raise DataError(
+                full,
+                f"no such file; data files are looked for under --data_path, and {given} is in this folder: give --data_path .",
+            )
+    ids = form.kind == "udd"
+    entities, relations, *rest = paths if ids else (None, None, *paths)
+    splits = {split: file for split, file in zip(SPLITS, rest, strict=False) if file is not None}
+    home = Path(path) if Path(path).is_dir() else splits["train"].parent
+    return Sources(home, splits, form.order, ids, entities, relations, delimiter=delimiter, header=header)
 
 
 def built_in_files(path: PathLike, name: str, data_url: str | None) -> Sources:
-    """The files of the folder `path/name`, fetched or unpacked if it is not there. Raises DataError, OptionError or UsageError."""
+    """The files of the folder `path/name`, fetched or unpacked if it is not there. Raises DataError, OptionError or
+    UsageError.
+    """
     folder = safe_join(path, name)
     if _find(folder, "train.txt") is None:
         from kgdist.data import builtin  # only here: no download machinery for those who bring their own files
@@ -103,7 +121,10 @@ def built_in_files(path: PathLike, name: str, data_url: str | None) -> Sources:
     splits = {split: file for split in SPLITS if (file := _find(folder, f"{split}.txt")) is not None}
     if "train" not in splits:
         raise DataError(folder / "train.txt", "no such file, expected the triples to train on")
-    for entities, relations, order, ids in (("entities.dict", "relations.dict", "hrt", False), ("entity2id.txt", "relation2id.txt", "htr", True)):
+    for entities, relations, order, ids in (
+        ("entities.dict", "relations.dict", "hrt", False),
+        ("entity2id.txt", "relation2id.txt", "htr", True),
+    ):
         found = (_find(folder, entities), _find(folder, relations))
         if all(found):
             return Sources(folder, splits, order, ids, *found, counted=ids)
@@ -119,7 +140,9 @@ def _find(folder: Path, name: str) -> Path | None:
 
 
 def read_rows(path: Path, spec: Spec) -> Iterator[Rows]:
-    """The triples of one file, by its suffix. Raises DataError with the line, OptionError for options that its kind cannot follow."""
+    """The triples of one file, by its suffix. Raises DataError with the line, OptionError for options that its kind cannot
+    follow.
+    """
     kind = suffix(path)
     if kind == ".nt":
         return read_ntriples(path, spec)

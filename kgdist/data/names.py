@@ -1,8 +1,8 @@
 """Many byte strings and the way back from a string to its number, without one Python object for each.
 
-The index is an array of sorted 64-bit hashes with the ids beside them: 12 bytes a name, made of plain arrays, so that it can be memory-mapped.
-A hash only proposes candidates; equal bytes decide, so that collisions cost time and never correctness.
-Not the public mapping: that is vocabulary.py.
+The index is an array of sorted 64-bit hashes with the ids beside them: 12 bytes a name, made of plain arrays, so that it
+can be memory-mapped. A hash only proposes candidates; equal bytes decide, so that collisions cost time and never
+correctness. Not the public mapping: that is vocabulary.py.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class Run(NamedTuple):
 
 
 def as_binary(values: Any) -> Any:
-    """Strings in any usual form (list, NumPy array, pyarrow array or chunked array) -> pa.LargeBinaryArray[n]. Raises TypeError."""
+    """Strings in any usual form (list, NumPy array, pyarrow array or chunked array) -> pa.LargeBinaryArray[n]. Raises
+    TypeError.
+    """
     if isinstance(values, np.ndarray):
         values = values.tolist()
     if not isinstance(values, pa.Array | pa.ChunkedArray):
@@ -53,7 +55,9 @@ def as_binary(values: Any) -> Any:
 
 def view(offsets: np.ndarray, data: np.ndarray) -> Any:
     """int64[n + 1], uint8[bytes] -> pa.LargeBinaryArray[n] over the same memory."""
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
 
 
 def parts(names: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -67,7 +71,9 @@ def parts(names: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def hash_names(names: Any) -> np.ndarray:
-    """uint64[n]: sum of T[byte_i] * BASE^i modulo 2^64 over each name (T a fixed random table), then mixed; by prefix sums, a piece at a time."""
+    """uint64[n]: sum of T[byte_i] * BASE^i modulo 2^64 over each name (T a fixed random table), then mixed; by prefix sums,
+    a piece at a time.
+    """
     offsets, data = parts(names)
     count = len(offsets) - 1
     hashes = np.empty(count, np.uint64)
@@ -85,12 +91,15 @@ def hash_names(names: Any) -> np.ndarray:
         sums = np.zeros(len(piece) + 1, np.uint64)
         np.cumsum(_BYTES[piece] * powers[: len(piece)], out=sums[1:])
         ends = offsets[start : stop + 1] - offsets[start]
-        hashes[start:stop] = (sums[ends[1:]] - sums[ends[:-1]]) * inverses[ends[:-1]] + ends[1:].astype(np.uint64) - ends[:-1].astype(np.uint64)
+        hashes[start:stop] = (
+            (sums[ends[1:]] - sums[ends[:-1]]) * inverses[ends[:-1]] + ends[1:].astype(np.uint64) - ends[:-1].astype(np.uint64)
+        )
         start = stop
     for shift, factor in ((33, 0xFF51AFD7ED558CCD), (33, 0xC4CEB9FE1A85EC53)):  # the finaliser of MurmurHash3
         hashes ^= hashes >> np.uint64(shift)
         hashes *= np.uint64(factor)
-    return hashes ^ (hashes >> np.uint64(33))
+    hashes ^= hashes >> np.uint64(33)
+    return hashes
 
 
 def make_run(hashes: np.ndarray, first: int = 0) -> Run:
@@ -134,7 +143,9 @@ class Interner:
         return view(self._offsets[: self._count + 1], self._data[: self._offsets[self._count]])
 
     def intern(self, values: Any) -> np.ndarray:
-        """int64[n]: ids of `values` (pa.LargeBinaryArray, no repeats), those not seen before numbered in order. Raises UsageError past int32."""
+        """int64[n]: ids of `values` (pa.LargeBinaryArray, no repeats), those not seen before numbered in order. Raises
+        UsageError past int32.
+        """
         hashes = hash_names(values)
         names = self.names
         found = np.full(len(hashes), -1, np.int64)

@@ -1,8 +1,9 @@
 """N-Triples (.nt, also compressed) -> rows of triples: subject, predicate, object are head, relation, tail.
 
-Every term becomes a name, as it is written: an IRI without its angle brackets; a blank node with its `_:`; a literal with its quotes, escapes and language
-tag or datatype (`"caf\\u00e9"@fr`, `"1"^^<http://www.w3.org/2001/XMLSchema#integer>`). So equal values written differently are different entities,
-and no name holds a raw line end. Blank nodes keep their labels in all files of a data set. Comments and blank lines are skipped, as the standard has it.
+Every term becomes a name, as it is written: an IRI without its angle brackets; a blank node with its `_:`; a literal with
+its quotes, escapes and language tag or datatype (`"caf\\u00e9"@fr`, `"1"^^<http://www.w3.org/2001/XMLSchema#integer>`). So
+equal values written differently are different entities, and no name holds a raw line end. Blank nodes keep their labels in
+all files of a data set. Comments and blank lines are skipped, as the standard has it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def read_ntriples(path: Path, spec: Spec) -> Iterator[Rows]:
     if spec.limits is not None or spec.order != "hrt":
         raise OptionError("--format", f"{path} is N-Triples, which holds names as head, relation, tail: use raw_udd_hrt")
     if spec.header:
-        raise OptionError("header", f"{path} is N-Triples, which has no header line")
+        raise OptionError("--header", f"{path} is N-Triples, which has no header line")
     if spec.weights:
         raise OptionError("--has_edge_importance", f"{path} is N-Triples, which has no column of weights")
     for block in blocks(path):
@@ -58,5 +59,7 @@ def _rows(path: Path, block: Block) -> Rows:
         row = int(np.flatnonzero(terms.is_null().to_numpy(zero_copy_only=False))[0])
         message = f"expected an N-Triples statement `<subject> <predicate> object .`, found {shown(lines[row])}"
         raise DataError(path, message, line=block.line + int(keep[row]))
-    heads, relations, tails = (pc.replace_substring_regex(terms.field(name), "^<(.*)>$", r"\1").dictionary_encode() for name in "hrt")
+    heads, relations, tails = (
+        pc.replace_substring_regex(terms.field(name), "^<(.*)>$", r"\1").dictionary_encode() for name in "hrt"
+    )
     return Rows(heads, relations, tails, None, block.line, keep + block.line)

@@ -1,7 +1,8 @@
-"""Parquet files -> rows of triples. Columns are found by the names head, relation, tail (and weight) if all three are there, else by position.
+"""Parquet files -> rows of triples. Columns are found by the names head, relation, tail (and weight) if all three are
+there, else by position.
 
-By position the first three columns follow the order of the format and the fourth is the weight; further columns are ignored. Places in errors
-are row numbers from 1.
+By position the first three columns follow the order of the format and the fourth is the weight; further columns are
+ignored. Places in errors are row numbers from 1.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def read_parquet(path: Path, spec: Spec) -> Iterator[Rows]:
     if path.suffix.lower() not in (".parquet", ".pq"):
         raise DataError(path, "a compressed Parquet file cannot be read; decompress it (Parquet compresses by itself)")
     if spec.header:
-        raise OptionError("header", f"{path} is a Parquet file, which has no header line")
+        raise OptionError("--header", f"{path} is a Parquet file, which has no header line")
     try:
         with parquet.ParquetFile(path) as file:
             columns = _columns(path, file.schema_arrow, spec)
@@ -62,7 +63,10 @@ def _columns(path: Path, schema: Any, spec: Spec) -> dict[str, str]:
 
 
 def _rows(path: Path, batch: Any, columns: dict[str, str], spec: Spec, first: int) -> Rows:
-    values = {letter: _column(path, batch.column(batch.schema.names.index(name)), name, letter, spec, first) for letter, name in columns.items()}
+    values = {
+        letter: _column(path, batch.column(batch.schema.names.index(name)), name, letter, spec, first)
+        for letter, name in columns.items()
+    }
     weights = values["w"].to_numpy(zero_copy_only=False).astype(np.float32) if "w" in values else None
     rows = Rows(values["h"], values["r"], values["t"], weights, first)
     check_numbers(path, rows, spec)
@@ -72,7 +76,11 @@ def _rows(path: Path, batch: Any, columns: dict[str, str], spec: Spec, first: in
 def _column(path: Path, column: Any, name: str, letter: str, spec: Spec, first: int) -> Any:
     """A column as float64 (weights), int64 (ids) or dictionary<string> (names)."""
     if column.null_count:
-        raise DataError(path, f"column {shown(name)} is null", line=first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0]))
+        raise DataError(
+            path,
+            f"column {shown(name)} is null",
+            line=first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0]),
+        )
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     integer = pa.types.is_integer(kind)
     if letter == "w":
@@ -82,12 +90,16 @@ def _column(path: Path, column: Any, name: str, letter: str, spec: Spec, first: 
     if spec.limits is not None:
         if not integer:
             raise DataError(path, f"column {shown(name)} holds {column.type}, expected integers ({NOUNS[letter]} ids)")
-        return column.cast(kind).cast(pa.int64(), safe=not pa.types.is_uint64(kind))  # a uint64 beyond int64 turns negative: out of range either way
+        return column.cast(kind).cast(
+            pa.int64(), safe=not pa.types.is_uint64(kind)
+        )  # a uint64 beyond int64 turns negative: out of range either way
     if not integer and not pa.types.is_string(kind) and not pa.types.is_large_string(kind) and not pa.types.is_string_view(kind):
         raise DataError(path, f"column {shown(name)} holds {column.type}, expected strings ({NOUNS[letter]} names)")
     encoded = column.cast(kind).cast(pa.string()).dictionary_encode()
     code = bad_name(encoded.dictionary)
     if code is not None:
         row = int(np.flatnonzero(encoded.indices.to_numpy() == code)[0])
-        raise DataError(path, f"{NOUNS[letter]} {shown(encoded.dictionary[code])} is empty or holds NUL or a line end", line=first + row)
+        raise DataError(
+            path, f"{NOUNS[letter]} {shown(encoded.dictionary[code])} is empty or holds NUL or a line end", line=first + row
+        )
     return encoded

@@ -1,4 +1,6 @@
-"""What every reader of triples hands on: consecutive rows of one file as columns. Not the readers themselves (text, parquet, ntriples)."""
+"""What every reader of triples hands on: consecutive rows of one file as columns. Not the readers themselves (text,
+parquet, ntriples).
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from kgdist.errors import DataError
 
 NOUNS = {"h": "head", "r": "relation", "t": "tail"}
-DELIMITERS = {"\t": "tab-separated", ",": "comma-separated", "|": "pipe-separated", ";": "semicolon-separated", " ": "space-separated"}
+DELIMITERS = {
+    "\t": "tab-separated",
+    ",": "comma-separated",
+    "|": "pipe-separated",
+    ";": "semicolon-separated",
+    " ": "space-separated",
+}
 
 
 @dataclass(frozen=True)
@@ -23,7 +30,9 @@ class Spec:
     delimiter: str = "\t"
     header: bool = False
     weights: bool | None = False  # a fourth column: True required, False refused, None where the first row has it
-    limits: tuple[int, int] | None = None  # numbers of entities and relations when the columns hold ids, None when they hold names
+    limits: tuple[int, int] | None = (
+        None  # numbers of entities and relations when the columns hold ids, None when they hold names
+    )
 
     def expected(self, width: int) -> str:
         """The words for a right row."""
@@ -69,7 +78,9 @@ def wrong_weight(value: object) -> str:
 
 
 def bad_name(values: Any) -> int | None:
-    """Index of the first name that is empty or holds NUL, LF or CR (which no text file could carry), or None. `values`: a string array."""
+    """Index of the first name that is empty or holds NUL, LF or CR (which no text file could carry), or None. `values`: a
+    string array.
+    """
     bad = pc.or_(pc.equal(pc.binary_length(values), 0), pc.match_substring_regex(values, r"[\x00\r\n]"))
     return int(pc.index(bad, True).as_py()) if pc.any(bad, min_count=0).as_py() else None
 

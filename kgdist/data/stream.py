@@ -1,9 +1,11 @@
 """A data file as blocks of whole lines: compression, byte-order mark, header, blank last lines, over-long lines.
 
-Memory stays within a few blocks however large the file is. Nothing here knows what a line means; see text.py and dictionary.py.
+Memory stays within a few blocks however large the file is. Nothing here knows what a line means; see text.py and
+dictionary.py.
 
-Line ends are LF or CRLF. The last line may lack one, and blank lines at the end of a file are dropped; blank lines elsewhere are passed on,
-to be refused by the reader. A carriage return anywhere else (also as a lone line end of old systems) is refused, as is NUL.
+Line ends are LF or CRLF. The last line may lack one, and blank lines at the end of a file are dropped; blank lines
+elsewhere are passed on, to be refused by the reader. A carriage return anywhere else (also as a lone line end of old
+systems) is refused, as is NUL.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ def reason(error: Exception) -> str:
 
 
 def check_file(path: Path, expected: str) -> os.stat_result:
-    """The file's status. Raises DataError unless it is a readable, regular file of at least one byte; `expected` says what it should hold."""
+    """The file's status. Raises DataError unless it is a readable, regular file of at least one byte; `expected` says what
+    it should hold.
+    """
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
@@ -89,7 +93,9 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 
 def blocks(path: Path, *, header: bool = False) -> Iterator[Block]:
-    """Yield the file's lines, some megabytes at a time; `header` drops the first line. Raises DataError (unreadable, line over 1 MiB)."""
+    """Yield the file's lines, some megabytes at a time; `header` drops the first line. Raises DataError (unreadable, line
+    over 1 MiB).
+    """
     with open_bytes(path) as stream:
         carry, line, offset = b"", 1, 0
         while piece := stream.read(BLOCK):
@@ -124,7 +130,9 @@ def _without_header(block: Block, header: bool) -> Iterator[Block]:
 
 
 def plain(raw: bytes) -> bytes | None:
-    """The lines with LF ends, or None if a byte is refused (NUL, lone carriage return) or a line is too long: explain.py says which."""
+    """The lines with LF ends, or None if a byte is refused (NUL, lone carriage return) or a line is too long: explain.py
+    says which.
+    """
     text = raw.replace(b"\r\n", b"\n") if b"\r" in raw else raw
     if b"\r" in text or b"\0" in text:
         return None

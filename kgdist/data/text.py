@@ -1,8 +1,8 @@
 """Delimited text -> rows of triples, block by block, with pyarrow's CSV parser stripped of everything that is CSV.
 
-There is no quoting, no escaping, no comment and no trimming: a line is split at every delimiter (any string), names are kept byte-exact,
-blanks around them included, and only the line end is removed. (DGL-KE strips the whole line and so loses blanks of the outer names.)
-Blanks around an integer id are allowed.
+There is no quoting, no escaping, no comment and no trimming: a line is split at every delimiter (any string), names are
+kept byte-exact, blanks around them included, and only the line end is removed. (DGL-KE strips the whole line and so loses
+blanks of the outer names.) Blanks around an integer id are allowed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _rows(path: Path, block: Block, spec: Spec, width: int) -> Rows:
 
 
 def _has_empty(column: Any) -> bool:
-    return pa.types.is_dictionary(column.type) and pc.min(pc.binary_length(column.dictionary)).as_py() == 0
+    return bool(pa.types.is_dictionary(column.type) and pc.min(pc.binary_length(column.dictionary)).as_py() == 0)
 
 
 def read_columns(raw: bytes, types: dict[str, Any], delimiter: str | None) -> dict[str, Any] | None:
@@ -82,7 +82,12 @@ def read_columns(raw: bytes, types: dict[str, Any], delimiter: str | None) -> di
             pa.py_buffer(text),
             csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(types)),
             csv.ParseOptions(
-                delimiter=delimiter, quote_char=False, double_quote=False, escape_char=False, newlines_in_values=False, ignore_empty_lines=False
+                delimiter=delimiter,
+                quote_char=False,
+                double_quote=False,
+                escape_char=False,
+                newlines_in_values=False,
+                ignore_empty_lines=False,
             ),
             csv.ConvertOptions(column_types=types, null_values=[], strings_can_be_null=False),
         )

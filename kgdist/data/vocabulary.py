@@ -1,9 +1,9 @@
 """The two-way map between names and ids 0 .. n-1, of entities or of relations.
 
-Names are byte-exact Unicode: nothing is trimmed, folded or normalised, so the two spellings of an accented letter are two names. A name is not
-empty and holds no NUL, line feed or carriage return, so that every name can stand in a text file; tabs are fine.
-Held as two arrays (UTF-8 bytes and offsets) plus a sorted hash index, all of which can be memory-mapped: 86 million names need no Python objects.
-Not a parser: dictionary.py reads the files.
+Names are byte-exact Unicode: nothing is trimmed, folded or normalised, so the two spellings of an accented letter are two
+names. A name is not empty and holds no NUL, line feed or carriage return, so that every name can stand in a text file; tabs
+are fine. Held as two arrays (UTF-8 bytes and offsets) plus a sorted hash index, all of which can be memory-mapped: 86
+million names need no Python objects. Not a parser: dictionary.py reads the files.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ class Vocabulary:
         """The names of some ids. Raises IndexError outside 0 .. n-1."""
         wanted = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), dtype=np.int64).reshape(-1)
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
-            raise IndexError(f"id {int(wanted[(wanted < 0) | (wanted >= len(self))][0])} is out of range, allowed: 0 to {len(self) - 1}")
+            raise IndexError(
+                f"id {int(wanted[(wanted < 0) | (wanted >= len(self))][0])} is out of range, allowed: 0 to {len(self) - 1}"
+            )
         return [str(name) for name in self._take(wanted).to_pylist()]
 
     @functools.cached_property
@@ -118,8 +120,13 @@ class Vocabulary:
         """sha256 (hex) of the names in id order, each followed by a line feed."""
         digest = hashlib.sha256()
         for start in range(0, len(self), _PIECE):
-            digest.update(_joined(self._slice(start, start + _PIECE), _EMPTY, "\n"))
+            digest.update(_joined(self._slice(start, start + _PIECE), _EMPTY, "\n").data)
         return digest.hexdigest()
+
+    def padded(self) -> int:
+        """How many names begin or end with a blank, which is easy to do and hard to see."""
+        starts, ends = self._offsets[:-1], self._offsets[1:] - 1
+        return int(((self._data[starts] == 32) | (self._data[ends] == 32)).sum())
 
     def write_tsv(self, path: PathLike) -> None:
         """Write lines `id<TAB>name`, atomically."""
@@ -127,7 +134,7 @@ class Vocabulary:
             for start in range(0, len(self), _PIECE):
                 names = self._slice(start, start + _PIECE)
                 ids = pa.array(np.arange(start, start + len(names))).cast(pa.large_string()).cast(pa.large_binary())
-                file.write(_joined(pc.binary_join_element_wise(ids, names, _scalar("\t")), _EMPTY, "\n"))
+                file.write(_joined(pc.binary_join_element_wise(ids, names, _scalar("\t")), _EMPTY, "\n").data)
 
     @classmethod
     def read_tsv(cls, path: PathLike, delimiter: str = "\t") -> Vocabulary:
@@ -142,9 +149,11 @@ class Vocabulary:
     @classmethod
     def load(cls, folder: Path, stem: str) -> Vocabulary:
         """Map what `save` wrote. Raises CheckpointError if a file is missing or does not fit the others."""
-        data, offsets, hashes, ids = (load_npy(folder / f"{stem}.{part}.npy", mmap=True) for part in ("names", "offsets", "hashes", "ids"))
-        kinds = [(array.dtype, array.ndim) for array in (data, offsets, hashes, ids)]
-        right = kinds == [(np.uint8, 1), (np.int64, 1), (np.uint64, 1), (np.int32, 1)]
+        data, offsets, hashes, ids = (
+            load_npy(folder / f"{stem}.{part}.npy", mmap=True) for part in ("names", "offsets", "hashes", "ids")
+        )
+        kinds = [(array.dtype.name, array.ndim) for array in (data, offsets, hashes, ids)]
+        right = kinds == [("uint8", 1), ("int64", 1), ("uint64", 1), ("int32", 1)]
         if not right or len(offsets) != len(hashes) + 1 or len(hashes) != len(ids) or offsets[0] != 0 or offsets[-1] != len(data):
             raise CheckpointError(f"{folder / stem}: the arrays of the vocabulary do not fit together")
         return cls(offsets, data, Run(hashes, ids))
@@ -180,6 +189,9 @@ class _Numbered(Vocabulary):
 
     def __len__(self) -> int:
         return self._count
+
+    def padded(self) -> int:
+        return 0
 
     def save(self, folder: Path, stem: str) -> None:
         """Nothing to write."""
