@@ -1,0 +1,146 @@
+"""The layers of the package: a file imports its own layer or lower ones, and never in a circle; some libraries live in few files.
+
+Imports inside functions count like the others, so that a circle cannot hide. A new file or folder is put into the table here, as
+low as what it imports allows.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "kgdist"
+
+# A name with a slash is a folder with all its files; "__init__" is the package itself, which holds the version only.
+LAYERS = (
+    ("__init__", "errors", "types", "files", "log", "progress"),
+    ("option", "config", "configfile", "presets", "resolve", "flags", "kernels/", "losses", "optim", "ranking"),
+    ("data/", "sampling/", "models/"),
+    ("partition/", "kvstore/"),
+    ("checkpoint", "runs", "distributed/"),
+    ("trainer", "candidates", "counting", "report_text", "evaluator", "predictor"),
+    ("runtime/",),
+    ("cli/",),
+)
+
+# library -> the files that may import it
+HOMES = {
+    "argparse": ("flags", "cli/"),
+    "yaml": ("configfile",),
+    "numba": ("kernels/",),
+    "pyarrow": ("data/",),
+    "subprocess": ("runtime/",),
+    "zmq": ("kvstore/server", "kvstore/client", "kvstore/security"),
+    "paramiko": ("runtime/ssh",),
+    "ray": ("runtime/ray",),
+}
+
+
+def place(file: str) -> str:
+    """`kgdist.data.store` is written `data/store`, and the package of a folder like the folder, `data/`."""
+    inside = file.removeprefix("kgdist").removeprefix(".").replace(".", "/")
+    return inside + "/" if inside and (PACKAGE / inside).is_dir() else inside or "__init__"
+
+
+def belongs(name: str, homes: Iterable[str]) -> bool:
+    """Whether the file `name` is one of `homes`, or in a folder that is."""
+    return any(name == home or (home.endswith("/") and name.startswith(home)) for home in homes)
+
+
+def layer(name: str) -> int | None:
+    """The layer of the file `name`, or None when the table does not have it."""
+    return next((number for number, homes in enumerate(LAYERS) if belongs(name, homes)), None)
+
+
+def imports(source: str) -> set[str]:
+    """Full names of all that `source` imports; `from kgdist.data import x` gives `kgdist.data.x` when that is a file."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are written with the full name"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                is_file = PACKAGE.parent.joinpath(*inner.split(".")).with_suffix(".py").exists()
+                found.add(inner if is_file else str(node.module))
+    return found
+
+
+def upward(name: str, imported: Iterable[str]) -> list[str]:
+    """What the file `name` must not import, of `imported` files."""
+    own = layer(name)
+    return [other for other in imported if own is None or (layer(other) or 0) > own]
+
+
+def circle(graph: dict[str, set[str]]) -> list[str] | None:
+    """One circle of `graph` (file -> imported files) as the files along it, or None."""
+    done: set[str] = set()
+
+    def visit(name: str, path: list[str]) -> list[str] | None:
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name in done:
+            return None
+        for other in sorted(graph.get(name, ())):
+            if found := visit(other, [*path, name]):
+                return found
+        done.add(name)
+        return None
+
+    return next((found for name in sorted(graph) if (found := visit(name, []))), None)
+
+
+def files() -> dict[str, set[str]]:
+    """Every file of the package -> all that it imports."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+        found[place(module)] = imports(path.read_text(encoding="utf-8"))
+    return found
+
+
+FILES = files()
+GRAPH = {
+    name: {place(other) for other in imported if other.split(".")[0] == "kgdist"} - {name} for name, imported in FILES.items()
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_imports_its_own_layer_or_lower_ones(name: str) -> None:
+    assert layer(name) is not None, f"{name}: in no layer; add it to LAYERS in tests/test_layers.py, as low as its imports allow"
+    for other in upward(name, GRAPH[name]):
+        pytest.fail(f"{name} (layer {layer(name)}) imports {other} (layer {layer(other)}): move what it needs down, or itself up")
+
+
+def test_no_imports_go_round() -> None:
+    assert circle(GRAPH) is None
+
+
+@pytest.mark.parametrize("library", HOMES)
+def test_a_library_stays_where_it_is_at_home(library: str) -> None:
+    users = {name for name, imported in FILES.items() if any(other.split(".")[0] == library for other in imported)}
+    strangers = {name for name in users if not belongs(name, HOMES[library])}
+    assert not strangers, f"{library} is imported by {sorted(strangers)}, but belongs to {HOMES[library]}"
+
+
+def test_importing_the_package_loads_no_library() -> None:
+    code = "import sys, kgdist; print(*sorted({'torch', 'numpy', 'numba', 'pyarrow', 'yaml', 'tqdm'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == []
+
+
+def test_the_rules_see_what_they_forbid() -> None:
+    assert imports("def f():\n    from kgdist.data import store\n    import zmq.green\n") == {"kgdist.data.store", "zmq.green"}
+    assert upward("files", ["errors", "trainer", "data/store"]) == ["trainer", "data/store"]
+    assert upward("cli/train", ["runtime/local", "errors"]) == []
+    assert layer("nobody") is None
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": set()}) == ["a", "b", "c", "a"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
