@@ -307,6 +307,9 @@ class Config:
         """
         values = {name: saved[key] for key, name in _DGLKE_NAMES.items() if key in saved}
         values.update((key, value) for key, value in saved.items() if key in OPTIONS)
+        for name in values:
+            if OPTIONS[name].many and isinstance(values[name], int):
+                values[name] = [values[name]]  # DGL-KE saves the gpu of a distributed run as one number
         return cls(**{name: value for name, value in values.items() if value is not None})
 
 

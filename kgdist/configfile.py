@@ -98,7 +98,8 @@ class _Reader:
             try:
                 checked = row.check(value)
             except OptionError as error:
-                raise self.fail(key, str(error).removeprefix("--")) from error
+                hint = '; put it in "quotes"' if row.kind is str and isinstance(value, (bool, int, float)) else ""
+                raise self.fail(key, str(error).removeprefix("--") + hint) from error
             if checked is not None:  # null: as if the line were not there
                 values[row.name] = checked
         return values

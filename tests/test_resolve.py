@@ -1,0 +1,153 @@
+"""Fill-ins are right and said, contradictions are refused, and resolving twice is resolving once."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgdist.config import MODELS, Config
+from kgdist.errors import OptionError
+from kgdist.resolve import resolve
+
+SAME = ("TransE", "TransE_l1", "TransE_l2", "RESCAL", "DistMult", "ComplEx", "SimplE")
+
+
+@given(
+    st.sampled_from(MODELS),
+    st.integers(1, 40),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 50),
+    st.integers(1, 50),
+    st.integers(1, 3),
+)
+def test_resolved_shapes_fit_the_model_and_resolving_is_idempotent(
+    model: str, hidden: int, ent: bool, rel: bool, batch: int, negatives: int, processes: int
+) -> None:
+    config = Config(
+        model_name=model,
+        hidden_dim=hidden,
+        double_ent=ent,
+        double_rel=rel,
+        batch_size=batch,
+        neg_sample_size=negatives,
+        num_proc=processes,
+    )
+    try:
+        fixed, notes = resolve(config)
+    except OptionError as error:
+        refused_rotate = model == "RotatE" and rel
+        refused_halves = model in ("ComplEx", "SimplE") and hidden % 2 == 1 and not (ent or rel)
+        assert refused_rotate or refused_halves, error
+        return
+    if model == "RotatE":
+        assert fixed.entity_dim == 2 * fixed.relation_dim == 2 * hidden
+    elif model in SAME:
+        assert fixed.entity_dim == fixed.relation_dim
+    else:
+        assert (fixed.double_ent, fixed.double_rel) == (ent, rel)
+    if model in ("ComplEx", "SimplE"):
+        assert fixed.entity_dim % 2 == 0
+    assert batch <= fixed.batch_size < batch + max(negatives, 1)
+    assert fixed.batch_size % negatives == 0 or fixed.batch_size == batch < negatives
+    assert fixed.force_sync_interval == (1000 if processes > 1 else -1)
+    assert (fixed == config) == (not notes)
+    assert resolve(fixed) == (fixed, [])
+
+
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [
+        ({"model_name": "RotatE", "hidden_dim": 200}, "--double_ent added: RotatE .*400 numbers, and relations of 200 angles"),
+        (
+            {"model_name": "SimplE", "double_ent": True},
+            "--double_rel added: SimplE needs entities and relations of one size, 800",
+        ),
+        ({"model_name": "TransE_l1", "double_rel": True}, "--double_ent added: TransE_l1"),
+        ({"batch_size": 1000}, "--batch_size 1024: rounded up from 1000 to a multiple of --neg_sample_size 256"),
+        ({"num_proc": 2}, "--force_sync_interval 1000"),
+        ({"format": "raw_udd_hrt", "data_files": ["x/my.tsv.gz", "v"]}, "--dataset my: the name is taken from x/my.tsv.gz"),
+        ({"format": "udd_hrt", "data_files": ["e", "r", "d\\mine.txt"]}, "--dataset mine: "),
+    ],
+)
+def test_what_is_filled_in_is_said(options: dict[str, Any], note: str) -> None:
+    _, notes = resolve(Config(**options))
+    assert len(notes) == 1
+    assert re.match(note, notes[0]), notes
+
+
+@pytest.mark.parametrize(
+    ("options", "option", "hint"),
+    [
+        ({"model_name": "RotatE", "double_rel": True}, "--double_rel", "angle"),
+        ({"model_name": "ComplEx", "hidden_dim": 5}, "--hidden_dim", "even"),
+        ({"model_name": "SimplE", "hidden_dim": 5}, "--hidden_dim", "even"),
+        ({"pairwise": True}, "--pairwise", "Logistic"),
+        ({"pairwise": True, "loss_genre": "BCE"}, "--pairwise", "Logistic"),
+        ({"pairwise": True, "loss_genre": "Hinge", "neg_adversarial_sampling": True}, "--pairwise", "--neg_adversarial_sampling"),
+        ({"neg_deg_sample_eval": True, "neg_sample_size_eval": 10}, "--neg_deg_sample_eval", "--no_eval_filter"),
+        ({"neg_deg_sample_eval": True, "no_eval_filter": True}, "--neg_deg_sample_eval", "--neg_sample_size_eval"),
+        ({"early_stop_patience": 2}, "--early_stop_patience", "--valid"),
+        ({"resume": "a", "init_from": "b"}, "--resume", "--init_from"),
+        ({"resume": "a", "preset": True}, "--resume", "--preset"),
+        ({"debug": True, "quiet": True}, "--debug", "--quiet"),
+        ({"mix_cpu_gpu": True}, "--mix_cpu_gpu", "--gpu 0"),
+        ({"async_update": True}, "--async_update", "--gpu 0"),
+        ({"gpu": (-1, 0)}, "--gpu", "CPU"),
+        ({"gpu": (0, 0)}, "--gpu", "once"),
+        ({"data_files": ("train.txt",)}, "--data_files", "--format raw_udd_hrt"),
+        ({"format": "raw_udd_hrt"}, "--data_files", "1 to 3 files"),
+        ({"format": "raw_udd_hrt", "data_files": ("a", "b", "c", "d")}, "--data_files", "not 4"),
+        ({"format": "udd_hrt", "data_files": ("a", "b")}, "--data_files", "3 to 5 files"),
+        ({"format": "udd_hrt", "data_files": tuple("abcdef")}, "--data_files", "not 6"),
+        ({"batch_size": 2**31 - 1, "neg_sample_size": 2**30}, "--batch_size", "must be"),
+    ],
+)
+def test_contradictions_are_refused_in_one_line(options: dict[str, Any], option: str, hint: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        resolve(Config(**options))
+    assert caught.value.option == option and hint in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_max_step_and_max_epoch_contradict_only_when_both_were_asked_for() -> None:
+    config = Config(max_step=10, max_epoch=2.0)
+    assert resolve(config, ("max_epoch",)) == (config, [])
+    with pytest.raises(OptionError, match="--max_step: contradicts --max_epoch"):
+        resolve(config, ("max_step", "max_epoch"))
+
+
+def test_what_is_right_stays() -> None:
+    for options in (
+        {"pairwise": True, "loss_genre": "Hinge"},
+        {"neg_sample_size": 2000, "batch_size": 10},
+        {"neg_deg_sample_eval": True, "no_eval_filter": True, "neg_sample_size_eval": 10},
+        {"format": "raw_udd_trh", "data_files": ("a", "b"), "dataset": "mine"},
+        {"rel_part": True},
+    ):
+        config = Config(**options)
+        assert resolve(config) == (config, [])
+    own = Config(format="raw_udd_hrt", data_files=("a",))
+    assert resolve(own, ("dataset",))[0].dataset == "FB15k"  # asked for by name
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there_is_refused_by_asking_torch() -> None:
+    with pytest.raises(OptionError, match=r"^--gpu 0: no CUDA device can be used here; drop the flag"):
+        resolve(Config(gpu=(0,)))
+
+
+def test_several_gpus_share_the_processes_and_the_table() -> None:
+    with pytest.raises(OptionError, match=r"^--gpu 0 2: this machine has the GPUs 0 to 1$"):
+        resolve(Config(gpu=(0, 2)), devices=2)
+    with pytest.raises(OptionError, match=r"--num_proc: must be a multiple of the 2 GPUs, not 3"):
+        resolve(Config(gpu=(0, 1), num_proc=3), devices=2)
+    fixed, notes = resolve(Config(gpu=(0, 1)), devices=2)
+    assert fixed.num_proc == 2 and fixed.mix_cpu_gpu and fixed.force_sync_interval == 1000 and len(notes) == 3
+    assert resolve(fixed, devices=2) == (fixed, [])
+    one = Config(gpu=(1,), async_update=True)
+    assert resolve(one, devices=2) == (one, [])
