@@ -59,6 +59,19 @@ def _fold(terms: torch.Tensor) -> torch.Tensor:
     return terms[:, 0] if terms.shape[1] else terms.sum(1)
 
 
+def _distances(name: str, q: torch.Tensor, c: torch.Tensor, length: blocked.Length, slope: blocked.Slope) -> torch.Tensor:
+    """`cross` of the comparators that have kernels: compiled or in blocks. Raises ValueError for shapes that disagree."""
+    if not (q.ndim == c.ndim == 3 and q.shape[0] == c.shape[0] and q.shape[2] == c.shape[2]):
+        raise ValueError(f"queries {tuple(q.shape)} and candidates {tuple(c.shape)}: need [C,P,Q] and [C,N,Q]")
+    if name == "modulus" and q.shape[2] % 2:
+        raise ValueError(f"complex rows hold real and imaginary halves; width {q.shape[2]} is odd")
+    if choice.numba_for(q, c):
+        from kgdist.kernels.tiled import Tiled
+
+        return Tiled.apply(q, c, name)  # type: ignore[no-any-return, no-untyped-call]
+    return blocked.Blocked.apply(q, c, length, slope)  # type: ignore[no-any-return, no-untyped-call]
+
+
 class Comparator(abc.ABC):
     """One way to compare. Stateless; use the instances in `COMPARATORS`."""
 
@@ -161,7 +174,7 @@ class L1(Comparator):
     name = "l1"
 
     def cross(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        return blocked.Blocked.apply(q, c, blocked.absolute, blocked.absolute_slope)  # type: ignore[no-any-return, no-untyped-call]
+        return _distances(self.name, q, c, blocked.absolute, blocked.absolute_slope)
 
     def pair(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return (q - c).abs().sum(-1).neg()
@@ -181,7 +194,7 @@ class ComplexModulus(Comparator):
     name = "modulus"
 
     def cross(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        return blocked.Blocked.apply(q, c, blocked.modulus, blocked.modulus_slope)  # type: ignore[no-any-return, no-untyped-call]
+        return _distances(self.name, q, c, blocked.modulus, blocked.modulus_slope)
 
     def pair(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         re, im = (q - c).chunk(2, -1)
