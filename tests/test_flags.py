@@ -197,7 +197,7 @@ def test_precedence_is_defaults_preset_file_flags(tmp_path: Path) -> None:
 
 
 def test_a_higher_level_replaces_steps_by_epochs_and_the_reverse(tmp_path: Path) -> None:
-    parsed = parse("train", "--model ComplEx --dataset wn18 --preset --max_epoch 3".split())  # noqa: SIM905
+    parsed = parse("train", "--model ComplEx --dataset wn18 --preset --max_epoch 3".split())
     assert parsed.config.max_epoch == 3.0 and "max_step" not in parsed.explicit
     file = tmp_path / "a.yaml"
     file.write_text("max_epoch: 3\n")
