@@ -17,7 +17,7 @@ BUDGET = {"cpu": 1 << 20, "cuda": 1 << 26}  # elements of one block of differenc
 TINY = 2.0**-120  # squares below this count as zero length: the gradient fades to 0 instead of dividing by 0
 
 Length = Callable[[torch.Tensor], torch.Tensor]  # difference [..., Q] -> length [...]
-Slope = Callable[[torch.Tensor], torch.Tensor]  # difference [..., Q] -> d length / d difference [..., Q], 0 where the difference is 0
+Slope = Callable[[torch.Tensor], torch.Tensor]  # difference [..., Q] -> the derivative of its length, 0 at 0
 
 
 def absolute(difference: torch.Tensor) -> torch.Tensor:
@@ -30,17 +30,21 @@ def absolute_slope(difference: torch.Tensor) -> torch.Tensor:
     return difference.sign()
 
 
+def _floored(square: torch.Tensor) -> torch.Tensor:
+    return square.clamp_min(max(TINY, torch.finfo(square.dtype).tiny))
+
+
 def modulus(difference: torch.Tensor) -> torch.Tensor:
-    """Sum over k of the modulus of the complex numbers whose real parts are the first half of the last axis, imaginary the second."""
+    """Sum of the moduli of complex numbers; the last axis is their real parts, then their imaginary parts."""
     re, im = difference.chunk(2, -1)
     square = re * re + im * im
-    return (square * square.clamp_min(TINY).rsqrt()).sum(-1)
+    return (square * _floored(square).rsqrt()).sum(-1)
 
 
 def modulus_slope(difference: torch.Tensor) -> torch.Tensor:
     """Derivative of `modulus`: each pair divided by its modulus, 0 at 0."""
     re, im = difference.chunk(2, -1)
-    inverse = (re * re + im * im).clamp_min(TINY).rsqrt()
+    inverse = _floored(re * re + im * im).rsqrt()
     return torch.cat((re * inverse, im * inverse), -1)
 
 
@@ -62,7 +66,7 @@ class Blocked(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         q, c = ctx.saved_tensors
         grad_q, grad_c = torch.zeros_like(q), torch.empty_like(c)

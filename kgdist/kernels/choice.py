@@ -1,4 +1,4 @@
-"""Which twin runs: Numba or torch. Importing this file does not import Numba; the first question that may be answered "Numba" does.
+"""Which twin runs, Numba or torch. Numba is imported by the first question that it may be the answer to, not by this file.
 
 The environment variable KGDIST_KERNELS=torch forces the torch twins, for comparison and for finding faults.
 """

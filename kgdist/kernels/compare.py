@@ -1,12 +1,13 @@
 """How a query meets candidates: the four comparators that every score function is built from.
 
-A comparator turns queries and candidates of the same width Q into scores, larger = better, without the margin gamma, which belongs
-to the model. It knows nothing of heads, relations or sides. `cross` trains, `pair` scores the positives, and `order`, `slack` and
-`exact` rank: `order` is fast and nearly right, `slack` bounds how far it may be off, `exact` settles the candidates within that
-distance. Dot and L2 are GEMMs; L1 and ComplexModulus are Numba kernels on float32 CPU tensors and torch (`blocked`) elsewhere.
+A comparator turns queries and candidates of the same width Q into scores, larger = better, without the margin gamma, which
+belongs to the model. It knows nothing of heads, relations or sides. `cross` trains, `pair` scores the positives, and `order`,
+`slack` and `exact` rank: `order` is fast and nearly right, `slack` bounds how far it may be off, `exact` settles the candidates
+within that distance. Dot and L2 are GEMMs; L1 and ComplexModulus are Numba kernels on float32 CPU tensors and torch (`blocked`)
+elsewhere.
 
-Rounding bounds follow Higham, Accuracy and Stability of Numerical Algorithms, section 3.1: a sum of n terms, in any order and with
-or without fused multiply-add, is off by at most gamma_n times the sum of the absolute terms, gamma_n = n u / (1 - n u), u = 2^-24.
+Rounding bounds follow Higham, Accuracy and Stability of Numerical Algorithms, section 3.1: a sum of n products, in any order and
+with or without fused multiply-add, is off by at most gamma_n = n u / (1 - n u) times the sum of their absolute values, u = 2^-24.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def _up(bound: torch.Tensor) -> torch.Tensor:
 
 def _norms(rows: torch.Tensor, order: int) -> torch.Tensor:
     """float[B,Q] -> float64[B]."""
-    return torch.linalg.vector_norm(rows.detach(), order, dim=-1, dtype=torch.float64)
+    norms: torch.Tensor = torch.linalg.vector_norm(rows.detach(), order, dim=-1, dtype=torch.float64)
+    return norms
 
 
 def _largest(rows: torch.Tensor, order: int) -> torch.Tensor:
@@ -197,15 +199,13 @@ class ComplexModulus(Comparator):
         return _distances(self.name, q, c, blocked.modulus, blocked.modulus_slope)
 
     def pair(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        re, im = (q - c).chunk(2, -1)
-        square = re * re + im * im
-        return (square * square.clamp_min(blocked.TINY).rsqrt()).sum(-1).neg()
+        return blocked.modulus(q - c).neg()
 
     def slack(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         """gamma_(K+12) (|q| + |c|, summed moduli, |c| the largest), plus 2^-59 K.
 
-        A modulus takes two differences, two squares, a sum (less than 4 roundings of its square, 2 of its root), a reciprocal root
-        good to 8 (14-bit estimate and one Newton step, or exact) and a product; then K - 1 sums. Squares under 2^-120 are cut short.
+        A modulus takes two differences, two squares and a sum (4 roundings of its square, 2 of its root), a reciprocal root good
+        to 8 (an estimate and a Newton step, or better) and a product; then K - 1 sums. Squares under 2^-120 are cut short.
         """
         half = q.shape[-1] // 2
         nq = blocked.modulus(q.detach().double())

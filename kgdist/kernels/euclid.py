@@ -1,6 +1,6 @@
 """Euclidean distance of every query to every candidate by GEMM, forward and backward.
 
-|q - c|^2 = |q|^2 + |c|^2 - 2 q.c cancels when q and c are close, and there both the value and, worse, the gradient (q - c) / |q - c|
+|q - c|^2 = |q|^2 + |c|^2 - 2 q.c cancels when q and c are close, and there the value and, worse, the gradient (q - c) / |q - c|
 would be noise. Pairs whose square is under `CLOSE` of |q|^2 + |c|^2 are therefore found (there are hardly any) and done by
 subtraction. Plain torch: any float dtype, any device.
 """
@@ -35,7 +35,7 @@ class Euclid(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         q, c, out, close = ctx.saved_tensors
         weight = grad / out  # -grad / distance, [C,P,N]

@@ -11,11 +11,11 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from kgdist.log import log
 
-F = TypeVar("F", bound=Callable[..., Any])
+Function = Callable[..., Any]
 
 
 def _cache_dir() -> Path:
@@ -52,9 +52,9 @@ def _disjoint() -> dict[str, Any]:
     if not hasattr(Flags, "noalias"):
         return {}
 
-    class Disjoint(Compiler):  # type: ignore[misc]
+    class Disjoint(Compiler):
         def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
+            super().__init__(*args)  # type: ignore[no-untyped-call]
             self.state.flags.noalias = True
 
     return {"pipeline_class": Disjoint}
@@ -64,21 +64,21 @@ DISJOINT = _disjoint()
 COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 
 
-def kernel(function: F) -> F:
+def kernel(function: Function) -> Function:
     """Compile for float arithmetic that may be reordered."""
     return numba.njit(**COMMON, cache=CACHE, fastmath=FAST)(function)  # type: ignore[no-any-return]
 
 
-def strict(function: F) -> F:
+def strict(function: Function) -> Function:
     """Compile with IEEE arithmetic in the order written."""
     return numba.njit(**COMMON, cache=CACHE)(function)  # type: ignore[no-any-return]
 
 
-def disjoint(function: F) -> F:
+def disjoint(function: Function) -> Function:
     """As `kernel`; the caller promises that no array that is written overlaps another argument."""
     return numba.njit(**COMMON, cache=CACHE, fastmath=FAST, **DISJOINT)(function)  # type: ignore[no-any-return]
 
 
-def inlined(function: F) -> F:
+def inlined(function: Function) -> Function:
     """A small function for the kernels of the same file; its code is part of theirs."""
     return numba.njit(**COMMON, fastmath=FAST)(function)  # type: ignore[no-any-return]

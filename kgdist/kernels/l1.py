@@ -2,8 +2,8 @@
 """L1 distances of all pairs, forward and backward, compiled; the [P, N, Q] array never exists.
 
 Forward: blocks of 4 x 4 pairs whose sums stay in registers while the dims go by. Backward: blocks of 2 x 4 pairs. Its inner loop
-writes to six gradient rows, and a compiler that must fear that they overlap does not vectorise: so the rows of one block come from
-six arrays (both halves of the queries' gradient, the quarters of the candidates') that are promised to be apart (`jit.disjoint`).
+writes to six gradient rows, and a compiler that must fear that they overlap does not vectorise: so the rows of one block come
+from six arrays (both halves of the queries' gradient, the quarters of the candidates') promised to be apart (`jit.disjoint`).
 """
 
 from __future__ import annotations
@@ -99,5 +99,5 @@ def _backward(q, c, grad, q0, q1, c0, c1, c2, c3):
 def backward(q: np.ndarray, c: np.ndarray, grad: np.ndarray, grad_q: np.ndarray, grad_c: np.ndarray) -> None:
     """Adds to grad_q float32[2 ceil(P/2), Q] and grad_c float32[4 ceil(N/4), Q], whose rows beyond P and N get zeros."""
     half, quarter = len(grad_q) // 2, len(grad_c) // 4
-    _backward(q, c, grad, grad_q[:half], grad_q[half:],
-              grad_c[:quarter], grad_c[quarter : 2 * quarter], grad_c[2 * quarter : 3 * quarter], grad_c[3 * quarter :])  # fmt: skip
+    halves, quarters = grad_q.reshape(2, half, q.shape[1]), grad_c.reshape(4, quarter, q.shape[1])
+    _backward(q, c, grad, *halves, *quarters)

@@ -83,7 +83,8 @@ def _backward(q, c, grad, half, quarter, q0, r0, q1, r1, c0, d0, c1, d1, c2, d2,
                     u, v = qa0[k], qb0[k]
                     a0, a1, a2, a3 = u - ca0[k], u - ca1[k], u - ca2[k], u - ca3[k]
                     b0, b1, b2, b3 = v - cb0[k], v - cb1[k], v - cb2[k], v - cb3[k]
-                    f0, f1, f2, f3 = w00 * _inverse(a0, b0), w01 * _inverse(a1, b1), w02 * _inverse(a2, b2), w03 * _inverse(a3, b3)
+                    f0, f1 = w00 * _inverse(a0, b0), w01 * _inverse(a1, b1)
+                    f2, f3 = w02 * _inverse(a2, b2), w03 * _inverse(a3, b3)
                     a0, a1, a2, a3 = a0 * f0, a1 * f1, a2 * f2, a3 * f3
                     b0, b1, b2, b3 = b0 * f0, b1 * f1, b2 * f2, b3 * f3
                     ha0[k] -= (a0 + a1) + (a2 + a3)
@@ -91,7 +92,8 @@ def _backward(q, c, grad, half, quarter, q0, r0, q1, r1, c0, d0, c1, d1, c2, d2,
                     u, v = qa1[k], qb1[k]
                     s0, s1, s2, s3 = u - ca0[k], u - ca1[k], u - ca2[k], u - ca3[k]
                     t0, t1, t2, t3 = v - cb0[k], v - cb1[k], v - cb2[k], v - cb3[k]
-                    f0, f1, f2, f3 = w10 * _inverse(s0, t0), w11 * _inverse(s1, t1), w12 * _inverse(s2, t2), w13 * _inverse(s3, t3)
+                    f0, f1 = w10 * _inverse(s0, t0), w11 * _inverse(s1, t1)
+                    f2, f3 = w12 * _inverse(s2, t2), w13 * _inverse(s3, t3)
                     s0, s1, s2, s3 = s0 * f0, s1 * f1, s2 * f2, s3 * f3
                     t0, t1, t2, t3 = t0 * f0, t1 * f1, t2 * f2, t3 * f3
                     ha1[k] -= (s0 + s1) + (s2 + s3)

@@ -40,7 +40,7 @@ def _key(*parts: int) -> int:
 
 
 def _scale(hashed: Any, n: int) -> Any:
-    """uint64 array -> uint64 array of numbers below n: the high half of the product (Lemire, arXiv:1805.10941, without rejection)."""
+    """uint64 array -> uint64 array of numbers below n: the high half of the product (Lemire, arXiv:1805.10941)."""
     low32, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
     high, low = hashed >> shift, hashed & low32
     n_high, n_low = np.uint64(n >> 32), np.uint64(n & 0xFFFFFFFF)
@@ -71,7 +71,7 @@ def uniform_ids(seed: int, stream: int, step: int, size: int, n: int) -> np.ndar
 
 
 def _permute(x: Any, a: int, b: int, keys: np.ndarray) -> Any:
-    """uint64 array of numbers below a b -> the same shape, a bijection of range(a b): x = left b + right, halves added in turn."""
+    """uint64 array of numbers below a b -> the same, a bijection of range(a b): x = left b + right, halves added in turn."""
     left, right = x // np.uint64(b), x % np.uint64(b)
     for number, key in enumerate(keys):
         if number % 2 == 0:
@@ -105,7 +105,7 @@ def shuffled(seed: int, epoch: int, start: int, stop: int, n: int) -> np.ndarray
 
 
 def uniform_rows(seed: int, stream: int, start_row: int, rows: int, width: int, low: float, high: float) -> np.ndarray:
-    """float32[rows, width], uniform in [low, high], for rows start_row, ... of a table of this width; steps of 2^-24 of the range."""
+    """float32[rows, width], uniform in [low, high], for rows start_row, ... of a table of this width."""
     key, begin, span = _key(_ROWS, seed, stream), start_row * width, np.float32(high) - np.float32(low)
     if choice.numba():
         from kgdist.kernels import sample_loops

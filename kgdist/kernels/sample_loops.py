@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def"
 """The loops of `sample`, compiled; the same integers as its NumPy ones, bit for bit."""
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ _STEP = np.float32(2.0**-24)
 
 
 @inlined
-def _mix(x):  # type: ignore[no-untyped-def]
+def _mix(x):
     x = (x ^ (x >> _S30)) * _FIRST
     x = (x ^ (x >> _S27)) * _SECOND
     return x ^ (x >> _S31)
 
 
 @inlined
-def _scale(x, n):  # type: ignore[no-untyped-def]
+def _scale(x, n):
     high, low = x >> _S32, x & _LOW
     n_high, n_low = n >> _S32, n & _LOW
     middle = high * n_low + ((low * n_low) >> _S32)
@@ -30,14 +31,14 @@ def _scale(x, n):  # type: ignore[no-untyped-def]
 
 
 @strict
-def ids(key, n, out):  # type: ignore[no-untyped-def]
+def ids(key, n, out):
     """uint64 key, uint64 n, int64[size] out."""
     for i in range(len(out)):
         out[i] = np.int64(_scale(_mix((np.uint64(i) + _ONE) * _GOLDEN + key), n))
 
 
 @strict
-def shuffle(start, n, a, b, keys, out):  # type: ignore[no-untyped-def]
+def shuffle(start, n, a, b, keys, out):
     """uint64 start, n, a, b; uint64[rounds] keys, an even number; int64[size] out."""
     for i in range(len(out)):
         x = start + np.uint64(i)
@@ -56,7 +57,7 @@ def shuffle(start, n, a, b, keys, out):  # type: ignore[no-untyped-def]
 
 
 @strict
-def floats(key, begin, low, span, out):  # type: ignore[no-untyped-def]
+def floats(key, begin, low, span, out):
     """uint64 key, begin; float32 low, span; float32[size] out."""
     for i in range(len(out)):
         unit = np.float32(_mix((begin + np.uint64(i) + _ONE) * _GOLDEN + key) >> _S40) * _STEP
