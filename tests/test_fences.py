@@ -64,6 +64,7 @@ HOSTS = {
     "wordnet.princeton.edu",
     "example.org",
     "www.w3.org",
+    "github.com",
 }
 OWN_PATHS = re.compile(r"(?<![\w.$}*-])/(?:home|root|Users|work|opt|mnt|srv|scratch|workspace)/[\w.]")
 REGISTRIES = re.compile(

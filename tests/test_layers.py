@@ -7,6 +7,7 @@ low as what it imports allows.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -127,6 +128,16 @@ def test_a_library_stays_where_it_is_at_home(library: str) -> None:
     users = {name for name, imported in FILES.items() if any(other.split(".")[0] == library for other in imported)}
     strangers = {name for name in users if not belongs(name, HOMES[library])}
     assert not strangers, f"{library} is imported by {sorted(strangers)}, but belongs to {HOMES[library]}"
+
+
+def test_the_map_in_the_readme_is_complete() -> None:
+    text = (PACKAGE.parent / "README.md").read_text(encoding="utf-8")
+    chart = text[text.index("<!-- map: begin -->") : text.index("<!-- map: end -->")]
+    named = re.findall(r"[\w]+\.py", chart)
+    there = [path.name for path in PACKAGE.rglob("*.py") if path.parent == PACKAGE or path.name != "__init__.py"]
+    assert sorted(named) == sorted(there), (
+        "the map in README.md names every file of the package once, with one line on what it is"
+    )
 
 
 def test_importing_the_package_loads_no_library() -> None:
