@@ -1,6 +1,8 @@
 """Row-sparse optimisers: a step reads and writes only the rows it was given gradients for. And the learning-rate schedules.
 
-Ids are unique within a call: a gradient has been summed over all uses of its row before it comes here.
+Ids are unique within a call: a gradient has been summed over all uses of its row before it comes here. `squares` keeps what that
+sum loses: DGL-KE's Adagrad adds up the mean square of each use (each triple of a relation, each draw of a negative), not the square
+of their sum, which would make frequent rows learn much more slowly.
 """
 
 from __future__ import annotations
@@ -13,18 +15,19 @@ import torch
 from kgdist.kernels.adagrad import adagrad_rows
 
 State = dict[str, torch.Tensor]
+Squares = torch.Tensor | None  # float32[U], sum over the uses of a row of mean_d(g^2); None: one use each
 
 
 class AdagradRow:
-    """DGL-KE's Adagrad: one float of state per row, s += mean_d(g^2), row -= lr g / (sqrt(s) + 1e-10). 4 bytes a row."""
+    """DGL-KE's Adagrad: one float of state per row, s += squares, row -= lr g / (sqrt(s) + 1e-10). 4 bytes a row."""
 
     def widths(self, width: int) -> dict[str, int]:
         """Floats of state per row, by name, for rows of `width` floats."""
         return {"sum": 1}
 
-    def apply(self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float) -> None:
-        """Update `rows[ids]` and their state in place; int64[U] unique, float32[U, D]."""
-        adagrad_rows(rows, state["sum"].view(-1), ids, grads, lr)
+    def apply(self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
+        """Update `rows[ids]` and their state in place; int64[U] unique, float32[U, D]. The other rules have no use for `squares`."""
+        adagrad_rows(rows, state["sum"].view(-1), ids, grads, lr, squares=squares)
 
 
 class Adagrad(AdagradRow):
@@ -34,7 +37,7 @@ class Adagrad(AdagradRow):
         """One float per element."""
         return {"sum": width}
 
-    def apply(self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float) -> None:
+    def apply(self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
         """row -= lr g / (sqrt(s) + 1e-10), element by element."""
         total = state["sum"].index_select(0, ids).addcmul_(grads, grads)
         state["sum"].index_copy_(0, ids, total)
@@ -48,7 +51,7 @@ class SGD(AdagradRow):
         """Nothing."""
         return {}
 
-    def apply(self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float) -> None:
+    def apply(self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
         """row -= lr g."""
         rows.index_add_(0, ids, grads, alpha=-lr)
 
@@ -65,7 +68,7 @@ class Adam(AdagradRow):
         """First and second moments, and the number of updates."""
         return {"mean": width, "square": width, "count": 1}
 
-    def apply(self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float) -> None:
+    def apply(self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
         """row -= lr m_hat / (sqrt(v_hat) + 1e-8)."""
         count = state["count"].index_select(0, ids) + 1
         mean = state["mean"].index_select(0, ids).lerp_(grads, 1 - self.beta1)

@@ -7,9 +7,10 @@ negatives, unique ids, pull, query and compare, loss, backward, push.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ from kgdist.models.base import Model
 from kgdist.optim import Schedule
 from kgdist.sampling.negatives import ChunkedNegatives, masked
 from kgdist.types import Batch, RelationRows
+
+
+Parts = Sequence[torch.Tensor]  # int64[.] rows of the batch's heads, tails and negatives
 
 
 @dataclass
@@ -59,6 +63,14 @@ class Control(Protocol):
 
     def say(self, line: str) -> None:
         """Print a line where the user sees it."""
+
+
+class Update(NamedTuple):
+    """What a step has for some rows."""
+
+    rows: torch.Tensor  # float32[U, D], their values
+    grads: torch.Tensor  # float32[U, D], summed over all uses
+    squares: torch.Tensor | None  # float32[U], mean squares summed over all uses (kgdist.optim)
 
 
 @dataclass
@@ -135,26 +147,22 @@ class Trainer:
         sampled = perf_counter()
 
         rows = self._pull("entity", ids)  # float32[U, D]
-        relation_rows = {name: self._pull(name, relation_ids).requires_grad_() for name in self.relation_tables}
-        relation = RelationRows(relation_rows, self._to_device(relation_places))
+        relation = self._relations(relation_ids, relation_places)
         places = self._to_device(places)
-        uses = [rows.index_select(0, part).requires_grad_() for part in places.split([len(batch), len(batch), batch.negatives.size])]
+        parts = places.split([len(batch), len(batch), batch.negatives.size])
+        uses = [rows.index_select(0, part).requires_grad_() for part in parts]  # heads, tails, negatives
         losses = self._forward(batch, uses, relation)
         forward = perf_counter()
 
         losses[0].backward()  # type: ignore[no-untyped-call]
-        grads = torch.zeros_like(rows)
-        for part, use in zip(places.split([len(use) for use in uses]), uses, strict=True):
-            if use.grad is not None:
-                grads.index_add_(0, part, use.grad)
-        regularization = self._regularise(batch, places, rows, grads, relation)
+        updates = {"entity": self._entity_update(batch, rows, parts, uses)}
+        updates |= {name: _relation_update(name, relation) for name in relation.rows}
+        regularization = self._regularise(batch, parts, relation, updates)
         backward = perf_counter()
 
         lr = self.schedule.at(number)
-        self.tables.push("entity", torch.from_numpy(ids), grads, lr)
-        for name, leaf in relation_rows.items():
-            if leaf.grad is not None:
-                self.tables.push(name, torch.from_numpy(relation_ids), leaf.grad, lr)
+        for name, update in updates.items():
+            self.tables.push(name, torch.from_numpy(ids if name == "entity" else relation_ids), update.grads, lr, update.squares)
         ended = perf_counter()
 
         clock.sample += sampled - started
@@ -171,6 +179,15 @@ class Trainer:
 
     def _to_device(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+    def _relations(self, ids: np.ndarray, places: np.ndarray) -> RelationRows:
+        """Rows that gradients are collected on: one per triple for vectors, one per relation for matrices."""
+        index = self._to_device(places)
+        rows = {name: self._pull(name, ids) for name in self.relation_tables}
+        uses = {name: rows[name].index_select(0, index).requires_grad_() for name in self.model.vectors}
+        for name in rows.keys() - uses.keys():
+            rows[name].requires_grad_()
+        return RelationRows(rows, index, uses)
 
     def _forward(self, batch: Batch, uses: list[torch.Tensor], relation: RelationRows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         heads, tails, negatives = uses
@@ -196,23 +213,34 @@ class Trainer:
         )
         return loss.total, loss.positive.detach(), loss.negative.detach()
 
-    def _regularise(self, batch: Batch, places: torch.Tensor, rows: torch.Tensor, grads: torch.Tensor, relation: RelationRows) -> float:
-        """Add the gradient of coef * sum |x|^p to `grads` and the relations' gradients; returns the term's value.
+    def _entity_update(self, batch: Batch, rows: torch.Tensor, parts: Parts, uses: list[torch.Tensor]) -> Update:
+        """Sum the gradients of heads, tails and negatives by row. DGL-KE's groups: a positive's row counts one use, a draw one each."""
+        grads = torch.zeros_like(rows)
+        for part, use in zip(parts[:2], uses[:2], strict=True):
+            if use.grad is not None:
+                grads.index_add_(0, part, use.grad)
+        squares = grads.square().mean(1)
+        if uses[2].grad is not None:
+            squares.index_add_(0, parts[2], uses[2].grad.square().mean(1))
+            grads.index_add_(0, parts[2], uses[2].grad)
+        return Update(rows, grads, squares)
 
-        The sum runs over every row looked up, as in DGL-KE: the batch's own entities once, drawn negatives and relations once per use.
+    def _regularise(self, batch: Batch, parts: Parts, relation: RelationRows, updates: dict[str, Update]) -> float:
+        """Add the gradient of coef * sum |x|^p to the updates; returns the term's value.
+
+        As in DGL-KE the sum runs over every row looked up: the batch's own entities once each, drawn negatives and relations once
+        per use, TransR's projections never.
         """
         coef, p = self.config.regularization_coef, self.config.regularization_norm
         if not coef or not p:
             return 0.0
-        own, drawn = 2 * len(batch), places[2 * len(batch) :].view(batch.negatives.shape)[:, batch.in_batch :]
-        uses = torch.bincount(drawn.reshape(-1), minlength=len(rows)).to(rows.dtype)
-        uses += torch.zeros_like(uses).index_fill_(0, places[:own], 1.0)
-        value = _add_norm(rows, grads, uses, coef, p)
-        leaf = relation.rows["relation"]
-        if leaf.grad is not None:
-            uses = torch.bincount(relation.index, minlength=len(leaf)).to(leaf.dtype)
-            value += _add_norm(leaf.detach(), leaf.grad, uses, coef, p)
-        return value
+        entity = updates["entity"]
+        drawn = parts[2].view(batch.negatives.shape)[:, batch.in_batch :].reshape(-1)
+        uses = torch.bincount(drawn, minlength=len(entity.rows)).to(entity.rows.dtype)
+        uses += torch.zeros_like(uses).index_fill_(0, torch.cat(parts[:2]), 1.0)
+        value = _add_norm(entity, uses, coef, p)
+        vectors = updates["relation"]
+        return value + _add_norm(vectors, torch.bincount(relation.index, minlength=len(vectors.rows)).to(uses.dtype), coef, p)
 
     def _log(self, control: Control, done: int, steps: int, sums: Losses) -> None:
         clock, now = self.clock, perf_counter()
@@ -231,10 +259,20 @@ class Trainer:
         self.clock = Clock()
 
 
-def _add_norm(rows: torch.Tensor, grads: torch.Tensor, uses: torch.Tensor, coef: float, p: int) -> float:
-    """grads += d/dx of coef * sum_u uses[u] * sum_d |x|^p; returns that sum. float32[U, D], float32[U, D], float32[U]."""
-    size = rows.abs()
+def _relation_update(name: str, relation: RelationRows) -> Update:
+    """Sum the gradients of a relation table by row."""
+    rows, use = relation.rows[name], relation.uses.get(name)
+    if use is None:
+        return Update(rows.detach(), rows.grad if rows.grad is not None else torch.zeros_like(rows), None)
+    grad = use.grad if use.grad is not None else torch.zeros_like(use)
+    squares = rows.new_zeros(len(rows)).index_add_(0, relation.index, grad.square().mean(1))
+    return Update(rows, torch.zeros_like(rows).index_add_(0, relation.index, grad), squares)
+
+
+def _add_norm(update: Update, uses: torch.Tensor, coef: float, p: int) -> float:
+    """grads += d/dx of coef * sum_u uses[u] * sum_d |x|^p; returns that sum. `uses` is float32[U]."""
+    rows, size = update.rows, update.rows.abs()
     slope = rows.sign() if p == 1 else rows * size.pow(p - 2)  # sign(x) |x|^(p-1)
     value = torch.dot(torch.einsum("ud,ud->u", slope, rows), uses).item() * coef
-    grads.addcmul_(slope, uses[:, None], value=coef * p)
+    update.grads.addcmul_(slope, uses[:, None], value=coef * p)
     return value

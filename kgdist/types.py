@@ -62,3 +62,8 @@ class RelationRows(NamedTuple):
 
     rows: dict[str, torch.Tensor]  # table name -> float32[V, width]
     index: torch.Tensor  # int64[B], into the rows
+    uses: dict[str, torch.Tensor] = {}  # float32[B, width] where a row per triple is there already (to collect gradients by use)
+
+    def per_triple(self, name: str) -> torch.Tensor:
+        """The row of each triple: float32[B, width]."""
+        return self.uses[name] if name in self.uses else self.rows[name].index_select(0, self.index)

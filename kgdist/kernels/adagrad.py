@@ -20,23 +20,34 @@ def _check(rows: int, ids: torch.Tensor) -> None:
 
 
 def adagrad_rows(
-    table: torch.Tensor, state: torch.Tensor, ids: torch.Tensor, grads: torch.Tensor, lr: float, eps: float = EPS
+    table: torch.Tensor,
+    state: torch.Tensor,
+    ids: torch.Tensor,
+    grads: torch.Tensor,
+    lr: float,
+    eps: float = EPS,
+    *,
+    squares: torch.Tensor | None = None,
 ) -> None:
-    """state[id] += mean(g^2); table[id] -= lr g / (sqrt(state[id]) + eps), in place.
+    """state[id] += mean(g^2), or `squares` where given; table[id] -= lr g / (sqrt(state[id]) + eps), in place.
 
-    float[n,D], float[n], int64[U] unique, float[U,D]. Raises IndexError for an id out of range, ValueError for shapes that
+    float[n,D], float[n], int64[U] unique, float[U,D], float[U]. Raises IndexError for an id out of range, ValueError for shapes that
     disagree.
     """
-    if table.ndim != 2 or state.shape != table.shape[:1] or grads.shape != (len(ids), table.shape[1]):
+    if table.ndim != 2 or state.shape != table.shape[:1] or grads.shape != (len(ids), table.shape[1]) or (
+        squares is not None and squares.shape != ids.shape
+    ):
         raise ValueError(f"table {tuple(table.shape)}, state {tuple(state.shape)}, ids {len(ids)} and gradients "
                          f"{tuple(grads.shape)} do not fit together")  # fmt: skip
     _check(len(table), ids)
     if choice.numba_for(table, state, grads) and table.is_contiguous() and state.is_contiguous():
         from kgdist.kernels import rows
 
-        rows.adagrad(table, state, ids, grads, lr, eps)
+        rows.adagrad(table, state, ids, grads, squares, lr, eps)
         return
-    state.index_add_(0, ids, grads.square().mean(1) if grads.shape[1] else state.new_zeros(len(ids)))
+    if squares is None:
+        squares = grads.square().mean(1) if grads.shape[1] else state.new_zeros(len(ids))
+    state.index_add_(0, ids, squares)
     table.index_add_(0, ids, grads / (state[ids].sqrt() + eps).unsqueeze(1), alpha=-lr)
 
 

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def"
 """The loops of `adagrad`, compiled. Arguments are taken as checked there."""
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from kgdist.kernels.jit import disjoint
 
 
 @disjoint
-def _adagrad(table, state, ids, grads, lr, eps, mean):  # type: ignore[no-untyped-def]
+def _adagrad(table, state, ids, grads, squares, lr, eps, mean):
     for i in range(len(ids)):
         row = ids[i]
-        square = np.float32(0)
-        for k in range(grads.shape[1]):
-            square += grads[i, k] * grads[i, k]
-        total = state[row] + square * mean
+        if len(squares):
+            square = squares[i]
+        else:
+            square = np.float32(0)
+            for k in range(grads.shape[1]):
+                square += grads[i, k] * grads[i, k]
+            square *= mean
+        total = state[row] + square
         state[row] = total
         scale = lr / (math.sqrt(total) + eps)
         for k in range(grads.shape[1]):
@@ -25,18 +30,28 @@ def _adagrad(table, state, ids, grads, lr, eps, mean):  # type: ignore[no-untype
 
 
 @disjoint
-def _gather(table, ids, out):  # type: ignore[no-untyped-def]
+def _gather(table, ids, out):
     for i in range(len(ids)):
         row = ids[i]
         for k in range(out.shape[1]):
             out[i, k] = table[row, k]
 
 
-def adagrad(table: torch.Tensor, state: torch.Tensor, ids: torch.Tensor, grads: torch.Tensor, lr: float, eps: float) -> None:
-    """float32[n,D], float32[n], int64[U], float32[U,D]; table and state contiguous."""
+def adagrad(
+    table: torch.Tensor,
+    state: torch.Tensor,
+    ids: torch.Tensor,
+    grads: torch.Tensor,
+    squares: torch.Tensor | None,
+    lr: float,
+    eps: float,
+) -> None:
+    """float32[n,D], float32[n], int64[U], float32[U,D], float32[U]; table and state contiguous."""
     mean = np.float32(1 / max(1, table.shape[1]))
     gradients = grads.detach().contiguous().numpy()
-    _adagrad(table.detach().numpy(), state.detach().numpy(), ids.contiguous().numpy(), gradients, np.float32(lr), np.float32(eps), mean)
+    given = np.empty(0, np.float32) if squares is None else squares.contiguous().numpy()
+    arrays = (table.detach().numpy(), state.detach().numpy(), ids.contiguous().numpy(), gradients, given)
+    _adagrad(*arrays, np.float32(lr), np.float32(eps), mean)
 
 
 def gather(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor) -> None:

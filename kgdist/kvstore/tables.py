@@ -15,7 +15,7 @@ import torch
 
 from kgdist.kernels.sample import normal_rows, uniform_rows
 from kgdist.kvstore.shm import SharedArray
-from kgdist.optim import OPTIMIZERS, State
+from kgdist.optim import OPTIMIZERS, Squares, State
 
 UPDATE_LIMIT = 300.0  # seconds one update may take before the run counts as stuck
 
@@ -28,8 +28,8 @@ class Tables(Protocol):
     def pull(self, name: str, ids: Ids) -> torch.Tensor:
         """A copy of the rows `ids`: float32[U, width]."""
 
-    def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float) -> None:
-        """Let the optimiser take one step on the rows `ids`, where they live; float32[U, width]."""
+    def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
+        """Let the optimiser take one step on the rows `ids`, where they live; float32[U, width], float32[U] (see kgdist.optim)."""
 
     def block(self, name: str, start: int, stop: int) -> torch.Tensor:
         """Rows start..stop for reading only, without a copy where possible: float32[stop - start, width]."""
@@ -104,10 +104,11 @@ class MemoryTables:
         rows = self.rows[name]
         return rows.index_select(0, ids.to(rows.device))
 
-    def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float) -> None:
+    def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
         """See Tables."""
         rows = self.rows[name]
-        self.optimizer.apply(rows, self.state[name], ids.to(rows.device), grads.to(rows.device), lr)
+        squares = squares.to(rows.device) if squares is not None else None
+        self.optimizer.apply(rows, self.state[name], ids.to(rows.device), grads.to(rows.device), lr, squares)
 
     def block(self, name: str, start: int, stop: int) -> torch.Tensor:
         """See Tables."""
@@ -157,13 +158,13 @@ class AsyncTables:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kgdist-update")
         self._pending: Future[None] | None = None
 
-    def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float) -> None:
+    def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
         """See Tables; raises what the update before it raised."""
         if name != "entity":
-            self.tables.push(name, ids, grads, lr)
+            self.tables.push(name, ids, grads, lr, squares)
             return
         self.flush()
-        self._pending = self._thread.submit(self.tables.push, name, ids, grads, lr)
+        self._pending = self._thread.submit(self.tables.push, name, ids, grads, lr, squares)
 
     def flush(self) -> None:
         """See Tables."""

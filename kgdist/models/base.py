@@ -30,6 +30,7 @@ class Model:
     distance: ClassVar[bool] = False  # scores are gamma - distance
     projects: ClassVar[bool] = False  # candidates depend on the relation
     score_limit: ClassVar[float | None] = None  # training clamps scores to +-limit
+    vectors: ClassVar[tuple[str, ...]] = ("relation",)  # relation tables read a row per triple; matrices are read once per relation
 
     def __init__(self, *, hidden_dim: int, entity_dim: int, relation_dim: int, gamma: float) -> None:
         self.hidden_dim = hidden_dim
@@ -49,7 +50,7 @@ class Model:
 
     def queries(self, anchors: torch.Tensor, relation: RelationRows, side: Side) -> torch.Tensor:
         """`query` for rows that share relations: float[B, D] -> float[B, Q]."""
-        return self.query(anchors, relation.rows["relation"].index_select(0, relation.index), side)
+        return self.query(anchors, relation.per_triple("relation"), side)
 
     def project(self, entities: torch.Tensor, relation: RelationRows) -> torch.Tensor:
         """Candidates as the one relation given sees them: float[N, D] -> float[N, Q]. The identity for most models."""

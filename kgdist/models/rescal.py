@@ -17,6 +17,7 @@ class RESCAL(Model):
 
     name = "RESCAL"
     compare = "dot"
+    vectors = ()
 
     def tables(self, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:
         """A relation row is a whole matrix."""

@@ -32,7 +32,7 @@ class TransR(Model):
     def queries(self, anchors: torch.Tensor, relation: RelationRows, side: Side) -> torch.Tensor:
         """h M + r for a missing tail, t M - r for a missing head."""
         projected = grouped_matmul(anchors, self._matrices(relation), relation.index)
-        r = relation.rows["relation"].index_select(0, relation.index)
+        r = relation.per_triple("relation")
         return projected + r if side is Side.TAIL else projected - r
 
     def project(self, entities: torch.Tensor, relation: RelationRows) -> torch.Tensor:

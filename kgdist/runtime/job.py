@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from kgdist.config import Config
 from kgdist.data.batches import Batches, relation_shares
-from kgdist.data.store import Dataset, load_dataset
+from kgdist.data.store import Dataset, Triples, load_dataset
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.errors import OptionError
 from kgdist.kvstore.tables import AsyncTables, MemoryTables, Tables
@@ -72,20 +71,21 @@ def device_of(config: Config, rank: int) -> torch.device:
     return torch.device("cpu") if config.gpu[0] < 0 else torch.device("cuda", config.gpu[rank % len(config.gpu)])
 
 
-def trainer_of(config: Config, dataset: Dataset, tables: Tables, rank: int) -> Trainer:
-    """The training of process `rank`. Raises OptionError when it would have no triples."""
+def trainer_of(config: Config, train: Triples, tables: Tables, rank: int) -> Trainer:
+    """The training of process `rank` on the split `train`. Raises OptionError when it would have no triples."""
     model = model_of(config)
-    owned = relation_shares(dataset.train.array[:, 1], config.num_proc)[rank] if config.rel_part and config.num_proc > 1 else None
+    owned = relation_shares(train.array[:, 1], config.num_proc)[rank] if config.rel_part and config.num_proc > 1 else None
     try:
-        batches = Batches(dataset.train, config.batch_size, seed=config.seed, rank=rank, world=config.num_proc, owned=owned)
+        batches = Batches(train, config.batch_size, seed=config.seed, rank=rank, world=config.num_proc, owned=owned)
     except ValueError as error:
-        raise OptionError("--num_proc", f"{error}: {len(dataset.train)} triples are too few for {config.num_proc} processes") from error
+        raise OptionError("--num_proc", f"{error}: {len(train)} triples are too few for {config.num_proc} processes") from error
+    entities = tables.shape("entity")[0]
     negatives = ChunkedNegatives(
-        len(dataset.entities), config.neg_sample_size, config.neg_deg_sample, config.seed, rank=rank, sort=model.projects
+        entities, config.neg_sample_size, config.neg_deg_sample, config.seed, rank=rank, sort=model.projects
     )
     if config.async_update:
         tables = AsyncTables(tables)
-    total = steps_of(config, len(dataset.train))
+    total = steps_of(config, len(train))
     return Trainer(config, model, tables, batches, negatives, device=device_of(config, rank), total=total, rank=rank)
 
 
@@ -93,8 +93,7 @@ def train_share(job: dict[str, Any], say: Callable[[str], None]) -> int:
     """The work of one process of a run: map the shared tables, train, return the number of steps done."""
     torch.set_num_threads(job["threads"])
     config = Config(**job["config"])
-    dataset = Dataset.open(Path(job["store"]))
     tables = MemoryTables.attach(job["tables"], config.optimizer)
     control = WorkerControl(SharedControl.attach(job["control"]), job["rank"], meetings_of(config), say)
-    trainer = trainer_of(config, dataset, tables, job["rank"])
+    trainer = trainer_of(config, Triples.open(job["store"], "train"), tables, job["rank"])
     return trainer.run(control, job["start"][job["rank"]])

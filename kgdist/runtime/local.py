@@ -142,7 +142,7 @@ class Session:
     def train(self) -> None:
         """Run the loop to its end, early stop or Ctrl-C."""
         if self.config.num_proc == 1:
-            trainer = trainer_of(self.config, self.dataset, self.tables, 0)
+            trainer = trainer_of(self.config, self.dataset.train, self.tables, 0)
             self.start = [trainer.run(_SoloControl(self), self.start[0])]
         else:
             self._train_processes()
@@ -151,7 +151,7 @@ class Session:
 
     def _train_processes(self) -> None:
         config = self.config
-        trainer_of(config, self.dataset, self.tables, config.num_proc - 1)  # so that too few triples are refused here
+        trainer_of(config, self.dataset.train, self.tables, config.num_proc - 1)  # so that too few triples are refused here
         warm_up(self.model)
         handles = self.tables.handles()
         job = {
