@@ -68,7 +68,7 @@ HOSTS = {
 }
 OWN_PATHS = re.compile(r"(?<![\w.$}*-])/(?:home|root|Users|work|opt|mnt|srv|scratch|workspace)/[\w.]")
 REGISTRIES = re.compile(
-    r"--(?:extra-)?index-url|--find-links|--trusted-host|p[y]pi\.|pythonhoste[d]|conda\.anacond[a]|deb\.debia[n]"
+    r"--(?:extra-)?index-url|--find-link[s]|--trusted-hos[t]|p[y]pi\.|pythonhoste[d]|conda\.anacond[a]|deb\.debia[n]"
 )
 
 
