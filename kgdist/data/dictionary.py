@@ -126,7 +126,7 @@ def _check(path: Path, lines: Any, names: Any, ids: np.ndarray, first: int) -> N
     repeat = _first_repeat(codes)
     if repeat is not None:
         early, late = repeat
-        if ids[early] == ids[late]:
+        if ids[early] == ids[late] or lines[int(early)] == lines[int(late)]:
             raise DataError(path, f"repeats line {first + early} ({shown(lines[late])}); remove one", line=first + late)
         raise DataError(
             path, f"name {shown(names[late])} has id {ids[late]}, but id {ids[early]} on line {first + early}", line=first + late

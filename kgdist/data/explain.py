@@ -25,8 +25,8 @@ def wrong_row(path: Path, block: Block, spec: Spec, width: int) -> DataError:
         if message:
             return DataError(path, message, line=number)
         offset += len(line) + 1
-    last = block.line + block.raw.count(b"\n") - 1
-    return DataError(path, f"lines {block.line} to {last} cannot be split into {spec.expected(width)}; try another --delimiter")
+    message = f"from here on, a line cannot be split into {spec.expected(width)}; try another --delimiter"
+    return DataError(path, message, line=block.line)
 
 
 def wrong_bytes(line: bytes, offset: int) -> str | None:

@@ -86,10 +86,11 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
             elif kind == ".zst":
                 raw = stack.enter_context(pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"))
             yield raw
-    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, pa.ArrowException) as error:
-        raise DataError(path, f"damaged or cut short, cannot be decompressed ({reason(error)})") from error
-    except (OSError, ValueError) as error:
-        raise DataError(path, f"cannot be read ({reason(error)})") from error
+    except (EOFError, lzma.LZMAError, zlib.error, pa.ArrowException, OSError, ValueError) as error:
+        # Decompressors raise OSError for bad bytes, too, but then without a number of the system's.
+        damaged = kind in COMPRESSED and getattr(error, "errno", None) is None
+        what = "damaged or cut short, cannot be decompressed" if damaged else "cannot be read"
+        raise DataError(path, f"{what} ({reason(error)})") from error
 
 
 def blocks(path: Path, *, header: bool = False) -> Iterator[Block]:

@@ -1,0 +1,536 @@
+"""load_dataset: ids, splits, every layout on disk, and a cache that is reused, rebuilt and never half there."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgdist.data import cache
+from kgdist.data.formats import ORDERS
+from kgdist.data.store import Dataset, Triples, load_dataset
+from kgdist.data.vocabulary import Vocabulary
+from kgdist.errors import DataError, KgdistError, OptionError, UsageError
+
+Triple = tuple[str, str, str]
+TRAIN: list[Triple] = [("b", "likes", "a"), ("a", "is", "c"), ("b", "likes", "a"), ("is", "is", "b")]
+VALID: list[Triple] = [("d", "likes", "a")]
+TEST: list[Triple] = [("a", "knows", "e")]
+
+
+@pytest.fixture(autouse=True)
+def own_cache_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder
+
+
+def text(triples: Sequence[Triple], order: str = "hrt", delimiter: str = "\t") -> str:
+    return "".join(delimiter.join(dict(zip("hrt", triple, strict=True))[letter] for letter in order) + "\n" for triple in triples)
+
+
+def write_raw(folder: Path, order: str = "hrt") -> list[str]:
+    folder.mkdir(exist_ok=True)
+    for name, triples in (("train.txt", TRAIN), ("valid.txt", VALID), ("test.txt", TEST)):
+        (folder / name).write_text(text(triples, order))
+    return ["train.txt", "valid.txt", "test.txt"]
+
+
+def raw(folder: Path, files: Sequence[str] = ("train.txt",), **options: Any) -> Dataset:
+    return load_dataset(path=folder, name="mine", **{"format": "raw_udd_hrt", "files": list(files), **options})
+
+
+def named(dataset: Dataset, split: Triples | None) -> list[Triple]:
+    assert split is not None and split.array.dtype == np.int32 and split.array.shape == (len(split), 3)
+    heads, relations, tails = split.array.T
+    return list(
+        zip(dataset.entities.names(heads), dataset.relations.names(relations), dataset.entities.names(tails), strict=True)
+    )
+
+
+def built(folder: Path) -> dict[str, str]:
+    """Cache folder -> the token of the build that made it."""
+    return {str(meta.parent): json.loads(meta.read_text())["build"] for meta in folder.rglob("meta.json")}
+
+
+def fails(call: Callable[[], object], kind: type[KgdistError] = DataError) -> str:
+    with pytest.raises(kind) as caught:
+        call()
+    assert "\n" not in str(caught.value) and caught.value.exit_code == 2
+    return str(caught.value)
+
+
+# ---- raw_udd
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_ids_by_first_appearance_head_before_tail(tmp_path: Path, order: str) -> None:
+    dataset = raw(tmp_path, write_raw(tmp_path, order), format=f"raw_udd_{{{order}}}")
+    assert list(dataset.entities) == ["b", "a", "c", "is", "d", "e"]
+    assert list(dataset.relations) == ["likes", "is", "knows"]
+    assert dataset.train.array.tolist() == [[0, 0, 1], [1, 1, 2], [0, 0, 1], [3, 1, 0]]  # repeated triples stay
+    assert (named(dataset, dataset.valid), named(dataset, dataset.test)) == (VALID, TEST)
+    assert dataset.name == "mine" and dataset.train.weights is None
+    assert list(dataset.splits) == ["train", "valid", "test"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_splits_may_be_missing(tmp_path: Path, count: int) -> None:
+    dataset = raw(tmp_path, write_raw(tmp_path)[:count])
+    assert [split is not None for split in (dataset.train, dataset.valid, dataset.test)] == [i < count for i in range(3)]
+
+
+NAME = st.text(st.characters(exclude_characters="\0\r\n\t", exclude_categories=("Cs",)), min_size=1, max_size=4)
+ROWS = st.lists(st.tuples(NAME, NAME, NAME), min_size=1, max_size=30)
+
+
+@given(ROWS, st.none() | ROWS, st.integers(4, 4000))
+def test_any_graph_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, train: list[Triple], valid: list[Triple] | None, block: int
+) -> None:
+    folder = tmp_path_factory.mktemp("graph")
+    splits = {"train.txt": train, **({"valid.txt": valid} if valid else {})}
+    for name, triples in splits.items():
+        (folder / name).write_bytes(b"\xef\xbb\xbf" + text(triples).encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kgdist.data.stream.BLOCK", block)
+        dataset = raw(folder, list(splits))
+    assert named(dataset, dataset.train) == train
+    assert valid is None or named(dataset, dataset.valid) == valid
+    everything = [*train, *(valid or [])]
+    assert list(dataset.entities) == list(dict.fromkeys(name for h, _, t in everything for name in (h, t)))
+    assert list(dataset.relations) == list(dict.fromkeys(r for _, r, _ in everything))
+
+
+def test_unseen_entities_are_kept_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = write_raw(tmp_path)
+    for _ in range(2):  # also when it comes from the cache
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "kgdist"):
+            raw(tmp_path, files)
+        assert [record.message for record in caplog.records] == [
+            "mine: valid and test hold 2 entities and 1 relations that train lacks; their embeddings stay as initialised"
+        ]
+
+
+def test_blanks_around_names_are_kept_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "train.txt").write_text("a\tr\tb \na\t r\tb\n")
+    with caplog.at_level(logging.WARNING, "kgdist"):
+        assert list(raw(tmp_path).entities) == ["a", "b ", "b"]
+    assert [record.message for record in caplog.records] == [
+        "mine: 1 entities and 1 relations have names that begin or end with a blank"
+    ]
+
+
+def test_weights(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("a\tr\tb\t0.5\nb\tr\ta\t2\n")
+    (tmp_path / "valid.txt").write_text("a\tr\tb\n")
+    (tmp_path / "test.txt").write_text("a\tr\tb\t3\n")
+    dataset = raw(tmp_path, ["train.txt", "valid.txt", "test.txt"], weighted=True)
+    assert dataset.train.weights is not None and dataset.train.weights.dtype == np.float32
+    assert dataset.train.weights.tolist() == [0.5, 2.0]
+    assert dataset.valid is not None and dataset.valid.weights is None
+    assert dataset.test is not None and dataset.test.weights is not None and dataset.test.weights.tolist() == [3.0]
+    assert f"{tmp_path / 'train.txt'}:1: expected 3 tab-separated fields, found 4; give --has_edge_importance" in fails(
+        lambda: raw(tmp_path)
+    )
+
+
+def test_header_and_delimiter(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("head||rel||tail\na||r||b\n")
+    dataset = raw(tmp_path, ["train.csv"], header=True, delimiter="||")
+    assert named(dataset, dataset.train) == [("a", "r", "b")]
+    (tmp_path / "train.csv").write_text("head||rel||tail\n")
+    assert "holds no triples" in fails(lambda: raw(tmp_path, ["train.csv"], header=True, delimiter="||"))
+
+
+@pytest.mark.parametrize("name", ["with space", 'it\'s "quoted"', "$(touch pwned)", "-n", "~", "é\u05d0", "new\nline", ".."])
+def test_odd_folders(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").mkdir()
+    monkeypatch.chdir(tmp_path / "in")
+    files = write_raw(Path(name))
+    dataset = raw(Path(name), files)
+    assert named(dataset, dataset.train) == TRAIN
+    assert built(Path(name)) and not (Path(name) / "pwned").exists()
+
+
+def test_the_same_graph_from_other_files_has_the_same_digest(tmp_path: Path) -> None:
+    first = raw(tmp_path / "a", write_raw(tmp_path / "a"))
+    other = raw(tmp_path / "b", write_raw(tmp_path / "b", "trh"), format="raw_udd_trh")
+    assert first.digest == other.digest
+    (tmp_path / "b" / "train.txt").write_text(text([*TRAIN, TRAIN[0]], "trh"))
+    assert raw(tmp_path / "b", ["train.txt"], format="raw_udd_trh").digest not in (first.digest, raw(tmp_path / "a").digest)
+
+
+# ---- udd
+
+
+def write_udd(folder: Path, train: str = "0\t0\t1\n1\t0\t2\n") -> list[str]:
+    (folder / "e.dict").write_text("0\tzero\n1\tone\n2\ttwo\n")
+    (folder / "r.dict").write_text("likes\t0\n")
+    (folder / "train.txt").write_text(train)
+    return ["e.dict", "r.dict", "train.txt"]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_udd_ids_stand_for_names(tmp_path: Path, order: str) -> None:
+    files = write_udd(tmp_path, text([("0", "0", "1"), ("1", "0", "2")], order))
+    dataset = raw(tmp_path, files, format=f"udd_{order}")
+    assert dataset.train.array.tolist() == [[0, 0, 1], [1, 0, 2]]
+    assert named(dataset, dataset.train) == [("zero", "likes", "one"), ("one", "likes", "two")]
+
+
+def test_udd_ids_are_checked_against_the_dictionaries(tmp_path: Path) -> None:
+    for row, words in (
+        ("0\t0\t3", "tail id 3 is out of range, allowed entity ids: 0 to 2"),
+        ("0\t1\t0", "allowed relation ids: 0 to 0"),
+    ):
+        files = write_udd(tmp_path, f"0\t0\t1\n{row}\n")
+        message = fails(lambda files=files: raw(tmp_path, files, format="udd_hrt"))
+        assert message.startswith(f"{tmp_path / 'train.txt'}:2: ") and words in message
+
+
+def test_udd_dictionary_errors_reach_the_user(tmp_path: Path) -> None:
+    files = write_udd(tmp_path)
+    (tmp_path / "e.dict").write_text("0\tzero\n2\ttwo\n")
+    assert f"{tmp_path / 'e.dict'}:2: id 2 follows id 0 (line 1)" in fails(lambda: raw(tmp_path, files, format="udd_hrt"))
+    (tmp_path / "e.dict").unlink()
+    assert "e.dict: no such file" in fails(lambda: raw(tmp_path, files, format="udd_hrt"))
+
+
+# ---- built_in
+
+
+def built_in(path: Path, name: str = "set", **options: Any) -> Dataset:
+    return load_dataset(path=path, name=name, **options)
+
+
+def test_built_in_with_dictionaries(tmp_path: Path) -> None:
+    write_raw(tmp_path / "set")
+    (tmp_path / "set" / "entities.dict").write_text("0\te\n1\td\n2\tis\n3\tc\n4\ta\n5\tb\n")
+    (tmp_path / "set" / "relations.dict").write_text("0\tknows\n1\tis\n2\tlikes\n")
+    dataset = built_in(tmp_path)
+    assert list(dataset.entities) == ["e", "d", "is", "c", "a", "b"]
+    assert [named(dataset, split) for split in dataset.splits.values()] == [TRAIN, VALID, TEST]
+    assert list(built(tmp_path / "set" / ".kgdist"))
+    (tmp_path / "set" / "relations.dict").write_text("0\tknows\n1\tlikes\n")
+    message = fails(lambda: built_in(tmp_path))
+    assert message == f"{tmp_path}/set/train.txt:2: relation 'is' is not in {tmp_path}/set/relations.dict"
+    (tmp_path / "set" / "relations.dict").unlink()
+    assert "relations.dict: no such file" in fails(lambda: built_in(tmp_path))
+
+
+def test_built_in_without_dictionaries_is_raw(tmp_path: Path) -> None:
+    files = write_raw(tmp_path / "set")
+    assert list(built_in(tmp_path).entities) == list(raw(tmp_path / "set", files).entities)
+
+
+def write_freebase(folder: Path, entities: str, relations: str) -> None:
+    folder.mkdir()
+    (folder / "entity2id.txt").write_text(entities)
+    (folder / "relation2id.txt").write_text(relations)
+    (folder / "train.txt").write_text("0\t2\t1\n1\t0\t0\n")  # head, tail, relation
+
+
+def test_freebase_layout(tmp_path: Path) -> None:
+    write_freebase(tmp_path / "set", "3\nx\t0\ny\t1\nz\t2\n", "2\np\t0\nq\t1\n")
+    dataset = built_in(tmp_path)
+    assert named(dataset, dataset.train) == [("x", "q", "z"), ("y", "p", "x")]
+
+
+def test_freebase_counts_without_names(tmp_path: Path) -> None:
+    write_freebase(tmp_path / "set", "3\n", "2\n")
+    for _ in range(2):
+        dataset = built_in(tmp_path)
+        assert named(dataset, dataset.train) == [("0", "1", "2"), ("1", "0", "0")]
+        assert dataset.entities.count == 3
+
+
+def test_claims_of_a_dictionary_are_not_believed(tmp_path: Path) -> None:
+    write_freebase(tmp_path / "set", "1000000000\n", "2\n")
+    assert "entity2id.txt:1: claims 1,000,000,000 entries, but 2 triples" in fails(lambda: built_in(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["../set", "/set", "..", "", "a\0b"])
+def test_names_that_climb_out_are_refused(tmp_path: Path, name: str) -> None:
+    write_raw(tmp_path / "set")
+    fails(lambda: built_in(tmp_path / "set", name), UsageError)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("files", ["train.txt"]), ("delimiter", ","), ("header", True), ("format", "raw_udd_hrx"), ("format", "udd")],
+)
+def test_options_that_do_not_go_with_built_in(tmp_path: Path, option: str, value: object) -> None:
+    write_raw(tmp_path / "set")
+    assert fails(lambda: built_in(tmp_path, **{option: value}), OptionError).startswith("--")
+
+
+def test_data_url_goes_with_built_in_only(tmp_path: Path) -> None:
+    write_raw(tmp_path)
+    assert fails(lambda: raw(tmp_path, data_url="http://localhost"), OptionError).startswith("--data_url")
+
+
+# ---- given vocabularies
+
+
+def test_given_vocabularies_give_the_ids(tmp_path: Path) -> None:
+    write_raw(tmp_path)
+    trained = raw(tmp_path)
+    (tmp_path / "other.txt").write_text(text([("c", "is", "b")]))
+    again = raw(tmp_path, ["other.txt"], vocabularies=(trained.entities, trained.relations))
+    assert again.train.array.tolist() == [[2, 1, 0]]
+    assert again.entities.digest == trained.entities.digest
+    assert raw(tmp_path, ["other.txt"]).train.array.tolist() == [[0, 0, 1]]  # not from the cache of the other
+    (tmp_path / "other.txt").write_text(text([("c", "is", "b"), ("c", "is", "stranger"), ("c", "new", "b")]))
+    message = fails(lambda: raw(tmp_path, ["other.txt"], vocabularies=(trained.entities, trained.relations)))
+    assert message == f"{tmp_path / 'other.txt'}:2: tail 'stranger' is not in the entities of the trained model"
+
+
+def test_given_vocabularies_must_be_those_of_the_dictionaries(tmp_path: Path) -> None:
+    files = write_udd(tmp_path)
+    trained = raw(tmp_path, files, format="udd_hrt")
+    again = raw(tmp_path, files, format="udd_hrt", vocabularies=(trained.entities, trained.relations))
+    assert again.digest == trained.digest
+    other = Vocabulary.from_names(["one", "zero", "two"])
+    message = fails(lambda: raw(tmp_path, files, format="udd_hrt", vocabularies=(other, trained.relations)))
+    assert message.startswith(f"{tmp_path / 'e.dict'}: does not give the names the same ids")
+
+
+# ---- files that cannot be read
+
+
+def test_unusable_files(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "blank.txt").write_text("\n\n")
+    (tmp_path / "folder.txt").mkdir()
+    (tmp_path / "loop.txt").symlink_to("loop.txt")
+    os.mkfifo(tmp_path / "pipe.txt")
+    for name, words in (
+        ("absent.txt", "no such file"),
+        ("empty.txt", "is empty"),
+        ("blank.txt", "holds no triples"),
+        ("folder.txt", "is a folder"),
+        ("loop.txt", "cannot be read"),
+        ("pipe.txt", "is not a regular file"),
+        ("a\0b", "cannot be read"),
+    ):
+        message = fails(lambda name=name: raw(tmp_path, [name]))
+        assert message.startswith(f"{tmp_path / name}: ") and words in message
+    assert not built(tmp_path) and not list((tmp_path / ".kgdist").glob(".build-*"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_unreadable_file(tmp_path: Path) -> None:
+    write_raw(tmp_path)
+    (tmp_path / "train.txt").chmod(0)
+    assert "cannot be read (Permission denied)" in fails(lambda: raw(tmp_path))
+
+
+# ---- the cache
+
+
+def age(folder: Path) -> None:
+    """Make the data files look older than the cache, as they are in life."""
+    for path in folder.glob("*.txt"):
+        os.utime(path, ns=(10**18, 10**18))
+
+
+def test_the_second_load_maps_the_first(tmp_path: Path) -> None:
+    files = write_raw(tmp_path)
+    age(tmp_path)
+    first = raw(tmp_path, files)
+    made = built(tmp_path)
+    again = raw(tmp_path, files)
+    assert built(tmp_path) == made and len(made) == 1
+    assert [named(again, split) for split in again.splits.values()] == [TRAIN, VALID, TEST]
+    assert again.digest == first.digest
+    raw(tmp_path, files[:1])
+    raw(tmp_path, files, format="raw_udd_trh")
+    assert len(built(tmp_path)) == 3  # other options, other cache
+
+
+def test_a_changed_file_is_read_again_and_a_touched_one_is_not(tmp_path: Path) -> None:
+    files = write_raw(tmp_path)
+    age(tmp_path)
+    raw(tmp_path, files)
+    made = built(tmp_path)
+    os.utime(tmp_path / "train.txt")
+    raw(tmp_path, files)
+    assert built(tmp_path) == made
+    changed = [("a", "likes", "b"), *TRAIN[1:]]  # of the same size, and within the resolution of the clock
+    for triples in (changed, TRAIN, changed):
+        (tmp_path / "train.txt").write_text(text(triples))
+        dataset = raw(tmp_path, files)
+        assert named(dataset, dataset.train) == triples
+    (tmp_path / "train.txt").write_text(text(TRAIN[:1]))
+    assert len(raw(tmp_path, files).train) == 1
+    assert len(built(tmp_path)) == 1
+
+
+def test_old_arrays_outlive_a_rebuild(tmp_path: Path) -> None:
+    write_raw(tmp_path)
+    dataset = raw(tmp_path)
+    (tmp_path / "train.txt").write_text(text([("x", "y", "z")]))
+    raw(tmp_path)
+    assert named(dataset, dataset.train) == TRAIN
+
+
+def test_any_damage_is_repaired(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = write_raw(tmp_path)
+    age(tmp_path)
+    wanted = raw(tmp_path, files).digest
+    (folder,) = built(tmp_path)
+    rng = random.Random(0)
+    for path in sorted(Path(folder).iterdir()):
+        for damage in ("flip", "cut", "empty", "remove"):
+            data = bytearray(path.read_bytes())
+            if damage == "flip":
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(7)
+            elif damage != "remove":
+                data = data[: len(data) // 2 if damage == "cut" else 0]
+            path.write_bytes(data)
+            if damage == "remove":
+                path.unlink()
+            with caplog.at_level(logging.INFO, "kgdist"):
+                caplog.clear()
+                dataset = raw(tmp_path, files)
+            assert dataset.digest == wanted, (path.name, damage)
+            assert [named(dataset, split) for split in dataset.splits.values()] == [TRAIN, VALID, TEST]
+            if (path.name, damage) != ("meta.json", "remove"):
+                assert any("will be made again" in record.message for record in caplog.records), (path.name, damage)
+
+
+def test_damage_behind_an_unchecked_hash_is_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "VERIFY_BYTES", 0)  # as for caches too large to be hashed at every load
+    write_raw(tmp_path)
+    raw(tmp_path)
+    (folder,) = built(tmp_path)
+    for name in ("train.npy", "entities.offsets.npy"):
+        data = bytearray(Path(folder, name).read_bytes())
+        data[10] ^= 0xFF  # inside the header
+        Path(folder, name).write_bytes(data)
+        dataset = raw(tmp_path)
+        assert named(dataset, dataset.train) == TRAIN
+
+
+def test_a_read_only_data_folder_uses_the_users_cache(tmp_path: Path, own_cache_folder: Path) -> None:
+    files = write_raw(tmp_path)
+    (tmp_path / ".kgdist").write_text("a file in the way: works for root, too")
+    for _ in range(2):
+        dataset = raw(tmp_path, files)
+        assert named(dataset, dataset.train) == TRAIN
+        assert len(built(own_cache_folder)) == 1
+    made = built(own_cache_folder)
+    raw(tmp_path, files)
+    assert built(own_cache_folder) == made
+
+
+def test_nowhere_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_raw(tmp_path)
+    (tmp_path / ".kgdist").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".kgdist"))
+    with pytest.raises(KgdistError, match="XDG_CACHE_HOME"):
+        raw(tmp_path)
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_raw(tmp_path)
+    publish = cache.publish
+
+    def late(*arguments: Any) -> None:
+        with (tmp_path / "train.txt").open("a") as file:
+            file.write("one\tmore\ttriple\n")
+        publish(*arguments)
+
+    monkeypatch.setattr(cache, "publish", late)
+    assert "train.txt: was changed while it was read" in fails(lambda: raw(tmp_path))
+    assert not built(tmp_path)
+
+
+def test_builders_that_died_are_swept_away(tmp_path: Path) -> None:
+    write_raw(tmp_path)
+    for name in (".build-old", ".build-new"):
+        (tmp_path / ".kgdist" / name).mkdir(parents=True)
+    os.utime(tmp_path / ".kgdist" / ".build-old", (0, 0))
+    raw(tmp_path)
+    assert [path.name for path in (tmp_path / ".kgdist").glob(".build-*")] == [".build-new"]
+
+
+def test_many_builders_at_once(tmp_path: Path) -> None:
+    files = write_raw(tmp_path)
+    script = (
+        "import sys; from kgdist.data.store import load_dataset\n"
+        "d = load_dataset(path=sys.argv[1], name='x', format='raw_udd_hrt', files=sys.argv[2:])\n"
+        "print(d.digest, d.train.array.sum())"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path), *files]
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) for _ in range(3)]
+    answers = {child.communicate(timeout=100)[0] for child in children}
+    assert all(child.returncode == 0 for child in children)
+    dataset = raw(tmp_path, files)
+    assert answers == {f"{dataset.digest} {dataset.train.array.sum()}\n"}
+
+
+def test_readers_during_rebuilds_see_one_graph_or_the_other(tmp_path: Path) -> None:
+    write_raw(tmp_path)
+    graphs = (TRAIN, [("p", "q", "s"), ("s", "q", "u")])
+    wrong: list[object] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            try:
+                dataset = raw(tmp_path)
+                if named(dataset, dataset.train) not in graphs:
+                    wrong.append(named(dataset, dataset.train))
+            except DataError as error:
+                if "while it was read" not in str(error):
+                    wrong.append(error)
+            except BaseException as error:
+                wrong.append(error)
+                raise
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        for i in range(30):
+            fresh = tmp_path / "fresh"
+            fresh.write_text(text(graphs[i % 2]))
+            os.replace(fresh, tmp_path / "train.txt")
+            try:
+                raw(tmp_path)
+            except DataError as error:
+                assert "while it was read" in str(error)
+    finally:
+        done.set()
+        thread.join(timeout=60)
+    assert not thread.is_alive() and not wrong
+
+
+# ---- the real graph
+
+
+def test_fb15k(shared_data: Callable[[str], Path]) -> None:
+    folder = shared_data("FB15k")
+    files = ["train.txt", "valid.txt", "test.txt"]
+    lines = (folder / "train.txt").read_text().splitlines()
+    sets = [load_dataset(path=folder.parent, name="FB15k"), raw(folder, files)]
+    for dataset in sets:
+        assert [len(split) for split in dataset.splits.values()] == [483142, 50000, 59071]
+        assert (len(dataset.entities), len(dataset.relations)) == (14951, 1345)
+        some = Triples(dataset.train.array[::997])
+        assert named(dataset, some) == [tuple(line.split("\t")) for line in lines[::997]]
+    assert sets[0].entities[0] == "/m/014_24" and sets[1].entities[0] == "/m/027rn"
