@@ -114,7 +114,7 @@ def _integers(texts: Any) -> np.ndarray | None:
 
 
 def _is_range(ids: np.ndarray) -> bool:
-    return bool(ids.min() == 0 and ids.max() == len(ids) - 1 and len(np.unique(ids)) == len(ids))
+    return bool(ids.min() == 0 and ids.max() == len(ids) - 1 and np.bincount(ids).max() == 1)
 
 
 def _check(path: Path, lines: Any, names: Any, ids: np.ndarray, first: int) -> None:
@@ -122,8 +122,8 @@ def _check(path: Path, lines: Any, names: Any, ids: np.ndarray, first: int) -> N
     if pc.min(pc.binary_length(names)).as_py() == 0:
         row = int(pc.index(pc.binary_length(names), 0).as_py())
         raise DataError(path, "the name is empty", line=first + row)
-    codes = names.dictionary_encode().indices.to_numpy()
-    repeat = _first_repeat(codes)
+    codes = names.dictionary_encode()
+    repeat = None if len(codes.dictionary) == len(codes) else _first_repeat(codes.indices.to_numpy())
     if repeat is not None:
         early, late = repeat
         if ids[early] == ids[late] or lines[int(early)] == lines[int(late)]:
@@ -131,13 +131,13 @@ def _check(path: Path, lines: Any, names: Any, ids: np.ndarray, first: int) -> N
         raise DataError(
             path, f"name {shown(names[late])} has id {ids[late]}, but id {ids[early]} on line {first + early}", line=first + late
         )
+    if _is_range(ids):
+        return
     repeat = _first_repeat(ids)
     if repeat is not None:
         early, late = repeat
         message = f"id {ids[late]} is {shown(names[late])}, but {shown(names[early])} on line {first + early}"
         raise DataError(path, message, line=first + late)
-    if _is_range(ids):
-        return
     order = np.argsort(ids)
     gap = int(np.flatnonzero(ids[order] != np.arange(len(ids)))[0])
     row = int(order[gap])

@@ -115,9 +115,9 @@ def built_in_files(path: PathLike, name: str, data_url: str | None) -> Sources:
     """
     folder = safe_join(path, name)
     if _find(folder, "train.txt") is None:
-        from kgdist.data import builtin  # only here: no download machinery for those who bring their own files
+        from kgdist.data.builtin import ensure  # only here: no download machinery for those who bring their own files
 
-        folder = builtin.ensure(name, path, data_url=data_url)
+        folder = ensure(name, path, data_url=data_url)
     splits = {split: file for split in SPLITS if (file := _find(folder, f"{split}.txt")) is not None}
     if "train" not in splits:
         raise DataError(folder / "train.txt", "no such file, expected the triples to train on")

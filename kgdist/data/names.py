@@ -111,7 +111,9 @@ def make_run(hashes: np.ndarray, first: int = 0) -> Run:
 def search(run: Run, hashes: np.ndarray, values: Any, names: Any) -> np.ndarray:
     """int64[n]: the id of each of `values` (whose hashes are `hashes`) in `run`, an index of `names`; -1 where there is none."""
     found = np.full(len(hashes), -1, np.int64)
-    position = np.searchsorted(run.hashes, hashes)
+    order = np.argsort(hashes)  # asked in order, neighbours share cache lines
+    position = np.empty(len(hashes), np.int64)
+    position[order] = np.searchsorted(run.hashes, hashes[order])
     pending = np.arange(len(hashes))
     while pending.size:
         pending = pending[position[pending] < len(run.hashes)]
