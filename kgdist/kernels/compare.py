@@ -21,6 +21,7 @@ from kgdist.kernels import blocked, choice, euclid
 
 UNIT = 2.0**-24  # unit roundoff of float32
 FLUSH = 2.0**-125  # more than one operation can lose when subnormal numbers are flushed to zero
+LARGEST = float(torch.finfo(torch.float32).max)
 SAFE = 1.001  # covers the rounding of the bound itself and of `exact`, both float64
 
 
@@ -34,10 +35,11 @@ def _matmul_unit() -> float:
     return {"highest": 0.0, "high": 2.0**-11}.get(torch.get_float32_matmul_precision(), 2.0**-8)
 
 
-def _up(bound: torch.Tensor) -> torch.Tensor:
-    """float64 -> float32, never smaller."""
+def _up(bound: torch.Tensor, size: torch.Tensor, limit: float = LARGEST) -> torch.Tensor:
+    """float64[P] -> float32[P], never smaller; infinite where `size`, the largest number met on the way, may overflow or is NaN."""
     rounded = (bound * SAFE).float()
-    return torch.nextafter(rounded, torch.full_like(rounded, math.inf))
+    above = torch.nextafter(rounded, torch.full_like(rounded, math.inf))
+    return torch.where(size * SAFE < limit, above, math.inf)
 
 
 def _norms(rows: torch.Tensor, order: int) -> torch.Tensor:
@@ -94,7 +96,10 @@ class Comparator(abc.ABC):
 
     @abc.abstractmethod
     def slack(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        """float32[P,Q], float32[N,Q] -> float32[P]: bound on |`order` - the same in exact arithmetic| over all rows of `c`."""
+        """float32[P,Q], float32[N,Q] -> float32[P]: bound on |`order` - the same in exact arithmetic| over all rows of `c`.
+
+        Infinite where `order` may overflow.
+        """
 
     @torch.no_grad()
     def exact(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
@@ -136,7 +141,7 @@ class Dot(Comparator):
         width, unit = q.shape[-1], _matmul_unit()
         size = _norms(q, 2) * _largest(c, 2)
         rounding = (gamma(width) * (1 + unit) ** 2 + unit * (2 + unit)) * size
-        return _up(rounding + FLUSH * width * (1 + _norms(q, 2) + _largest(c, 2)))
+        return _up(rounding + FLUSH * width * (1 + _norms(q, 2) + _largest(c, 2)), size)
 
     def _terms(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return q * c
@@ -164,7 +169,7 @@ class L2(Comparator):
         width, unit = q.shape[-1], _matmul_unit()
         nq, nc = _norms(q, 2), _largest(c, 2)
         rounding = gamma(width + 3) * (nq + nc).square() + (gamma(width + 3) + 1) * unit * (2 + unit) * 2 * nq * nc
-        return _up(rounding + 4 * FLUSH * width * (1 + nq + nc))
+        return _up(rounding + 4 * FLUSH * width * (1 + nq + nc), (nq + nc).square())
 
     def _terms(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return (q - c).square_().neg_()
@@ -184,7 +189,8 @@ class L1(Comparator):
     def slack(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         """gamma_Q (|q|_1 + max|c|_1): one rounding per difference, Q - 1 in their sum, which the triangle inequality bounds."""
         width = q.shape[-1]
-        return _up(gamma(width) * (_norms(q, 1) + _largest(c, 1)) + 4 * FLUSH * width)
+        size = _norms(q, 1) + _largest(c, 1)
+        return _up(gamma(width) * size + 4 * FLUSH * width, size)
 
     def _terms(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return (q - c).abs_().neg_()
@@ -210,7 +216,7 @@ class ComplexModulus(Comparator):
         half = q.shape[-1] // 2
         nq = blocked.modulus(q.detach().double())
         nc = blocked.modulus(c.detach().double()).max() if len(c) else nq.new_zeros(())
-        return _up(gamma(half + 12) * (nq + nc) + 2.0**-59 * half)
+        return _up(gamma(half + 12) * (nq + nc) + 2.0**-59 * half, (nq + nc).square())
 
     def _terms(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         re, im = (q - c).chunk(2, -1)

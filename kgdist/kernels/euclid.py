@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-NOTHING = 1e-30  # squared distance that counts as zero: value -1e-15, gradient 0
+NOTHING = 1e-30  # squared distances below count as this much; the gradient then fades to 0 with the difference
 CLOSE = 2.0**-10
 ROWS = 1 << 14  # close pairs done at a time
 
@@ -46,7 +46,6 @@ class Euclid(torch.autograd.Function):
             chunk, row, column = at.unbind(1)
             distance = out[chunk, row, column].neg()
             push = (q[chunk, row] - c[chunk, column]) / distance.unsqueeze(-1) * grad[chunk, row, column].unsqueeze(-1)
-            push[distance * distance <= NOTHING] = 0
             grad_q.index_put_((chunk, row), -push, accumulate=True)
             grad_c.index_put_((chunk, column), push, accumulate=True)
         return grad_q, grad_c
