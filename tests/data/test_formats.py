@@ -2,65 +2,26 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.data import stream
-from kgdist.data.formats import ORDERS, Format, check_delimiter, read_rows, user_files
+from kgdist.data.formats import ORDERS, Format, check_delimiter, user_files
 from kgdist.data.rows import Spec
 from kgdist.errors import DataError, OptionError
+from tests.data.graphs import CLOSERS, Triple, error_of, in_order, triples, write
 
-Triple = tuple[str, str, str]
 DELIMITERS = ("\t", ",", "|", " ", "||", "→", "\x01", "ab", "é", " ; ")
-CLOSERS: dict[str, Callable[[bytes], bytes]] = {
-    "": bytes,
-    ".gz": gzip.compress,
-    ".xz": lzma.compress,
-    ".bz2": bz2.compress,
-    ".zst": lambda data: pa.Codec("zstd").compress(data, asbytes=True),
-}
 NAME = st.text(st.characters(exclude_characters="\0\r\n", exclude_categories=("Cs",)), min_size=1, max_size=8)
 
 
 def names_without(delimiter: str) -> st.SearchStrategy[str]:
     """Names that neither hold the delimiter nor could form one with what stands beside them."""
     return NAME.filter(lambda name: not set(name) & set(delimiter))
-
-
-def write(path: Path, content: str | bytes) -> Path:
-    data = content if isinstance(content, bytes) else content.encode()
-    path.write_bytes(CLOSERS[path.suffix if path.suffix in stream.COMPRESSED else ""](data))
-    return path
-
-
-def triples(path: Path, spec: Spec | None = None) -> list[tuple[object, ...]]:
-    found: list[tuple[object, ...]] = []
-    for rows in read_rows(path, spec or Spec()):
-        columns = [column.to_pylist() for column in rows[:3]]
-        found += zip(*columns, *([rows.weights.tolist()] if rows.weights is not None else []), strict=True)
-    return found
-
-
-def error_of(path: Path, spec: Spec | None = None) -> str:
-    with pytest.raises(DataError) as caught:
-        triples(path, spec)
-    assert "\n" not in str(caught.value)
-    return str(caught.value).removeprefix(str(path))
-
-
-def in_order(order: str, triple: Iterable[object]) -> list[str]:
-    of = dict(zip("hrt", map(str, triple), strict=True))
-    return [of[letter] for letter in order]
 
 
 # ---- names of formats
@@ -306,113 +267,3 @@ def test_damaged_compression(tmp_path: Path, ending: str) -> None:
     for damaged in (whole[: len(whole) // 2], b"not compressed at all\n" * 3):
         path.write_bytes(damaged)
         assert "decompressed" in error_of(path)
-
-
-# ---- Parquet
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_parquet_by_position_and_by_name(tmp_path: Path, order: str) -> None:
-    wanted = [("a", "r", "b"), ("c", "s\t", "a")]
-    columns = dict(zip("hrt", zip(*wanted, strict=True), strict=True))
-    pq.write_table(pa.table({f"c{i}": list(columns[letter]) for i, letter in enumerate(order)}), tmp_path / "p.parquet")
-    assert triples(tmp_path / "p.parquet", Spec(order)) == wanted
-    named = pa.table(
-        {"id": [1, 2], "tail": columns["t"], "relation": pa.array(columns["r"]).dictionary_encode(), "head": columns["h"]}
-    )
-    pq.write_table(named, tmp_path / "n.parquet")
-    assert triples(tmp_path / "n.parquet", Spec(order)) == wanted
-
-
-def test_parquet_ids_and_weights(tmp_path: Path) -> None:
-    path = tmp_path / "t.parquet"
-    pq.write_table(pa.table({"a": [0, 1], "b": pa.array([1, 0], pa.uint8()), "c": [2, 2], "w": [0.5, 2]}), path)
-    assert triples(path, Spec(limits=(3, 2), weights=True)) == [(0, 1, 2, 0.5), (1, 0, 2, 2.0)]
-    assert triples(path, Spec(limits=(3, 2))) == [(0, 1, 2), (1, 0, 2)]
-    assert triples(path) == [("0", "1", "2"), ("1", "0", "2")]  # as names, integers are their digits
-    assert error_of(path, Spec(limits=(3, 1))).startswith(":1: relation id 1 is out of range")
-    assert error_of(path, Spec(limits=(2, 2))).startswith(":1: tail id 2 is out of range, allowed entity ids: 0 to 1")
-
-
-@pytest.mark.parametrize(
-    ("columns", "spec", "words"),
-    [
-        ({"a": ["x", None], "b": ["r", "r"], "c": ["y", "y"]}, Spec(), ":2: column 'a' is null"),
-        ({"a": ["x", "x"], "b": ["r", ""], "c": ["y", "y"]}, Spec(), ":2: relation '' is empty"),
-        ({"a": ["x", "x\ny"], "b": ["r", "r"], "c": ["y", "y"]}, Spec(), ":2: head 'x\\ny' is empty or holds NUL or a line end"),
-        ({"a": [1.5], "b": ["r"], "c": ["y"]}, Spec(), "column 'a' holds double, expected strings"),
-        ({"a": ["x"], "b": [1], "c": [1]}, Spec(limits=(5, 5)), "column 'a' holds string, expected integers"),
-        ({"a": [0], "b": [0], "c": [pow(2, 64) - 1]}, Spec(limits=(5, 5)), ":1: tail id"),
-        ({"a": ["x"], "b": ["r"]}, Spec(), "at least 3 columns"),
-        ({"a": ["x"], "b": ["r"], "c": ["y"]}, Spec(weights=True), "fourth column"),
-        ({"a": ["x"], "b": ["r"], "c": ["y"], "d": ["heavy"]}, Spec(weights=True), "column 'd' holds string"),
-        ({"a": ["x"] * 2, "b": ["r"] * 2, "c": ["y"] * 2, "d": [1.0, -1.0]}, Spec(weights=True), ":2: weight '-1.0'"),
-    ],
-)
-def test_wrong_parquet(tmp_path: Path, columns: dict[str, list[object]], spec: Spec, words: str) -> None:
-    arrays = {
-        name: pa.array(values, pa.uint64()) if values[0] == pow(2, 64) - 1 else pa.array(values)
-        for name, values in columns.items()
-    }
-    pq.write_table(pa.table(arrays), tmp_path / "t.parquet")
-    assert words in error_of(tmp_path / "t.parquet", spec)
-
-
-def test_parquet_that_is_none(tmp_path: Path) -> None:
-    assert "Parquet" in error_of(write(tmp_path / "t.parquet", GOOD))
-    assert "decompress it" in error_of(write(tmp_path / "t.parquet.gz", GOOD))
-    with pytest.raises(OptionError, match="--header"):
-        triples(write(tmp_path / "t.parquet", GOOD), Spec(header=True))
-
-
-# ---- N-Triples
-
-NT = """# a comment
-
-<http://a/s> <http://a/p> <http://a/o> .
-<http://a/s>\t<http://a/p>\t"plain \\"text\\"\\n" . # another
-_:b1 <http://a/p> "caf\\u00e9"@fr-CA .
-<http://a/s><http://a/p>"1"^^<http://www.w3.org/2001/XMLSchema#integer>.
-_:b1 <http://a/p> _:b.2 .
-   <http://a/s> <http://a/p> _:x.
-"""
-NT_TRIPLES = [
-    ("http://a/s", "http://a/p", "http://a/o"),
-    ("http://a/s", "http://a/p", '"plain \\"text\\"\\n"'),
-    ("_:b1", "http://a/p", '"caf\\u00e9"@fr-CA'),
-    ("http://a/s", "http://a/p", '"1"^^<http://www.w3.org/2001/XMLSchema#integer>'),
-    ("_:b1", "http://a/p", "_:b.2"),
-    ("http://a/s", "http://a/p", "_:x"),
-]
-
-
-@pytest.mark.parametrize("ending", list(CLOSERS))
-def test_ntriples(tmp_path: Path, ending: str) -> None:
-    assert triples(write(tmp_path / f"t.nt{ending}", NT)) == NT_TRIPLES
-    assert triples(write(tmp_path / f"t.nt{ending}", NT.replace("\n", "\r\n"))) == NT_TRIPLES
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "<http://a/s> <http://a/p> <http://a/o>",
-        "<http://a/s> <http://a/p> .",
-        '"s" <http://a/p> <http://a/o> .',
-        "<http://a/s> _:p <http://a/o> .",
-        '<http://a/s> <http://a/p> "open .',
-        "<a b> <http://a/p> <http://a/o> .",
-        "a\tr\tb",
-        "<http://a/s> <http://a/p> <http://a/o> . <http://a/s>",
-    ],
-)
-def test_wrong_ntriples(tmp_path: Path, line: str) -> None:
-    assert error_of(write(tmp_path / "t.nt", NT + line + "\n" + NT)).startswith(":9: expected an N-Triples statement")
-
-
-def test_ntriples_refuse_other_options_and_bytes(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.nt", NT)
-    for spec in (Spec("trh"), Spec(limits=(3, 3)), Spec(header=True), Spec(weights=True)):
-        with pytest.raises(OptionError, match="N-Triples"):
-            triples(path, spec)
-    assert error_of(write(path, NT.encode() + b'_:a <http://p> "\xff" .\n')).startswith(":9: invalid UTF-8")
-    assert error_of(write(path, NT + "_:a\0\n")).startswith(":9: NUL")
