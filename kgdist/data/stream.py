@@ -3,9 +3,9 @@
 Memory stays within a few blocks however large the file is. Nothing here knows what a line means; see text.py and
 dictionary.py.
 
-Line ends are LF or CRLF. The last line may lack one, and blank lines at the end of a file are dropped; blank lines
-elsewhere are passed on, to be refused by the reader. A carriage return anywhere else (also as a lone line end of old
-systems) is refused, as is NUL.
+Line ends are LF or CRLF. The last line may lack one, and blank lines at the end of a file (also such as hold carriage returns
+only) are dropped; blank lines elsewhere are passed on, to be refused by the reader. A carriage return anywhere else (also as
+a lone line end of old systems) is refused, as is NUL.
 """
 
 from __future__ import annotations

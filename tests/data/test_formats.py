@@ -124,8 +124,10 @@ def test_any_bytes_give_triples_or_one_line_of_error(
     except DataError as error:
         assert error.line is not None and "try another" not in str(error)
     else:
-        body = data.replace(b"\r\n", b"\n").rstrip(b"\n")
-        assert len(found) == 1 + (body.count(b"\n") + 1 if body else 0)
+        lines = data.split(b"\n")
+        while lines and not lines[-1].strip(b"\r"):
+            lines.pop()  # blank lines at the end, however they end
+        assert len(found) == 1 + len(lines)
 
 
 def test_nothing_is_special_in_a_name(tmp_path: Path) -> None:
