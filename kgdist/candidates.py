@@ -1,0 +1,168 @@
+"""Whom the true entity of a query is ranked against, and which of them do not count.
+
+Candidates stand at positions 0..n-1 of a list that all queries of a group share: every entity, or a sample. A `Skip` holds, per
+query, the positions that are no rivals: the true entity itself and, in the filtered protocol, all other known answers. Nothing
+here computes a score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from kgdist.data.known import KnownTriples
+from kgdist.errors import KgdistError, OptionError
+from kgdist.kvstore.tables import Tables
+from kgdist.types import Side
+
+Project = Callable[[torch.Tensor], torch.Tensor]  # float32[N, D] -> float32[N, Q]
+
+
+class Skip(NamedTuple):
+    """Per query the positions that do not count, in compressed rows."""
+
+    offsets: np.ndarray  # int64[P + 1]
+    positions: np.ndarray  # int32 or int64[sum], ascending within a query; before `locate`, entity ids
+
+    @property
+    def counts(self) -> np.ndarray:
+        """int64[P]."""
+        return np.diff(self.offsets)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The query of each position, int64[sum]."""
+        return np.repeat(np.arange(len(self.offsets) - 1), self.counts)
+
+
+class Candidates(Protocol):
+    """A list of entities, read in blocks."""
+
+    def __len__(self) -> int: ...
+
+    def block(self, start: int, stop: int) -> torch.Tensor:
+        """Their rows, float32[stop - start, D]."""
+
+    def locate(self, entities: Skip) -> Skip:
+        """Positions instead of entity ids; an entity may stand at none, or at several."""
+
+
+class AllEntities:
+    """Every entity, at the position of its id; raises KgdistError at once when a row is not finite."""
+
+    def __init__(self, tables: Tables, num_entities: int, block: int) -> None:
+        self.tables = tables
+        self.num_entities = num_entities
+        for start in range(0, num_entities, block):
+            stop = min(start + block, num_entities)
+            require_finite("entity", self.block(start, stop), np.arange(start, stop))
+
+    def __len__(self) -> int:
+        return self.num_entities
+
+    def block(self, start: int, stop: int) -> torch.Tensor:
+        """See Candidates."""
+        return self.tables.block("entity", start, stop)
+
+    def locate(self, entities: Skip) -> Skip:
+        """See Candidates."""
+        return entities
+
+
+class Sample:
+    """Some entities, `ids` int64[n]; one that is listed twice counts twice."""
+
+    def __init__(self, tables: Tables, ids: np.ndarray) -> None:
+        self.tables = tables
+        self.ids = np.sort(ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def block(self, start: int, stop: int) -> torch.Tensor:
+        """See Candidates; raises KgdistError when a row is not finite."""
+        return pull_rows(self.tables, "entity", self.ids[start:stop])
+
+    def locate(self, entities: Skip) -> Skip:
+        """See Candidates."""
+        first = np.searchsorted(self.ids, entities.positions, "left")
+        counts = np.searchsorted(self.ids, entities.positions, "right") - first  # how often each is listed
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        positions = np.repeat(first - ends[:-1], counts) + np.arange(ends[-1])
+        return Skip(ends[entities.offsets], positions)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Which candidates an evaluation takes. Raises OptionError for what cannot be."""
+
+    sampled: int = -1  # entities drawn for every batch and side, without repetition; -1: all entities
+    in_batch: bool = False  # and that end of the batch's own triples, as often as it occurs (DGL-KE's degree sampling)
+    batch: int = 8  # consecutive triples that share a draw
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.sampled == 0 or self.sampled < -1:
+            raise OptionError("--neg_sample_size_eval", f"must be -1 (all entities) or at least 1, not {self.sampled}")
+        if self.in_batch and self.sampled < 0:
+            raise OptionError("--neg_deg_sample_eval", "adds entities to a sample, so it needs --neg_sample_size_eval N")
+        if self.batch < 1:
+            raise OptionError("--batch_size_eval", f"must be at least 1, not {self.batch}")
+
+    def check(self, num_entities: int, *, filtered: bool) -> None:
+        """Raises OptionError when the graph is too small, or the filter contradicts."""
+        if self.sampled > num_entities:
+            message = f"cannot draw {self.sampled} different entities from {num_entities}; use -1 to rank against all"
+            raise OptionError("--neg_sample_size_eval", message)
+        if self.in_batch and filtered:
+            raise OptionError("--neg_deg_sample_eval", "needs --no_eval_filter")
+
+    def draw(self, tables: Tables, num_entities: int, batch: int, side: Side, own: np.ndarray) -> Sample:
+        """The candidates of batch number `batch`, whose true entities are `own`; the same for the same seed, batch and side."""
+        rng = np.random.default_rng((self.seed, batch, side.pick(0, 1)))
+        ids = rng.choice(num_entities, self.sampled, replace=False, shuffle=False)
+        return Sample(tables, np.concatenate([ids, own]) if self.in_batch else ids)
+
+
+def not_rivals(known: KnownTriples | None, side: Side, anchors: np.ndarray, relations: np.ndarray, true: np.ndarray) -> Skip:
+    """The entities that are not ranked against `true` int64[P]: itself, and what is `known` to complete the query."""
+    if known is None:
+        return Skip(np.arange(len(true) + 1), true)
+    found = Skip(*known.answers(side, anchors, relations))
+    rows = found.rows
+    listed = np.zeros(len(true), bool)
+    listed[rows[found.positions == true[rows]]] = True
+    missing = np.flatnonzero(~listed)  # a triple that is in none of the known splits
+    if not len(missing):
+        return found
+    before = rows * known.num_entities + found.positions  # ascending: by query, then by id
+    where = np.searchsorted(before, missing * known.num_entities + true[missing])
+    return Skip(found.offsets + np.concatenate([[0], np.cumsum(~listed)]), np.insert(found.positions, where, true[missing]))
+
+
+def stack(parts: list[Skip]) -> Skip:
+    """The queries of all parts, one after another."""
+    counts = np.concatenate([part.counts for part in parts])
+    return Skip(np.concatenate([[0], np.cumsum(counts)]), np.concatenate([part.positions for part in parts]))
+
+
+def pull_rows(tables: Tables, name: str, ids: np.ndarray) -> torch.Tensor:
+    """Rows `ids` int[B], repeated where they repeat: float32[B, width]. Raises KgdistError when one is not finite."""
+    unique, index = np.unique(ids, return_inverse=True)
+    rows = tables.pull(name, torch.from_numpy(unique.astype(np.int64)))
+    require_finite(name, rows, unique)
+    return rows if len(unique) == len(ids) and (unique == ids).all() else rows[torch.from_numpy(index).to(rows.device)]
+
+
+def require_finite(name: str, rows: torch.Tensor, ids: np.ndarray) -> None:
+    """Raise KgdistError naming the first row of `rows` float32[B, width] that holds NaN or infinity."""
+    if not bool(torch.isfinite(rows).all()):
+        bad = int(torch.nonzero(~torch.isfinite(rows).all(1))[0, 0])
+        raise KgdistError(
+            f"table {name}, row {ids[bad]}: holds NaN or infinity, so nothing can be ranked; the training diverged: "
+            "train again with a smaller --lr, or go back to an earlier checkpoint"
+        )

@@ -1,0 +1,300 @@
+"""Ranks of a split's triples under a protocol, and the report that training and kgdist-eval print and save.
+
+Both ends of every triple are ranked, exactly (`kgdist.counting`), against all entities or a sample of them (`kgdist.candidates`).
+It writes no files.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from kgdist.candidates import AllEntities, Candidates, Pool, Project, not_rivals, pull_rows, stack
+from kgdist.config import Config
+from kgdist.counting import count_rivals
+from kgdist.data.known import KnownTriples
+from kgdist.data.store import Dataset
+from kgdist.errors import KgdistError, UsageError
+from kgdist.kvstore.tables import Tables
+from kgdist.log import say
+from kgdist.models.base import Model
+from kgdist.progress import bar
+from kgdist.ranking import SIDES, Ranks, Ties, relation_categories, summary
+from kgdist.report_text import protocol_line, reference_lines, report_table
+from kgdist.types import RelationRows, Side
+
+QUERIES = 1000  # queries that share one pass over the candidates, at least
+MATRIX_FLOATS = 1 << 24  # floats of relation rows held at a time
+
+
+def evaluate(
+    model: Model,
+    tables: Tables,
+    triples: np.ndarray,
+    *,
+    num_entities: int,
+    known: KnownTriples | None,
+    pool: Pool | None = None,
+    threads: int = 1,
+    desc: str = "ranking",
+    query_block: int = QUERIES,
+    candidate_block: int = 2048,
+) -> Ranks:
+    """Rank both ends of `triples` int[T,3]; the 2T ranks are those of all heads, then of all tails, in the order given.
+
+    The true entity is never its own rival; with `known`, neither are the other known answers. Candidates with equal rows tie.
+    Neither block sizes nor `threads` change a rank: memory is about threads * query_block * candidate_block * 5 bytes.
+    Raises KgdistError when a row is not finite, OptionError when `pool` does not go with the graph or the filter.
+    """
+    pool = pool or Pool()
+    pool.check(num_entities, filtered=known is not None)
+    work = _Work(model, tables, triples, known, num_entities, pool, query_block, candidate_block)
+    intra = torch.get_num_threads()
+    torch.set_num_threads(1)  # one query group per thread is faster than many threads per product
+    try:
+        with bar(total=2 * len(triples), desc=desc, unit="query") as progress:
+            work.run(threads, progress.update)
+    finally:
+        torch.set_num_threads(intra)
+    return work.ranks
+
+
+class _Stopped(Exception):
+    """Another thread failed, or the user pressed Ctrl-C."""
+
+
+class _Work:
+    """One evaluation: groups of queries, dealt out to threads, each writing ranks of its own."""
+
+    def __init__(
+        self,
+        model: Model,
+        tables: Tables,
+        triples: np.ndarray,
+        known: KnownTriples | None,
+        num_entities: int,
+        pool: Pool,
+        query_block: int,
+        candidate_block: int,
+    ) -> None:
+        self.model, self.tables, self.known, self.num_entities = model, tables, known, num_entities
+        self.pool, self.query_block, self.candidate_block = pool, query_block, candidate_block
+        self.relation_tables = [name for name in model.tables(num_entities, 1) if name != "entity"]
+        heads, relations, tails = (np.tile(triples[:, column].astype(np.int32), 2) for column in range(3))
+        count = len(heads)
+        self.ranks = Ranks(
+            greater=np.zeros(count, np.int64),
+            equal=np.zeros(count, np.int64),
+            candidates=np.ones(count, np.int64),
+            side=np.repeat(np.arange(2, dtype=np.int8), len(triples)),
+            head=heads,
+            relation=relations,
+            tail=tails,
+        )
+        self.stopped = threading.Event()
+        self.lock = threading.Lock()
+
+    # ---- dealing out
+
+    def run(self, threads: int, report: Callable[[int], object]) -> None:
+        """Do all groups on `threads` threads; an error, or Ctrl-C, ends all of them within one block."""
+        groups = self._groups()
+
+        def work() -> None:
+            try:
+                while True:
+                    with self.lock:
+                        group = next(groups, None)
+                    if group is None:
+                        return
+                    self._rank(group[0], group[1]())
+                    with self.lock:
+                        report(len(group[0]))
+            except _Stopped:
+                return
+            except BaseException:
+                self.stopped.set()
+                raise
+
+        if threads <= 1:
+            return work()
+        with ThreadPoolExecutor(threads, "ranking", initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            futures = [pool.submit(work) for _ in range(threads)]
+            try:
+                while wait(futures, timeout=1.0).not_done:
+                    pass
+            finally:
+                self.stopped.set()
+        for future in futures:
+            future.result(timeout=0)  # all are done
+
+    def _check(self) -> None:
+        if self.stopped.is_set():
+            raise _Stopped
+
+    def _groups(self) -> Iterator[tuple[np.ndarray, Callable[[], Candidates]]]:
+        """(positions in `ranks` int64[P], what makes the candidates that they share)."""
+        if self.pool.sampled < 0:
+            everybody = AllEntities(self.tables, self.num_entities, self.candidate_block)
+            order = np.argsort(self.ranks.relation, kind="stable")
+            for start in range(0, len(order), self.query_block):
+                yield order[start : start + self.query_block], lambda: everybody
+            return
+        count = len(self.ranks) // 2
+        for batch, start in enumerate(range(0, count, self.pool.batch)):
+            for code, side in enumerate(SIDES):
+                rows = np.arange(start, min(start + self.pool.batch, count)) + code * count
+                own = side.pick(self.ranks.head, self.ranks.tail)[rows]
+                yield rows, partial(self.pool.draw, self.tables, self.num_entities, batch, side, own)
+
+    # ---- one group
+
+    def _rank(self, rows: np.ndarray, candidates: Candidates) -> None:
+        rows = rows[np.lexsort((self.ranks.side[rows], self.ranks.relation[rows]))]
+        if not self.model.projects:
+            return self._contest(rows, candidates, None)
+        starts = np.flatnonzero(np.diff(self.ranks.relation[rows], prepend=-1))
+        for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
+            self._contest(rows[start:stop], candidates, int(self.ranks.relation[rows[start]]))
+
+    def _contest(self, rows: np.ndarray, candidates: Candidates, relation: int | None) -> None:
+        """Rank queries of one relation, or of any when the model does not project its candidates."""
+        rows = rows[np.argsort(self.ranks.side[rows], kind="stable")]
+        parts = [(side, part) for code, side in enumerate(SIDES) if len(part := rows[self.ranks.side[rows] == code])]
+        skip = candidates.locate(stack([not_rivals(self.known, side, *self._given(side, part)) for side, part in parts]))
+        true = np.concatenate([side.pick(self.ranks.head, self.ranks.tail)[part] for side, part in parts])
+        greater, equal = count_rivals(
+            self.model.comparator,
+            torch.cat([self._queries(side, part) for side, part in parts]),
+            pull_rows(self.tables, "entity", true),
+            candidates,
+            skip,
+            project=None if relation is None else self._projection(relation),
+            block=self.candidate_block,
+            check=self._check,
+        )
+        self.ranks.greater[rows], self.ranks.equal[rows] = greater, equal
+        self.ranks.candidates[rows] = len(candidates) - skip.counts + 1
+
+    def _given(self, side: Side, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(anchors, relations, true entities), each int32[P]."""
+        head, tail = self.ranks.head[rows], self.ranks.tail[rows]
+        return side.other.pick(head, tail), self.ranks.relation[rows], side.pick(head, tail)
+
+    @torch.no_grad()
+    def _queries(self, side: Side, rows: np.ndarray) -> torch.Tensor:
+        """float32[P,Q], made of few relations at a time: a relation may be a whole matrix."""
+        widest = max(self.tables.shape(name)[1] for name in self.relation_tables)
+        fresh = np.cumsum(np.diff(self.ranks.relation[rows], prepend=-1) != 0) - 1
+        cuts = np.flatnonzero(np.diff(fresh // max(1, MATRIX_FLOATS // widest))) + 1
+        made = []
+        for part in np.split(rows, cuts):
+            self._check()
+            anchors, relations, _ = self._given(side, part)
+            unique, index = np.unique(relations, return_inverse=True)
+            anchor_rows = pull_rows(self.tables, "entity", anchors)
+            made.append(self.model.queries(anchor_rows, self._relation(unique, index, anchor_rows.device), side))
+        queries = torch.cat(made)
+        if not bool(torch.isfinite(queries).all()):
+            row = rows[int(torch.nonzero(~torch.isfinite(queries).all(1))[0, 0])]
+            triple = tuple(int(column[row]) for column in (self.ranks.head, self.ranks.relation, self.ranks.tail))
+            raise KgdistError(f"triple {triple}: its embeddings are too large for float32; train again with a smaller --lr")
+        return queries
+
+    def _relation(self, ids: np.ndarray, index: np.ndarray, device: torch.device) -> RelationRows:
+        rows = {name: pull_rows(self.tables, name, ids) for name in self.relation_tables}
+        return RelationRows(rows, torch.from_numpy(index.astype(np.int64)).to(device))
+
+    def _projection(self, relation: int) -> Project:
+        """Entities as `relation` sees them: a float64 product, rounded once to float32."""
+        given = self._relation(np.array([relation]), np.zeros(1, np.int64), torch.device("cpu"))
+        seen = RelationRows({name: row.double() for name, row in given.rows.items()}, given.index)
+        return lambda entities: self.model.project(entities.double(), seen).float()
+
+
+class Evaluator:
+    """Evaluations of one data set under the options of one run; the filter is built once, at the first of them."""
+
+    def __init__(self, dataset: Dataset, config: Config) -> None:
+        self.dataset = dataset
+        self.config = config
+        self.pool = Pool(config.neg_sample_size_eval, config.neg_deg_sample_eval, config.batch_size_eval, config.seed)
+        self.pool.check(len(dataset.entities), filtered=not config.no_eval_filter)
+
+    @cached_property
+    def known(self) -> KnownTriples | None:
+        """The filter: the triples of all splits (Bordes et al. 2013); None for raw ranks."""
+        if self.config.no_eval_filter:
+            return None
+        arrays = [triples.array for triples in self.dataset.splits.values()]
+        return KnownTriples.build(arrays, len(self.dataset.entities), len(self.dataset.relations))
+
+    @cached_property
+    def categories(self) -> np.ndarray:
+        """See `relation_categories`."""
+        return relation_categories(self.dataset.train.array, len(self.dataset.relations))
+
+    def triples(self, split: str) -> np.ndarray:
+        """int32[T,3]: the split, or of it int(T * eval_percent) triples, at least one, drawn without repetition, in its order.
+
+        Raises UsageError when there is no such split, or nothing in it.
+        """
+        found = self.dataset.splits.get(split)
+        if found is None or not len(found):
+            raise UsageError(f"{self.dataset.name} has no {split} triples to evaluate")
+        fraction = self.config.eval_percent
+        if fraction >= 1:
+            return found.array
+        size = max(1, int(len(found) * fraction))
+        return found.array[np.sort(np.random.default_rng(self.config.seed).choice(len(found), size, replace=False))]
+
+    def rank(self, model: Model, tables: Tables, split: str) -> Ranks:
+        """The ranks behind `run`'s report."""
+        return evaluate(
+            model,
+            tables,
+            self.triples(split),
+            num_entities=len(self.dataset.entities),
+            known=self.known,
+            pool=self.pool,
+            threads=min(self.config.num_proc * self.config.num_thread, os.cpu_count() or 1),
+            desc=split,
+            query_block=max(self.config.batch_size_eval, QUERIES),
+        )
+
+    def report(self, ranks: Ranks, split: str) -> dict[str, Any]:
+        """`summary` with the protocol, and with the names of the relations; plain values for JSON."""
+        config = self.config
+        protocol = {
+            "filter": [] if config.no_eval_filter else list(self.dataset.splits),
+            "entities": len(self.dataset.entities),
+            "sampled": max(0, config.neg_sample_size_eval),  # 0: all entities
+            "in_batch": config.neg_deg_sample_eval,
+            "batch": config.batch_size_eval,
+            "fraction": config.eval_percent,
+            "triples": len(ranks) // 2,
+            "seed": config.seed,
+        }
+        parts = summary(ranks, self.categories, Ties(config.rank_ties))
+        for relation, part in parts["relations"].items():
+            part["name"] = self.dataset.relations[int(relation)]
+        return {"split": split, "model": config.model_name, "dataset": self.dataset.name, "protocol": protocol, **parts}
+
+    def run(self, model: Model, tables: Tables, split: str) -> dict[str, Any]:
+        """Rank `split`, print DGL-KE's result lines, the protocol and the table, and return the report."""
+        start = time.perf_counter()
+        ranks = self.rank(model, tables, split)
+        seconds = time.perf_counter() - start
+        report = self.report(ranks, split)
+        for line in [*reference_lines(split, report["all"][report["ties"]]), protocol_line(report), *report_table(report)]:
+            say(line)
+        say(f"{split} took {seconds:.1f} seconds: {len(ranks)} queries, {len(ranks) / max(seconds, 1e-9):,.0f} queries/s")
+        return report | {"seconds": seconds}

@@ -1,0 +1,161 @@
+"""Ranks and what is read off them: MR, MRR, HITS@k and AMRI under three tie policies, per side, relation and relation category.
+
+Pure functions over counts. `kgdist.counting` finds the counts, `kgdist.report_text` prints what becomes of them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from kgdist.types import Side
+
+METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10", "amri")
+HITS = (1, 3, 10)
+SIDES = (Side.HEAD, Side.TAIL)  # the codes in `Ranks.side`
+CATEGORIES = ("1-1", "1-N", "N-1", "N-N")  # the codes that `relation_categories` returns
+UNSEEN = -1  # the category of a relation without a training triple
+MANY = 1.5  # Bordes et al. 2013, section 4.2: an average of at least this many partners counts as N
+
+
+class Ties(enum.Enum):
+    """The rank of a true entity that scores exactly as high as some other candidates (Berrendorf et al. 2020, section 2)."""
+
+    REALISTIC = "realistic"  # the mean of the two others
+    OPTIMISTIC = "optimistic"  # before all of them
+    PESSIMISTIC = "pessimistic"  # behind all of them, as DGL-KE does
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """One row per query: a triple of which one side was removed and ranked among candidates.
+
+    `candidates` counts those that took part: after filtering, with the true entity.
+    """
+
+    greater: np.ndarray  # int64[B], candidates that score strictly above the true entity
+    equal: np.ndarray  # int64[B], candidates that tie with it, itself not counted
+    candidates: np.ndarray  # int64[B], all that were compared, the true entity included: > greater + equal
+    side: np.ndarray  # int8[B], which end was ranked: 0 head, 1 tail (the order of `SIDES`)
+    head: np.ndarray  # int32[B]
+    relation: np.ndarray  # int32[B]
+    tail: np.ndarray  # int32[B]
+
+    def __len__(self) -> int:
+        return len(self.greater)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> Ranks:
+        """The queries that a slice, a mask bool[B] or positions int[n] select."""
+        return Ranks(**{name: array[rows] for name, array in self.columns()})
+
+    def columns(self) -> Iterator[tuple[str, np.ndarray]]:
+        """The fields by name."""
+        return ((field.name, getattr(self, field.name)) for field in fields(self))
+
+    @staticmethod
+    def concatenate(parts: Sequence[Ranks]) -> Ranks:
+        """The queries of all parts, in order. Raises ValueError for no parts."""
+        if not parts:
+            raise ValueError("no ranks to put together")
+        return Ranks(**{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Ranks)})
+
+    def rank(self, ties: Ties = Ties.REALISTIC) -> np.ndarray:
+        """The rank of each true entity, counted from 1, float64[B]; the realistic one can end in .5."""
+        best = self.greater + 1.0
+        if ties is Ties.OPTIMISTIC:
+            return np.asarray(best)
+        return np.asarray(best + (self.equal if ties is Ties.PESSIMISTIC else self.equal / 2))
+
+
+def metrics(ranks: Ranks, ties: Ties = Ties.REALISTIC) -> dict[str, float | None]:
+    """The six `METRICS` of at least one query; raises ValueError for none.
+
+    `hits@k` is the share of ranks <= k. `amri` is the adjusted mean rank index 1 - sum(rank - 1) / sum(expected rank - 1) of
+    Berrendorf et al. 2020 (Ambiguity of Rank-Based Evaluation), a random order of a query's own n candidates being expected
+    to rank at (n + 1) / 2: 1 is perfect, 0 is random. None when no query had a rival.
+    """
+    if not len(ranks):
+        raise ValueError("metrics of no ranks")
+    rank = ranks.rank(ties)
+    rivals = float((ranks.candidates - 1).sum())
+    values: dict[str, float | None] = {"mrr": float((1 / rank).mean()), "mr": float(rank.mean())}
+    values.update({f"hits@{k}": float((rank <= k).mean()) for k in HITS})
+    values["amri"] = 1 - 2 * float((rank - 1).sum()) / rivals if rivals else None
+    return values
+
+
+def relation_categories(train: np.ndarray, num_relations: int) -> np.ndarray:
+    """Sort relations into 1-1, 1-N, N-1, N-N as Bordes et al. 2013 (section 4.2) do.
+
+    N stands on the tail side when the relation's heads have at least 1.5 different tails on average; on the head side likewise.
+    `train` int32[T,3] -> int8[num_relations], positions in `CATEGORIES`, or UNSEEN for a relation without a triple.
+    """
+    category = np.full(num_relations, UNSEEN, np.int8)
+    order = np.argsort(train[:, 1], kind="stable")
+    ends = np.cumsum(np.bincount(train[:, 1], minlength=num_relations))
+    for relation in np.flatnonzero(np.diff(ends, prepend=0)):
+        rows = order[ends[relation - 1] if relation else 0 : ends[relation]]
+        pairs = np.unique(train[rows, 0].astype(np.int64) << 32 | train[rows, 2])  # distinct (head, tail), sorted
+        heads = 1 + np.count_nonzero(np.diff(pairs >> 32))
+        tails = len(np.unique(pairs & 0xFFFFFFFF))
+        category[relation] = 2 * (len(pairs) >= MANY * tails) + (len(pairs) >= MANY * heads)
+    return category
+
+
+def summary(ranks: Ranks, categories: np.ndarray | None = None, ties: Ties = Ties.REALISTIC) -> dict[str, Any]:
+    """Everything a report says about `ranks`, as plain values that JSON can hold.
+
+    - "count" queries, "ties" (the policy of the parts that have only one), "candidates" {"min", "max", "mean"} per query,
+    - "all": policy -> metrics,
+    - "sides": "head" | "tail" (the end that was ranked) -> {"count", policy -> metrics},
+    - "relations": relation id as text -> {"count", metrics},
+    - "categories", with `categories` from `relation_categories`: "1-1" | "1-N" | "N-1" | "N-N" | "unseen" -> {"count", metrics,
+      and "sides": side -> {"count", metrics}}.
+
+    Parts without queries are left out. Raises ValueError for no ranks at all.
+    """
+    sides = {side.value: ranks[ranks.side == code] for code, side in enumerate(SIDES)}
+    report: dict[str, Any] = {
+        "count": len(ranks),
+        "ties": ties.value,
+        "all": _policies(ranks),
+        "candidates": {
+            "min": int(ranks.candidates.min()),
+            "max": int(ranks.candidates.max()),
+            "mean": float(ranks.candidates.mean()),
+        },
+        "sides": {name: {"count": len(part), **_policies(part)} for name, part in sides.items() if len(part)},
+        "relations": {str(relation): _counted(part, ties) for relation, part in _by_relation(ranks)},
+    }
+    if categories is not None:
+        report["categories"] = {
+            name: {**_counted(part, ties), "sides": _one_policy_per_side(part, ties)}
+            for code, name in [*enumerate(CATEGORIES), (UNSEEN, "unseen")]
+            if len(part := ranks[categories[ranks.relation] == code])
+        }
+    return report
+
+
+def _policies(ranks: Ranks) -> dict[str, dict[str, float | None]]:
+    return {ties.value: metrics(ranks, ties) for ties in Ties}
+
+
+def _counted(ranks: Ranks, ties: Ties) -> dict[str, Any]:
+    return {"count": len(ranks), **metrics(ranks, ties)}
+
+
+def _one_policy_per_side(ranks: Ranks, ties: Ties) -> dict[str, dict[str, Any]]:
+    parts = ((side.value, ranks[ranks.side == code]) for code, side in enumerate(SIDES))
+    return {name: _counted(part, ties) for name, part in parts if len(part)}
+
+
+def _by_relation(ranks: Ranks) -> Iterator[tuple[int, Ranks]]:
+    """One sort, then slices: thousands of relations must not mean thousands of passes over all queries."""
+    ordered = ranks[np.argsort(ranks.relation, kind="stable")]
+    relations, starts = np.unique(ordered.relation, return_index=True)
+    for relation, start, stop in zip(relations, starts, [*starts[1:], len(ordered)], strict=True):
+        yield int(relation), ordered[int(start) : int(stop)]
