@@ -1,0 +1,198 @@
+"""The data sets known by name: what they hold, and how they come to lie in `<data_path>/<name>/`.
+
+`wordnet` is part of the package; the others are fetched once, from where DGL-KE fetches them, and unpacked. A folder that is
+there already is used as it is, whatever its name. Reading the files is the business of `formats`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import shutil
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from kgdist.data import archive, download
+from kgdist.data.lock import exclusive
+from kgdist.errors import DataError, KgdistError, OptionError, UsageError
+from kgdist.files import PathLike, safe_join, sync_folder
+
+USUAL_PLACE = "https://data.dgl.ai/dataset"
+PACKAGED = Path(__file__).parent / "wordnet"
+SPLITS = ("train", "valid", "test")
+
+
+class BuiltIn(NamedTuple):
+    """What a data set holds, as its makers say."""
+
+    entities: int
+    relations: int
+    triples: int  # of all splits
+    splits: tuple[int, int, int] | None = None  # train, valid, test, where published
+    packaged: bool = False
+
+    @property
+    def most_bytes(self) -> int:
+        """More than the unpacked files can have: a generous length for every line."""
+        return 256 * self.triples + 512 * (self.entities + self.relations) + (64 << 20)
+
+
+BUILTIN = {
+    "wordnet": BuiltIn(34589, 15, 95218, (89218, 3000, 3000), packaged=True),
+    "FB15k": BuiltIn(14951, 1345, 592213, (483142, 50000, 59071)),
+    "FB15k-237": BuiltIn(14541, 237, 310116, (272115, 17535, 20466)),
+    "wn18": BuiltIn(40943, 18, 151442, (141442, 5000, 5000)),
+    "wn18rr": BuiltIn(40943, 11, 93003, (86835, 3034, 3134)),
+    "Freebase": BuiltIn(86054151, 14824, 338586276),
+    "wikikg2": BuiltIn(2500604, 535, 17137181),
+    "biokg": BuiltIn(93773, 51, 5088434),
+}
+
+
+def ensure(name: str, path: PathLike, *, data_url: str | None = None) -> Path:
+    """The folder `<path>/<name>` with a train file; fetched, or unpacked from the package, if it is not there.
+
+    An archive `<path>/<name>.zip` put there by hand is taken instead of the network. The folder appears whole and checked or not
+    at all, also when several processes ask for it at once.
+
+    Raises OptionError for an unknown name or a `data_url` that is none, DataError for files that are not the data set, and
+    KgdistError if the network, the disk or the lock fails; each says what to do next.
+    """
+    path = Path(path)
+    known = BUILTIN.get(name)
+    try:
+        folder = safe_join(path, name)
+    except UsageError:
+        raise _unknown(name, path) from None
+    if _has_train(folder):
+        return folder
+    if known is None:
+        raise _unknown(name, path)
+    base = _base(data_url)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise KgdistError(f"{path}: cannot be made ({error.strerror}); give a --data_path that can be written") from error
+    with exclusive(path / f".{name}.lock") as beat:
+        if not _has_train(folder):  # else another process was faster
+            if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
+                raise DataError(folder, "is there, but has no train.txt; move it away, and it is fetched anew")
+            _bring(name, known, path, folder, base, beat)
+    return folder
+
+
+def _bring(name: str, known: BuiltIn, path: Path, folder: Path, base: str, beat: Callable[[], None]) -> None:
+    """Make `folder`; the lock is held."""
+    if known.packaged:
+        try:
+            _unpack(PACKAGED / f"{name}.zip", known, folder, beat, extra=("LICENSE", "README.md"))
+        except DataError as error:
+            raise KgdistError(f"{error}; the installation is damaged, install kgdist again") from error
+        return
+    url, by_hand, ours = f"{base}/{name}.zip", path / f"{name}.zip", path / f".{name}.zip"
+    if by_hand.exists():
+        _unpack(by_hand, known, folder, beat)
+        return
+    advice = f"fetch it by hand to {by_hand}, or name another place with --data_url"
+    if not ours.exists():
+        sha256 = download.fetch_sha256(f"{url}.sha256")
+        download.fetch(url, ours, sha256=sha256, limit=known.most_bytes, advice=advice, beat=beat)
+    try:
+        _unpack(ours, known, folder, beat)
+    except DataError as error:
+        refused = path / f"{name}.zip.refused"
+        os.replace(ours, refused)
+        what = str(error).removeprefix(f"{error.path}: ")
+        raise DataError(url, f"{what}; kept as {refused}, the same command fetches it anew, or {advice}") from error
+    ours.unlink()
+
+
+def _unpack(source: Path, known: BuiltIn, folder: Path, beat: Callable[[], None], extra: tuple[str, ...] = ()) -> None:
+    """Fill a folder beside `folder`, check it, and give it the name; `extra` files lie beside the archive."""
+    temporary = folder.with_name(f".{folder.name}.unpacking")
+    try:
+        archive.remove(temporary)  # of a process that was killed
+        archive.unpack(source, temporary, limit=known.most_bytes, beat=beat)
+        for file in extra:
+            shutil.copyfile(source.with_name(file), temporary / file)
+        _verify(temporary, source, known, beat)
+        os.rename(temporary, folder)
+        sync_folder(folder.parent)
+    except OSError as error:
+        raise KgdistError(f"{folder}: cannot be written ({error.strerror or error})") from error
+    finally:
+        archive.remove(temporary)
+
+
+def _verify(folder: Path, source: Path, known: BuiltIn, beat: Callable[[], None]) -> None:
+    """Compare the counts of lines with the table. Raises DataError naming `source`."""
+
+    def expect(what: str, found: int, expected: int) -> None:
+        if found != expected:
+            raise DataError(source, f"it has {found:,} {what}, this data set has {expected:,}")
+
+    counts = []
+    for split in SPLITS:
+        file = folder / f"{split}.txt"
+        if not file.is_file():
+            raise DataError(source, f"it has no {file.name}, found {', '.join(sorted(os.listdir(folder)))[:200]}")
+        counts.append(_count_lines(file, beat))
+    for count, split, expected in zip(counts, SPLITS, known.splits or (), strict=False):
+        expect(f"triples in {split}.txt", count, expected)
+    expect("triples", sum(counts), known.triples)
+    for plain, counted, what, expected in (
+        ("entities.dict", "entity2id.txt", "entities", known.entities),
+        ("relations.dict", "relation2id.txt", "relations", known.relations),
+    ):
+        if (folder / plain).is_file():
+            expect(what, _count_lines(folder / plain, beat), expected)
+        elif (folder / counted).is_file():
+            with (folder / counted).open("rb") as file_of_ids:
+                first = file_of_ids.readline(64).strip()
+            expect(what, int(first) if first.isdigit() else 0, expected)
+        else:
+            raise DataError(source, f"it has neither {plain} nor {counted}")
+
+
+def _count_lines(path: Path, beat: Callable[[], None]) -> int:
+    """Lines, the last one with or without its end."""
+    count, last = 0, b"\n"
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            count += piece.count(b"\n")
+            last = piece[-1:]
+            beat()
+    return count + (last != b"\n")
+
+
+def _has_train(folder: Path) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        return any(folder.glob("train.txt*"))
+    return False
+
+
+def _base(data_url: str | None) -> str:
+    """Where archives lie, without a slash at the end. Raises OptionError."""
+    url = (data_url or USUAL_PLACE).rstrip("/")
+    try:
+        parts = urllib.parse.urlsplit(url)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        sound = False
+    if not sound or parts.username is not None or parts.query or parts.fragment or not url.isascii() or len(url.split()) != 1:
+        raise OptionError("--data_url", f"{data_url!r} is not an address like https://host/folder that holds NAME.zip")
+    return url
+
+
+def _unknown(name: str, path: Path) -> OptionError:
+    lower = {known.lower(): known for known in BUILTIN}
+    close = difflib.get_close_matches(name.lower(), lower, n=1)
+    maybe = f"did you mean {lower[close[0]]}? " if close else ""
+    return OptionError(
+        "--dataset",
+        f"{name!r} is no built-in set and no folder of {path} with a train.txt; {maybe}built in are {', '.join(BUILTIN)}; "
+        "for files of your own give --format raw_udd_hrt --data_files TRAIN [VALID TEST]",
+    )
