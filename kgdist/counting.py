@@ -10,7 +10,7 @@ its candidates (TransR) projects them in float64 and rounds once; the rounded ro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -89,22 +89,23 @@ def _exact(
     comparator: Comparator, queries: torch.Tensor, seen: torch.Tensor, queried: np.ndarray, column: np.ndarray
 ) -> np.ndarray:
     """float64[n], in slices of bounded size."""
-    step = max(1, PAIRS // max(1, queries.shape[1]))
-    keys = [
-        comparator.exact(_take(queries, queried[start : start + step]), _take(seen, column[start : start + step])).cpu().numpy()
-        for start in range(0, len(queried), step)
-    ]
-    return np.concatenate(keys)
+    keys = np.empty(len(queried))
+    for part in _slices(len(queried), queries.shape[1]):
+        keys[part] = comparator.exact(_take(queries, queried[part]), _take(seen, column[part])).cpu().numpy()
+    return keys
 
 
 def _equal_rows(true: torch.Tensor, rows: torch.Tensor, queried: np.ndarray, column: np.ndarray) -> np.ndarray:
     """bool[n]: whether the candidate has the very row of the true entity."""
-    step = max(1, PAIRS // max(1, rows.shape[1]))
-    same = [
-        (_take(true, queried[start : start + step]) == _take(rows, column[start : start + step])).all(1).cpu().numpy()
-        for start in range(0, len(queried), step)
-    ]
-    return np.concatenate(same)
+    same = np.empty(len(queried), bool)
+    for part in _slices(len(queried), rows.shape[1]):
+        same[part] = (_take(true, queried[part]) == _take(rows, column[part])).all(1).cpu().numpy()
+    return same
+
+
+def _slices(count: int, width: int) -> Iterator[slice]:
+    step = max(1, PAIRS // max(1, width))
+    return (slice(start, start + step) for start in range(0, count, step))
 
 
 def _take(rows: torch.Tensor, index: np.ndarray) -> torch.Tensor:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +29,8 @@ from kgdist.models.registry import make_model
 from kgdist.ranking import Ranks, metrics
 from kgdist.types import RelationRows, Side
 from tests import formulas
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass
@@ -216,6 +221,31 @@ def test_a_collapsed_model_ranks_at_random(name: str, value: float) -> None:
     found = metrics(ranks)
     assert found["amri"] == pytest.approx(0)
     assert found["mrr"] == pytest.approx((2 / (ranks.candidates + 1)).mean())
+
+
+def test_memory_stays_small_when_every_candidate_is_near() -> None:
+    """In a process of its own: what counts is the peak of the resident memory, fragments of the heap included."""
+    code = """
+import resource
+import numpy as np
+import torch
+from kgdist.evaluator import evaluate
+from kgdist.kvstore.tables import MemoryTables
+from kgdist.models.registry import make_model
+
+model = make_model("DistMult", hidden_dim=400, entity_dim=400, relation_dim=400, gamma=1.0)
+tables = MemoryTables({"entity": torch.randn(6000, 400), "relation": torch.zeros(1, 400)}, {}, "sgd")  # every score is 0
+triples = np.stack([np.arange(200), np.zeros(200), np.arange(200)], axis=1).astype(np.int32)
+peaks = []
+for count in (10, 200):
+    ranks = evaluate(model, tables, triples[:count], num_entities=6000, known=None)
+    assert (ranks.equal == 5999).all()
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+print(peaks[1] - peaks[0])
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 200  # MiB, for 2.4 million pairs of 3200 bytes
 
 
 @pytest.mark.parametrize("name", ["TransE_l1", "TransE_l2", "RotatE", "DistMult", "TransR"])
