@@ -180,10 +180,11 @@ def _base(data_url: str | None) -> str:
     try:
         parts = urllib.parse.urlsplit(url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        sound = sound and parts.username is None and not parts.query and not parts.fragment
     except ValueError:
         sound = False
-    if not sound or parts.username is not None or parts.query or parts.fragment or not url.isascii() or len(url.split()) != 1:
-        raise OptionError("--data_url", f"{data_url!r} is not an address like https://host/folder that holds NAME.zip")
+    if not sound or not all("!" <= letter <= "~" for letter in url):
+        raise OptionError("--data_url", f"{data_url!r} is not an address like https://example.org/folder that holds NAME.zip")
     return url
 
 
