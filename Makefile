@@ -6,7 +6,8 @@ VENV ?= .venv
 WORKERS ?= auto
 
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+# One stamp for each Python, so that asking for another one makes the environment anew.
+STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
 # Many small processes: each gets one thread, or they would fight for the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
@@ -22,13 +23,19 @@ help:
 
 install: $(STAMP)
 
-# The stamp is written last, so an interrupted installation is done again and a finished one is not.
+# The stamp is written last, so an interrupted installation is done again and a finished one is not. Only a folder that is an
+# environment is ever emptied.
 $(STAMP): requirements/dev.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
 		{ echo "kgdist needs Python 3.10 or newer; '$(PYTHON)' is not. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
-	@$(PYTHON) -c 'import ensurepip, venv' || \
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 		{ echo "'$(PYTHON)' cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	@which='import sys; print(sys.base_prefix, sys.version)'; \
+		if ! $(BIN)/python -m pip --version >/dev/null 2>&1 || \
+			[ "$$($(BIN)/python -c "$$which")" != "$$($(PYTHON) -c "$$which")" ]; then \
+			if [ -f $(VENV)/pyvenv.cfg ]; then clear=--clear; fi; \
+			echo "$(PYTHON) -m venv $$clear $(VENV)"; $(PYTHON) -m venv $$clear $(VENV); \
+		fi
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r requirements/dev.txt
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
@@ -55,5 +62,6 @@ bench-train: $(STAMP)
 	$(BIN)/python benchmarks/train.py
 
 clean:
-	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	if [ -f $(VENV)/pyvenv.cfg ]; then rm -rf $(VENV); fi
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
 	find kgdist tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
