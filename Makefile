@@ -30,7 +30,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 		{ echo "kgdist needs Python 3.10 or newer; '$(PYTHON)' is not. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 		{ echo "'$(PYTHON)' cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
-	@which='import sys; print(sys.base_prefix, sys.version)'; \
+	@clear=; which='import sys; print(sys.base_prefix, sys.version)'; \
 		if ! $(BIN)/python -m pip --version >/dev/null 2>&1 || \
 			[ "$$($(BIN)/python -c "$$which")" != "$$($(PYTHON) -c "$$which")" ]; then \
 			if [ -f $(VENV)/pyvenv.cfg ]; then clear=--clear; fi; \
