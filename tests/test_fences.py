@@ -59,13 +59,13 @@ HOSTS = {
     "data.dgl.ai",
     "arxiv.org",
     "doi.org",
-    "localhost",
     "127.0.0.1",
     "wordnet.princeton.edu",
     "example.org",
     "www.w3.org",
     "github.com",
 }
+RESERVED = (".invalid", ".example", ".test")  # names that lead nowhere
 OWN_PATHS = re.compile(r"(?<![\w.$}*-])/(?:home|root|Users|work|opt|mnt|srv|scratch|workspace)/[\w.]")
 REGISTRIES = re.compile(
     r"--(?:extra-)?index-url|--find-link[s]|--trusted-hos[t]|p[y]pi\.|pythonhoste[d]|conda\.anacond[a]|deb\.debia[n]"
@@ -180,7 +180,7 @@ def strange_words(text: str) -> Iterator[str]:
         for found in (*OWN_PATHS.findall(line), *REGISTRIES.findall(line)):
             yield f"{number}: {found} belongs to one machine"
         for host in re.findall(r"[a-z]+://(?:[^/\s\"'`<>@]*@)?([\w.-]+)", line):
-            if host not in HOSTS:
+            if "." in host and not host.endswith(RESERVED) and host not in HOSTS:
                 yield f"{number}: the host {host} is not in HOSTS of tests/test_fences.py"
 
 
@@ -248,6 +248,6 @@ def test_the_rules_leave_the_rest_alone(line: str) -> None:
 
 
 def test_the_words_are_seen() -> None:
-    there = "/" + "home/somebody/graph.tsv", "--index" + "-url x", "https" + "://strange.invalid/x"
+    there = "/" + "home/somebody/graph.tsv", "--index" + "-url x", "https" + "://strange.net/x"
     assert [len(list(strange_words(word))) for word in there] == [1, 1, 1]
     assert list(strange_words("data/train.txt a/work/b https://data.dgl.ai/dataset/FB15k.zip /dev/shm $HOME/x")) == []
