@@ -31,8 +31,8 @@ def adagrad_rows(
 ) -> None:
     """state[id] += mean(g^2), or `squares` where given; table[id] -= lr g / (sqrt(state[id]) + eps), in place.
 
-    float[n,D], float[n], int64[U] unique, float[U,D], float[U]. Raises IndexError for an id out of range, ValueError for shapes that
-    disagree.
+    float[n,D], float[n], int64[U] unique, float[U,D], float[U]. Raises IndexError for an id out of range, ValueError for shapes
+    that disagree.
     """
     if table.ndim != 2 or state.shape != table.shape[:1] or grads.shape != (len(ids), table.shape[1]) or (
         squares is not None and squares.shape != ids.shape

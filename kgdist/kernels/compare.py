@@ -36,7 +36,7 @@ def _matmul_unit() -> float:
 
 
 def _up(bound: torch.Tensor, size: torch.Tensor, limit: float = LARGEST) -> torch.Tensor:
-    """float64[P] -> float32[P], never smaller; infinite where `size`, the largest number met on the way, may overflow or is NaN."""
+    """float64[P] -> float32[P], never smaller; infinite where `size`, the largest number on the way, is NaN or may overflow."""
     rounded = (bound * SAFE).float()
     above = torch.nextafter(rounded, torch.full_like(rounded, math.inf))
     return torch.where(size * SAFE < limit, above, math.inf)

@@ -16,7 +16,9 @@ from kgdist.kernels import choice
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-ROUNDS = 6  # of the shuffling network
+# Rounds of the shuffling network, even. Below SMALL its halves have few values: with 6 rounds the neighbours in a shuffle of 20
+# were 8 standard deviations from even (of 5: 51), with 8 rounds still 14 of 5; with 12 nothing was found at any size.
+SMALL, ROUNDS_SMALL, ROUNDS = 1024, 12, 8
 
 _IDS, _SHUFFLE, _ROWS = 1, 2, 3  # keeps the three uses apart where seed and stream are equal
 
@@ -91,7 +93,8 @@ def shuffled(seed: int, epoch: int, start: int, stop: int, n: int) -> np.ndarray
         raise ValueError(f"positions {start} to {stop} of a shuffle of {n}: need 0 <= start <= stop <= n, 1 <= n < 2^62")
     a = max(1, round(n**0.5))
     b = -(-n // a)
-    keys = np.array([_key(_SHUFFLE, seed, epoch, number) for number in range(ROUNDS)], np.uint64)
+    rounds = ROUNDS_SMALL if n < SMALL else ROUNDS
+    keys = np.array([_key(_SHUFFLE, seed, epoch, number) for number in range(rounds)], np.uint64)
     if choice.numba():
         from kgdist.kernels import sample_loops
 

@@ -1,0 +1,121 @@
+"""Row-sparse Adagrad and gathering against the formula in float64, row by row."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kgdist.kernels.adagrad import adagrad_rows, gather_rows
+
+
+@pytest.fixture(params=["numba", "torch"], autouse=True, scope="module")
+def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every test of this file runs with either twin."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KGDIST_KERNELS", request.param)
+        yield request.param
+
+
+@given(st.integers(0, 2**32), st.integers(1, 30), st.integers(1, 70), st.sampled_from([0.0, 1e-20, 1.0, 1e15]), st.booleans())
+@settings(max_examples=60)
+def test_two_steps_of_the_formula(seed: int, rows: int, width: int, scale: float, strided: bool) -> None:
+    make = torch.Generator().manual_seed(seed)
+    table, state = torch.randn(rows, width, generator=make), torch.zeros(rows)
+    want_table, want_state = table.double(), state.double()
+    for _ in range(2):
+        ids = torch.randperm(rows, generator=make)[: int(torch.randint(rows + 1, (), generator=make))]
+        grads = torch.randn(len(ids), width, generator=make) * scale
+        if strided:
+            grads = grads.T.contiguous().T
+        adagrad_rows(table, state, ids, grads, 0.25)
+        for row, gradient in zip(ids.tolist(), grads.double(), strict=True):
+            want_state[row] += gradient.square().mean()
+            want_table[row] -= 0.25 * gradient / (want_state[row].sqrt() + 1e-10)
+    torch.testing.assert_close(state.double(), want_state, rtol=2e-6, atol=1e-37)
+    torch.testing.assert_close(table.double(), want_table, rtol=2e-6, atol=4e-6)
+    assert table.isfinite().all()
+
+
+def test_squares_may_be_given() -> None:
+    """They go into the state in place of the mean square of the gradient."""
+    table, state = torch.zeros(4, 3), torch.ones(4)
+    adagrad_rows(table, state, torch.tensor([3, 1]), torch.ones(2, 3), 1.0, squares=torch.tensor([8.0, 3.0]))
+    assert state.tolist() == [1.0, 4.0, 1.0, 9.0]
+    torch.testing.assert_close(table, torch.tensor([[0.0] * 3, [-0.5] * 3, [0.0] * 3, [-1 / 3] * 3]))
+
+
+def test_other_rows_are_not_touched() -> None:
+    table, state = torch.randn(10, 7), torch.rand(10)
+    before = table.clone(), state.clone()
+    adagrad_rows(table, state, torch.tensor([9, 0, 4]), torch.ones(3, 7), 0.1)
+    others = torch.tensor([1, 2, 3, 5, 6, 7, 8])
+    assert torch.equal(table[others], before[0][others])
+    assert torch.equal(state[others], before[1][others])
+    assert (table[[0, 4, 9]] < before[0][[0, 4, 9]]).all()
+
+
+def test_part_of_a_larger_table() -> None:
+    """A table with gaps between its rows is updated where it lies."""
+    whole, state = torch.zeros(6, 10), torch.zeros(6)
+    adagrad_rows(whole[:, :4], state, torch.tensor([2]), torch.ones(1, 4), 1.0)
+    assert torch.equal(whole[2], torch.tensor([-1.0] * 4 + [0.0] * 6))
+    assert float(whole.sum()) == -4
+
+
+def test_threads_may_share_a_table() -> None:
+    """Threads with rows of their own do not disturb each other."""
+    table, state = torch.zeros(4000, 16), torch.zeros(4000)
+
+    def work(first: int) -> None:
+        ids = torch.arange(first, 4000, 4)
+        for _ in range(20):
+            adagrad_rows(table, state, ids, torch.ones(len(ids), 16), 0.5)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (state == 20).all()
+    expected = -0.5 * sum(n**-0.5 for n in range(1, 21))
+    torch.testing.assert_close(table, torch.full_like(table, expected))
+
+
+@pytest.mark.parametrize("bad", [-1, 10, 2**40])
+def test_ids_outside_are_refused_before_anything_is_written(bad: int) -> None:
+    table, state = torch.zeros(10, 3), torch.zeros(10)
+    with pytest.raises(IndexError, match="table of 10 rows"):
+        adagrad_rows(table, state, torch.tensor([3, bad]), torch.ones(2, 3), 0.1)
+    with pytest.raises(IndexError, match="table of 10 rows"):
+        gather_rows(table, torch.tensor([3, bad]))
+    assert not table.any()
+    assert not state.any()
+
+
+def test_shapes_that_disagree_are_refused() -> None:
+    table, state, ids = torch.zeros(10, 3), torch.zeros(10), torch.tensor([1, 2])
+    for states, grads in ((state[:9], torch.ones(2, 3)), (state, torch.ones(3, 3)), (state, torch.ones(2, 4))):
+        with pytest.raises(ValueError, match="do not fit"):
+            adagrad_rows(table, states, ids, grads, 0.1)
+    with pytest.raises(ValueError, match="do not fit"):
+        adagrad_rows(table, state, ids, torch.ones(2, 3), 0.1, squares=torch.ones(3))
+
+
+@given(st.integers(1, 20), st.integers(1, 40), st.lists(st.integers(0, 10**6), max_size=50))
+@settings(max_examples=40)
+def test_gathered_rows(rows: int, width: int, numbers: list[int]) -> None:
+    table = torch.arange(rows * width, dtype=torch.float32).view(rows, width)
+    ids = torch.tensor([number % rows for number in numbers], dtype=torch.int64)
+    got = gather_rows(table, ids)
+    assert torch.equal(got, table[ids])
+    out = torch.full((len(ids), width), -1.0)
+    assert gather_rows(table, ids, out) is out
+    assert torch.equal(out, got)
+    got.fill_(-5)
+    assert (table >= 0).all()  # it was a copy
+    assert torch.equal(gather_rows(table.double(), ids), table[ids].double())
