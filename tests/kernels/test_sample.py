@@ -80,6 +80,19 @@ def test_shuffles_are_even(n: int, epochs: int) -> None:
     assert chi_square(follows[~np.eye(n, dtype=bool)]) < 5  # and equally often after every other
 
 
+@pytest.mark.parametrize(("n", "epochs"), [(600, 400), (1024, 400), (20_000, 30)])
+def test_steps_within_a_shuffle_are_even(n: int, epochs: int) -> None:
+    """Also between positions one column of the network apart, which share a half: too few rounds show there first."""
+    column = -(-n // round(n**0.5))
+    near, apart = np.zeros(n, int), np.zeros(n, int)
+    for epoch in range(epochs):
+        order = shuffled(11, epoch, 0, n, n)
+        near += np.bincount((order[1:] - order[:-1]) % n, minlength=n)
+        apart += np.bincount((order[column:] - order[:-column]) % n, minlength=n)
+    assert abs(chi_square(near[1:])) < 4.5
+    assert abs(chi_square(apart[1:])) < 4.5
+
+
 def test_shuffles_are_unlike_each_other_and_the_order_of_the_ids() -> None:
     assert len({tuple(shuffled(11, epoch, 0, 20, 20)) for epoch in range(2000)}) == 2000
     assert len({tuple(shuffled(seed, 0, 0, 20, 20)) for seed in range(2000)}) == 2000
