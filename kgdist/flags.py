@@ -37,7 +37,7 @@ A flag may be shortened while it stays unambiguous (--model for --model_name). A
 turned off with --switch=false. The later of two equal flags counts; flags win over --config, and that over --preset.""",
     "eval": """\
 example:
-  kgdist-eval --model_path ckpts/RotatE_wordnet_0
+  kgdist-eval ckpts/RotatE_wordnet_0
 
 A flag may be shortened while it stays unambiguous. Without flags all test triples are ranked among all entities, filtered.""",
 }
@@ -69,7 +69,7 @@ def parser(command: str) -> Parser:
     """The parser of one command; values that were not given are absent from its namespace."""
     made = Parser(
         prog=f"kgdist-{command}",
-        usage="%(prog)s [options]",
+        usage="%(prog)s [options]" + (" [RUN]" if command == "eval" else ""),
         description=TEXTS[command],
         epilog=EXAMPLES[command],
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -77,6 +77,8 @@ def parser(command: str) -> Parser:
         allow_abbrev=False,
     )
     made.command = command
+    if command == "eval":
+        made.add_argument("model_path", nargs="?", type=OPTIONS["model_path"].read, metavar="RUN", help="the same as --model_path RUN")
     groups: dict[str, Any] = {}
     for row in options(command):
         group = groups.get(row.group) or groups.setdefault(row.group, made.add_argument_group(row.group))

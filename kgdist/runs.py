@@ -24,7 +24,7 @@ from kgdist.config import Config
 from kgdist.configfile import read_run, run_json
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.errors import CheckpointError, UsageError
-from kgdist.files import load_npy, save_npy, write_json
+from kgdist.files import load_npy, read_json, safe_join, save_npy, write_json
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 
@@ -88,16 +88,40 @@ def open_run(path: str | Path) -> Run:
         inside = sorted(child.parent.name for child in folder.glob("*/config.json"))
         hint = f"; it holds runs, name one: {', '.join(inside[:5])}" if inside else ""
         raise CheckpointError(f"{folder}: has no config.json, so it is not a run folder{hint}")
-    config = read_run(folder)
-    maps = (folder / "entities.tsv", folder / "relations.tsv")
-    if all(map_.exists() for map_ in maps):
-        return Run(folder, config, (Vocabulary.read_tsv(maps[0]), Vocabulary.read_tsv(maps[1])))
-    return Run(folder, config, None)
+    return Run(folder, read_run(folder), _maps(folder, folder, "\t"))
 
 
-def load_tables(run: Run, model: Model, num_entities: int, num_relations: int) -> MemoryTables:
-    """The run's embeddings, memory-mapped. Raises CheckpointError when their shape is not what options and maps say."""
-    names, rows = array_names(run.config), {}
+def maps_with_data(run: Run, config: Config) -> Run:
+    """The run with the maps that DGL-KE left beside the data, where names got their ids from files of triples.
+
+    Only raw_udd needs them: other formats state the ids themselves. Raises CheckpointError when they are not there, for ids made
+    again from the files may differ.
+    """
+    if run.vocabularies is not None or not config.format.startswith("raw_udd"):
+        return run
+    found = _maps(run.path, Path(config.data_path), config.delimiter)
+    if found is None:
+        message = f"{run.path}: entities.tsv and relations.tsv lie neither there nor in --data_path {config.data_path}"
+        raise CheckpointError(f"{message}; copy the maps of the training into the run folder")
+    return Run(run.path, run.config, found)
+
+
+def _maps(run: Path, folder: Path, delimiter: str) -> tuple[Vocabulary, Vocabulary] | None:
+    """The maps that config.json names (in either dialect), or the usual ones, if `folder` has both."""
+    saved = read_json(run / "config.json")
+    names = (saved.get("emap_file") or saved.get("emp_file") or "entities.tsv", saved.get("rmap_file") or "relations.tsv")
+    files = [safe_join(folder, Path(str(name)).name) for name in names]
+    if not all(file.is_file() for file in files):
+        return None
+    entities, relations = (Vocabulary.read_tsv(file, delimiter) for file in files)
+    return entities, relations
+
+
+def load_tables(
+    run: Run, config: Config, model: Model, num_entities: int, num_relations: int, device: str | torch.device = "cpu"
+) -> MemoryTables:
+    """The run's embeddings, memory-mapped (or copied to a GPU). `config`: the run's options, or those given over them. Raises CheckpointError when their shape is not what options and maps say."""
+    names, rows = array_names(config), {}
     for table, shape in model.tables(num_entities, num_relations).items():
         path = run.path / names[table]
         array = load_npy(path, mmap=True)
@@ -105,5 +129,5 @@ def load_tables(run: Run, model: Model, num_entities: int, num_relations: int) -
             found = f"{array.dtype}{list(array.shape)}"
             message = f"{path}: expected float32{list(shape)} by config.json and the id maps, found {found}"
             raise CheckpointError(f"{message}; is this the data set and model it was trained with?")
-        rows[table] = torch.from_numpy(array)
+        rows[table] = torch.from_numpy(array).to(device)
     return MemoryTables(rows, {table: {} for table in rows}, "sgd")

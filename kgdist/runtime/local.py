@@ -103,7 +103,7 @@ class Session:
             raise OptionError("--init_from", f"{path} has no entities.tsv and relations.tsv, so its rows have no names")
         if array := _different(run.config, self.config):
             raise OptionError("--init_from", f"{path} was trained with {array}")
-        old = runs.load_tables(run, self.model, *(len(vocabulary) for vocabulary in run.vocabularies))
+        old = runs.load_tables(run, run.config, self.model, *(len(vocabulary) for vocabulary in run.vocabularies))
         ours = (self.dataset.entities, self.dataset.relations)
         for table in self.tables.names():
             which = 0 if table == "entity" else 1

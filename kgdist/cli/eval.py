@@ -1,0 +1,53 @@
+"""kgdist-eval: rank the test triples with a trained run, ours or one that DGL-KE wrote."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kgdist import flags
+from kgdist.cli.main import run
+from kgdist.errors import KgdistError, OptionError
+from kgdist.resolve import resolve
+
+
+def evaluate(argv: Sequence[str]) -> int:
+    """The command, without its error handling."""
+    parsed = flags.parse("eval", argv)
+    import torch
+
+    from kgdist import log, runs
+    from kgdist.evaluator import Evaluator
+    from kgdist.files import write_json
+    from kgdist.runtime.job import device_of, model_of, open_dataset
+
+    log.setup(debug=parsed.config.debug, quiet=parsed.config.quiet)
+    trained = runs.open_run(parsed.config.model_path)
+    config, notes = resolve(parsed.over(trained.config), set(parsed.explicit))
+    for note in notes:
+        log.log.info(note)
+    trained = runs.maps_with_data(trained, config)
+    dataset = open_dataset(config, trained.vocabularies)
+    if dataset.test is None:
+        raise OptionError("--dataset", f"{dataset.name} has no test triples")
+    model = model_of(config)
+    device = torch.device("cpu") if config.mix_cpu_gpu else device_of(config, 0)
+    tables = runs.load_tables(trained, config, model, len(dataset.entities), len(dataset.relations), device)
+    report = Evaluator(dataset, config).run(model, tables, "test")
+    file = Path(trained.path) / "test.json"
+    try:
+        write_json(file, report)
+        log.say(f"saved in {file}")
+    except KgdistError as error:
+        log.log.warning("%s; the metrics above are complete", error)
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run(evaluate, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
