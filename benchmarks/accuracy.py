@@ -1,7 +1,7 @@
 """Trains the published rows and writes our figures beside them: `make bench-accuracy`.
 
-Each row is one `kgdist-train --preset` on a built-in data set, run as a user would run it. Results are kept one JSON file a row in
-benchmarks/results/accuracy/, so that rows can be run on different days; the table is made from all that are there.
+Each row is one `kgdist-train --preset` on a built-in data set, run as a user would run it. Results are kept one JSON file a row
+in benchmarks/results/accuracy/, so that rows can be run on different days; the table is made from all that are there.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def run(dataset: str, model: str, root: Path, processes: int, extra: list[str]) 
             "seconds": round(time.time() - started),
             "training": training,
             "all": metrics["all"],
-            "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}",
+            "machine": f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__.split('+')[0]}",
             "kgdist": kgdist.__version__,
             "date": time.strftime("%Y-%m-%d"),
         },
@@ -98,9 +98,10 @@ def table() -> str:
     lines = [
         "# Accuracy: our figures beside the published ones",
         "",
-        "Filtered ranks over all entities, both sides, test split. MRR is given with realistic and with pessimistic ties (the latter is",
-        "DGL-KE's rule). Published: DGL-KE's documentation, one GPU, except where the note says otherwise; its rows of 2020 were measured",
-        "with a filter that let some known triples through. Written by `make bench-accuracy`, which keeps one JSON file a row.",
+        "Filtered ranks over all entities, both sides, test split. MRR is given with realistic and with pessimistic ties",
+        "(DGL-KE's rule). Published: DGL-KE's documentation, one GPU, except where the note says otherwise; its rows of 2020",
+        "were measured with a filter that let some known triples through. Written by `make bench-accuracy`, which keeps one",
+        "JSON file a row.",
         "",
         "| data set | model | MRR | MRR pess. | MR | HITS@1 | HITS@3 | HITS@10 | published MRR / HITS@10 | training |",
         "|---|---|---:|---:|---:|---:|---:|---:|---|---|",
@@ -112,12 +113,16 @@ def table() -> str:
             continue
         row = json.loads(file.read_text())
         real, pess = row["all"]["realistic"], row["all"]["pessimistic"]
-        preset = find(model, dataset)
-        published = f"{preset.mrr} / {preset.hits10}" if preset is not None and preset.mrr is not None else ""
+        goal = find(model, dataset).published
+        published = f"{goal.mrr:g}" + (f" / {goal.hits10:g}" if goal.hits10 is not None else "") if goal else ""
         note = row.get("note", "")
         cells = [dataset, model, f"{real['mrr']:.3f}", f"{pess['mrr']:.3f}", f"{real['mr']:.1f}"]
         cells += [f"{real[key]:.3f}" for key in ("hits@1", "hits@3", "hits@10")]
-        lines.append("| " + " | ".join([*cells, published, row["training"].removeprefix("training took ") + (f"; {note}" if note else "")]) + " |")
+        lines.append(
+            "| "
+            + " | ".join([*cells, published, row["training"].removeprefix("training took ") + (f"; {note}" if note else "")])
+            + " |"
+        )
         commands.append(f"- `{row['command']}`")
         machines.add(f"{row['machine']}, kgdist {row['kgdist']}")
     return "\n".join([*lines, "", "Commands:", "", *commands, "", "Machines: " + "; ".join(sorted(machines)) + ".", ""])

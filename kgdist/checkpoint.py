@@ -61,13 +61,15 @@ def save(run: Path, step: int, arrays: dict[str, np.ndarray], meta: dict[str, An
     need = sum(array.nbytes for array in arrays.values())
     try:
         if free_bytes(run) < need * 1.01 + (1 << 20):
-            raise KgdistError(f"{folder}: not enough disk space ({need / 1e9:.2f} GB needed); the previous checkpoint is unchanged")
+            raise KgdistError(
+                f"{folder}: not enough disk space ({need / 1e9:.2f} GB needed); the previous checkpoint is unchanged"
+            )
         temporary.mkdir()
         files = {}
         for key, array in arrays.items():
             with open(temporary / f"{key}.npy", "wb") as file:
                 hashing = _HashingFile(file)
-                np.lib.format.write_array(hashing, array, allow_pickle=False)  # type: ignore[arg-type]
+                np.lib.format.write_array(hashing, array, allow_pickle=False)
                 file.flush()
                 os.fsync(file.fileno())
                 files[key] = {"bytes": file.tell(), "sha256": hashing.digest.hexdigest(), "shape": list(array.shape)}
@@ -80,7 +82,9 @@ def save(run: Path, step: int, arrays: dict[str, np.ndarray], meta: dict[str, An
         sync_folder(run)
         shutil.rmtree(replaced, ignore_errors=True)
     except OSError as error:
-        raise KgdistError(f"{folder}: cannot be written ({error.strerror or error}); the previous checkpoint is unchanged") from error
+        raise KgdistError(
+            f"{folder}: cannot be written ({error.strerror or error}); the previous checkpoint is unchanged"
+        ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     if name is None:
@@ -116,7 +120,9 @@ def load(path: Path) -> Checkpoint:
     for key, (size, digest, shape) in expected.items():
         file = path / f"{key}.npy"
         if file.stat().st_size != size:
-            raise CheckpointError(f"{file}: {file.stat().st_size} bytes, but the manifest says {size}; the file was cut or changed")
+            raise CheckpointError(
+                f"{file}: {file.stat().st_size} bytes, but the manifest says {size}; the file was cut or changed"
+            )
         if sha256(file) != digest:
             raise CheckpointError(f"{file}: its content has changed since it was written (sha256 differs)")
         arrays[key] = load_npy(file, mmap=True)
@@ -139,4 +145,6 @@ def latest(run: Path) -> Checkpoint:
         except CheckpointError as error:
             problems.append(str(error))
             log.warning("%s; trying the checkpoint before it", error)
-    raise CheckpointError(problems[0] if problems else f"{run}: has no checkpoint; --resume needs a folder with ckpt-<step> in it")
+    raise CheckpointError(
+        problems[0] if problems else f"{run}: has no checkpoint; --resume needs a folder with ckpt-<step> in it"
+    )

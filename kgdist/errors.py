@@ -17,6 +17,11 @@ from __future__ import annotations
 import os
 
 
+def one_line(text: str) -> str:
+    """`text` with line breaks spelled out: file names may hold them."""
+    return text.replace("\n", "\\n").replace("\r", "\\r")
+
+
 class KgdistError(Exception):
     """Base of all errors raised on purpose."""
 
@@ -33,7 +38,7 @@ class OptionError(UsageError):
     """An option is unknown, out of range or contradicts another one."""
 
     def __init__(self, option: str, message: str) -> None:
-        super().__init__(f"{option}: {message}")
+        super().__init__(one_line(f"{option}: {message}"))
         self.option = option
 
 
@@ -42,7 +47,7 @@ class DataError(UsageError):
 
     def __init__(self, path: str | os.PathLike[str], message: str, *, line: int | None = None) -> None:
         place = f"{os.fspath(path)}:{line}" if line is not None else os.fspath(path)
-        super().__init__(f"{place}: {message}")
+        super().__init__(one_line(f"{place}: {message}"))
         self.path = os.fspath(path)
         self.line = line
 

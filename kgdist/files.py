@@ -1,7 +1,7 @@
 """Files that are either whole or absent: atomic writes, `.npy` without pickle, JSON, hashes, safe paths.
 
-The recipe everywhere is temp file beside the target -> flush -> fsync -> rename -> fsync of the folder, so that a reader, also one
-after a power cut, sees the old bytes or the new ones and never a mixture.
+The recipe everywhere is temp file beside the target -> flush -> fsync -> rename -> fsync of the folder, so that a reader, also
+one after a power cut, sees the old bytes or the new ones and never a mixture.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import tempfile
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -72,12 +73,15 @@ def save_npy(path: PathLike, array: np.ndarray) -> None:
 
 
 def load_npy(path: PathLike, *, mmap: bool = False) -> np.ndarray:
-    """Read an array; `mmap` maps it privately (writes stay in memory). Raises CheckpointError for anything that is not a whole `.npy` of plain numbers."""
+    """Read an array; `mmap` maps it privately (writes stay in memory).
+
+    Raises CheckpointError for anything that is not a whole `.npy` of plain numbers.
+    """
     try:
         return np.asarray(np.load(path, mmap_mode="c" if mmap else None, allow_pickle=False))
     except FileNotFoundError as error:
         raise CheckpointError(f"{os.fspath(path)}: no such file") from error
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:  # a damaged header is parsed as Python
         raise CheckpointError(f"{os.fspath(path)}: not a readable .npy array ({error})") from error
 
 

@@ -78,7 +78,9 @@ def parser(command: str) -> Parser:
     )
     made.command = command
     if command == "eval":
-        made.add_argument("model_path", nargs="?", type=OPTIONS["model_path"].read, metavar="RUN", help="the same as --model_path RUN")
+        made.add_argument(
+            "model_path", nargs="?", type=OPTIONS["model_path"].read, metavar="RUN", help="the same as --model_path RUN"
+        )
     groups: dict[str, Any] = {}
     for row in options(command):
         group = groups.get(row.group) or groups.setdefault(row.group, made.add_argument_group(row.group))

@@ -1,8 +1,8 @@
 """Row-sparse optimisers: a step reads and writes only the rows it was given gradients for. And the learning-rate schedules.
 
 Ids are unique within a call: a gradient has been summed over all uses of its row before it comes here. `squares` keeps what that
-sum loses: DGL-KE's Adagrad adds up the mean square of each use (each triple of a relation, each draw of a negative), not the square
-of their sum, which would make frequent rows learn much more slowly.
+sum loses: DGL-KE's Adagrad adds up the mean square of each use (each triple of a relation, each draw of a negative), not the
+square of their sum, which would make frequent rows learn much more slowly.
 """
 
 from __future__ import annotations
@@ -25,8 +25,13 @@ class AdagradRow:
         """Floats of state per row, by name, for rows of `width` floats."""
         return {"sum": 1}
 
-    def apply(self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
-        """Update `rows[ids]` and their state in place; int64[U] unique, float32[U, D]. The other rules have no use for `squares`."""
+    def apply(
+        self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None
+    ) -> None:
+        """Update `rows[ids]` and their state in place; int64[U] unique, float32[U, D].
+
+        The other rules have no use for `squares`.
+        """
         adagrad_rows(rows, state["sum"].view(-1), ids, grads, lr, squares=squares)
 
 
@@ -37,7 +42,9 @@ class Adagrad(AdagradRow):
         """One float per element."""
         return {"sum": width}
 
-    def apply(self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
+    def apply(
+        self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None
+    ) -> None:
         """row -= lr g / (sqrt(s) + 1e-10), element by element."""
         total = state["sum"].index_select(0, ids).addcmul_(grads, grads)
         state["sum"].index_copy_(0, ids, total)
@@ -51,7 +58,9 @@ class SGD(AdagradRow):
         """Nothing."""
         return {}
 
-    def apply(self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
+    def apply(
+        self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None
+    ) -> None:
         """row -= lr g."""
         rows.index_add_(0, ids, grads, alpha=-lr)
 
@@ -68,7 +77,9 @@ class Adam(AdagradRow):
         """First and second moments, and the number of updates."""
         return {"mean": width, "square": width, "count": 1}
 
-    def apply(self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
+    def apply(
+        self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None
+    ) -> None:
         """row -= lr m_hat / (sqrt(v_hat) + 1e-8)."""
         count = state["count"].index_select(0, ids) + 1
         mean = state["mean"].index_select(0, ids).lerp_(grads, 1 - self.beta1)
@@ -84,7 +95,10 @@ OPTIMIZERS: dict[str, type[AdagradRow]] = {"adagrad_row": AdagradRow, "adagrad":
 
 @dataclass(frozen=True)
 class Schedule:
-    """Learning rate by step. `total` is the number of steps of the run, `warmup` those over which the rate first rises to `lr`."""
+    """Learning rate by step.
+
+    `total` is the number of steps of the run, `warmup` those over which the rate first rises to `lr`.
+    """
 
     kind: str
     lr: float

@@ -12,7 +12,9 @@ from typing import Any
 from tqdm import tqdm
 
 
-def bar(iterable: Iterable[Any] | None = None, *, total: float | None = None, desc: str, unit: str = "it", initial: int = 0) -> tqdm[Any]:
+def bar(
+    iterable: Iterable[Any] | None = None, *, total: float | None = None, desc: str, unit: str = "it", initial: int = 0
+) -> tqdm[Any]:
     """A progress bar with the time left; silent when stderr is not a terminal, and for jobs shorter than two seconds."""
     return tqdm(
         iterable,

@@ -1,13 +1,13 @@
 """Run folders: what a training leaves behind, and reading one back, also one that DGL-KE wrote.
 
-    <save_path>/<model>_<dataset>_<n>/
-        config.json                             every option, in DGL-KE's dialect and ours
-        <dataset>_<model>_entity.npy            float32[entities, entity_dim]
-        <dataset>_<model>_relation.npy          float32[relations, width]
-        <dataset>_<model>projection.npy         TransR only (no underscore: DGL-KE's name)
-        entities.tsv, relations.tsv             id<TAB>name
-        metrics.jsonl, test.json, valid.json    curves and metrics
-        ckpt-<step>/, best/                     see kgdist.checkpoint
+<save_path>/<model>_<dataset>_<n>/
+    config.json                             every option, in DGL-KE's dialect and ours
+    <dataset>_<model>_entity.npy            float32[entities, entity_dim]
+    <dataset>_<model>_relation.npy          float32[relations, width]
+    <dataset>_<model>projection.npy         TransR only (no underscore: DGL-KE's name)
+    entities.tsv, relations.tsv             id<TAB>name
+    metrics.jsonl, test.json, valid.json    curves and metrics
+    ckpt-<step>/, best/                     see kgdist.checkpoint
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class Run:
 
 
 def create(save_path: str | Path, name: str) -> Path:
-    """Make the folder `<save_path>/<name>_<n>`, n one more than the highest there is. Raises UsageError when it cannot be made."""
+    """Make the folder `<save_path>/<name>_<n>`, n one more than the highest there is.
+
+    Raises UsageError when it cannot be made.
+    """
     root = Path(save_path)
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -120,7 +123,11 @@ def _maps(run: Path, folder: Path, delimiter: str) -> tuple[Vocabulary, Vocabula
 def load_tables(
     run: Run, config: Config, model: Model, num_entities: int, num_relations: int, device: str | torch.device = "cpu"
 ) -> MemoryTables:
-    """The run's embeddings, memory-mapped (or copied to a GPU). `config`: the run's options, or those given over them. Raises CheckpointError when their shape is not what options and maps say."""
+    """The run's embeddings, memory-mapped (or copied to a GPU).
+
+    `config`: the run's options, or those given over them. Raises CheckpointError when their shape is not what options and maps
+    say.
+    """
     names, rows = array_names(config), {}
     for table, shape in model.tables(num_entities, num_relations).items():
         path = run.path / names[table]

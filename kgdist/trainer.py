@@ -7,7 +7,6 @@ negatives, unique ids, pull, query and compare, loss, backward, push.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import NamedTuple, Protocol
@@ -25,8 +24,7 @@ from kgdist.optim import Schedule
 from kgdist.sampling.negatives import ChunkedNegatives, masked
 from kgdist.types import Batch, RelationRows
 
-
-Parts = Sequence[torch.Tensor]  # int64[.] rows of the batch's heads, tails and negatives
+Parts = list[torch.Tensor]  # int64[.] rows of the batch's heads, tails and negatives
 
 
 @dataclass
@@ -139,7 +137,7 @@ class Trainer:
         return self.total
 
     def step(self, number: int) -> tuple[Losses, int]:
-        """Train on the batch of step `number`; returns its losses and its number of positives. Raises KgdistError if it diverges."""
+        """Train on the batch of step `number`: its losses and its number of positives. Raises KgdistError if it diverges."""
         clock, started = self.clock, perf_counter()
         batch = self.negatives.batch(number, self.batches.at(number))
         ids, places = np.unique(np.concatenate([batch.heads, batch.tails, batch.negatives.ravel()]), return_inverse=True)
@@ -148,8 +146,8 @@ class Trainer:
 
         rows = self._pull("entity", ids)  # float32[U, D]
         relation = self._relations(relation_ids, relation_places)
-        places = self._to_device(places)
-        parts = places.split([len(batch), len(batch), batch.negatives.size])
+        sizes = [len(batch), len(batch), batch.negatives.size]
+        parts: Parts = list(torch.split(self._to_device(places), sizes))
         uses = [rows.index_select(0, part).requires_grad_() for part in parts]  # heads, tails, negatives
         losses = self._forward(batch, uses, relation)
         forward = perf_counter()
@@ -189,7 +187,9 @@ class Trainer:
             rows[name].requires_grad_()
         return RelationRows(rows, index, uses)
 
-    def _forward(self, batch: Batch, uses: list[torch.Tensor], relation: RelationRows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _forward(
+        self, batch: Batch, uses: list[torch.Tensor], relation: RelationRows
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         heads, tails, negatives = uses
         model, config = self.model, self.config
         anchors, true = batch.side.pick(head=(tails, heads), tail=(heads, tails))
@@ -214,7 +214,10 @@ class Trainer:
         return loss.total, loss.positive.detach(), loss.negative.detach()
 
     def _entity_update(self, batch: Batch, rows: torch.Tensor, parts: Parts, uses: list[torch.Tensor]) -> Update:
-        """Sum the gradients of heads, tails and negatives by row. DGL-KE's groups: a positive's row counts one use, a draw one each."""
+        """Sum the gradients of heads, tails and negatives by row.
+
+        The squares follow DGL-KE's groups: all uses of a row by positives count as one use, each draw of it as another.
+        """
         grads = torch.zeros_like(rows)
         for part, use in zip(parts[:2], uses[:2], strict=True):
             if use.grad is not None:
@@ -253,9 +256,8 @@ class Trainer:
         for name, value in values.items():
             control.say(f"{who}[Train]({done}/{self.total}) average {name}: {value / steps}")
         control.say(f"{who}[Train] {steps} steps take {now - clock.started:.3f} seconds")
-        control.say(
-            f"{who}sample: {clock.sample:.3f}, forward: {clock.forward:.3f}, backward: {clock.backward:.3f}, update: {clock.update:.3f}"
-        )
+        parts = {name: getattr(clock, name) for name in ("sample", "forward", "backward", "update")}
+        control.say(who + ", ".join(f"{name}: {seconds:.3f}" for name, seconds in parts.items()))
         self.clock = Clock()
 
 

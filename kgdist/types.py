@@ -12,8 +12,8 @@ A triple is (head, relation, tail), always in this order, ids counted from 0.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -57,12 +57,15 @@ class Batch:
         return len(self.heads)
 
 
-class RelationRows(NamedTuple):
+@dataclass(frozen=True)
+class RelationRows:
     """The relation parameters of a batch: one row per unique relation, and which row each triple uses."""
 
     rows: dict[str, torch.Tensor]  # table name -> float32[V, width]
     index: torch.Tensor  # int64[B], into the rows
-    uses: dict[str, torch.Tensor] = {}  # float32[B, width] where a row per triple is there already (to collect gradients by use)
+    uses: dict[str, torch.Tensor] = field(
+        default_factory=dict
+    )  # float32[B, width] where a row per triple is there already (to collect gradients by use)
 
     def per_triple(self, name: str) -> torch.Tensor:
         """The row of each triple: float32[B, width]."""

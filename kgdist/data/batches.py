@@ -63,11 +63,12 @@ class Batches:
 def relation_shares(relations: np.ndarray, world: int) -> list[np.ndarray]:
     """Numbers of the triples of each process when a relation's triples stay together (`--rel_part`).
 
-    Relations go, largest first, to the process with the fewest triples so far; one with more than its fair share of all triples is
-    split evenly over all processes, as DGL-KE does, for it would otherwise leave the others idle. int32[T] -> world x int64[.].
+    Relations go, largest first, to the process with the fewest triples so far; one with more than its fair share of all triples
+    is split evenly over all processes, as DGL-KE does, for it would otherwise leave the others idle. int32[T] -> world x
+    int64[.].
     """
     order = np.argsort(relations, kind="stable")
-    values, starts, counts = np.unique(relations[order], return_index=True, return_counts=True)
+    _, starts, counts = np.unique(relations[order], return_index=True, return_counts=True)
     shares: list[list[np.ndarray]] = [[] for _ in range(world)]
     sizes = np.zeros(world, np.int64)
     for i in np.argsort(-counts, kind="stable"):

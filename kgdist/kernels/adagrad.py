@@ -34,8 +34,11 @@ def adagrad_rows(
     float[n,D], float[n], int64[U] unique, float[U,D], float[U]. Raises IndexError for an id out of range, ValueError for shapes
     that disagree.
     """
-    if table.ndim != 2 or state.shape != table.shape[:1] or grads.shape != (len(ids), table.shape[1]) or (
-        squares is not None and squares.shape != ids.shape
+    if (
+        table.ndim != 2
+        or state.shape != table.shape[:1]
+        or grads.shape != (len(ids), table.shape[1])
+        or (squares is not None and squares.shape != ids.shape)
     ):
         raise ValueError(f"table {tuple(table.shape)}, state {tuple(state.shape)}, ids {len(ids)} and gradients "
                          f"{tuple(grads.shape)} do not fit together")  # fmt: skip

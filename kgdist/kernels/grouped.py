@@ -47,7 +47,10 @@ class _GroupedMatmul(torch.autograd.Function):
 
 
 def grouped_matmul(x: torch.Tensor, matrices: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """`out[b] = x[b] @ matrices[index[b]]`; float[B, D], float[V, D, R], int64[B] -> float[B, R]. Differentiable in x and matrices."""
+    """`out[b] = x[b] @ matrices[index[b]]`; float[B, D], float[V, D, R], int64[B] -> float[B, R].
+
+    Differentiable in x and matrices.
+    """
     out: torch.Tensor = _GroupedMatmul.apply(x, matrices, index)  # type: ignore[no-untyped-call]
     return out
 

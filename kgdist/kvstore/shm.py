@@ -1,7 +1,8 @@
 """Memory that several processes of one machine share, owned by nobody's file system.
 
-An array lives in an anonymous file (`memfd`, or an unlinked temporary file where the system has none). Its descriptor is inherited
-by the processes that need it; the memory goes when the last of them ends, however it ends, so nothing can be left behind.
+An array lives in an anonymous file (`memfd`, or an unlinked temporary file where the system has none). Its descriptor is
+inherited by the processes that need it; the memory goes when the last of them ends, however it ends, so nothing can be left
+behind.
 """
 
 from __future__ import annotations

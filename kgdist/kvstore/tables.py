@@ -1,8 +1,8 @@
 """Where rows live, seen from a trainer: pull rows by id, push gradients by id.
 
-`Tables` is the seam between the training loop and storage. `MemoryTables` is the in-memory version, private to a process or shared
-by the processes of one machine; shared rows are updated without locks (Hogwild, Recht et al. 2011): two processes that update one
-row at the same moment may lose one of the updates, never the row.
+`Tables` is the seam between the training loop and storage. `MemoryTables` is the in-memory version, private to a process or
+shared by the processes of one machine; shared rows are updated without locks (Hogwild, Recht et al. 2011): two processes that
+update one row at the same moment may lose one of the updates, never the row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Tables(Protocol):
         """A copy of the rows `ids`: float32[U, width]."""
 
     def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
-        """Let the optimiser take one step on the rows `ids`, where they live; float32[U, width], float32[U] (see kgdist.optim)."""
+        """Let the optimiser take one step on the rows `ids`, where they live; float32[U, width], float32[U] (see
+        kgdist.optim)."""
 
     def block(self, name: str, start: int, stop: int) -> torch.Tensor:
         """Rows start..stop for reading only, without a copy where possible: float32[stop - start, width]."""
@@ -176,8 +177,8 @@ class AsyncTables:
 def initialise(rows: torch.Tensor, kind: str, spread: float, *, seed: int, stream: int, first: int = 0) -> None:
     """Fill float32[n, width] in place, block by block, the same for any number of processes.
 
-    `uniform` draws from U(-spread, spread), DGL-KE's rule with spread = (gamma + 2) / hidden_dim; `normal` from N(0, (spread / 3)^2);
-    `xavier` from U(-a, a) with a = sqrt(6 / (n + width)) (Glorot and Bengio 2010), whatever the spread.
+    `uniform` draws from U(-spread, spread), DGL-KE's rule with spread = (gamma + 2) / hidden_dim; `normal` from
+    N(0, (spread / 3)^2); `xavier` from U(-a, a) with a = sqrt(6 / (n + width)) (Glorot and Bengio 2010), whatever the spread.
     """
     count, width = rows.shape
     if kind == "xavier":

@@ -30,7 +30,9 @@ class Model:
     distance: ClassVar[bool] = False  # scores are gamma - distance
     projects: ClassVar[bool] = False  # candidates depend on the relation
     score_limit: ClassVar[float | None] = None  # training clamps scores to +-limit
-    vectors: ClassVar[tuple[str, ...]] = ("relation",)  # relation tables read a row per triple; matrices are read once per relation
+    vectors: ClassVar[tuple[str, ...]] = (
+        "relation",
+    )  # relation tables read a row per triple; matrices are read once per relation
 
     def __init__(self, *, hidden_dim: int, entity_dim: int, relation_dim: int, gamma: float) -> None:
         self.hidden_dim = hidden_dim

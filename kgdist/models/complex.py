@@ -1,4 +1,5 @@
-"""ComplEx: a diagonal bilinear form over complex numbers (Trouillon et al. 2016, Complex Embeddings for Simple Link Prediction)."""
+"""ComplEx: a diagonal bilinear form over complex numbers (Trouillon et al. 2016, Complex Embeddings for Simple Link
+Prediction)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""DistMult: a relation is a diagonal bilinear form (Yang et al. 2015, Embedding Entities and Relations for Learning and Inference)."""
+"""DistMult: a relation is a diagonal bilinear form (Yang et al. 2015, Embedding Entities and Relations for Learning and
+Inference)."""
 
 from __future__ import annotations
 

@@ -12,9 +12,8 @@ from kgdist.models.simple import SimplE
 from kgdist.models.transe import TransE_l1, TransE_l2
 from kgdist.models.transr import TransR
 
-MODELS: dict[str, type[Model]] = {
-    model.name: model for model in (TransE_l1, TransE_l2, TransR, RESCAL, DistMult, ComplEx, RotatE, SimplE)
-} | {"TransE": TransE_l2}
+_ALL: tuple[type[Model], ...] = (TransE_l1, TransE_l2, TransR, RESCAL, DistMult, ComplEx, RotatE, SimplE)
+MODELS: dict[str, type[Model]] = {model.name: model for model in _ALL} | {"TransE": TransE_l2}
 
 
 def make_model(name: str, *, hidden_dim: int, entity_dim: int, relation_dim: int, gamma: float) -> Model:

@@ -1,4 +1,5 @@
-"""RESCAL: a relation is a full bilinear form (Nickel et al. 2011, A Three-Way Model for Collective Learning on Multi-Relational Data)."""
+"""RESCAL: a relation is a full bilinear form (Nickel et al. 2011, A Three-Way Model for Collective Learning on
+Multi-Relational Data)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""RotatE: a relation is a rotation in the complex plane (Sun et al. 2019, RotatE: Knowledge Graph Embedding by Relational Rotation)."""
+"""RotatE: a relation is a rotation in the complex plane (Sun et al. 2019, RotatE: Knowledge Graph Embedding by Relational
+Rotation)."""
 
 from __future__ import annotations
 

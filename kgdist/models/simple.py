@@ -1,4 +1,5 @@
-"""SimplE: two vectors per entity, one for each role (Kazemi and Poole 2018, SimplE Embedding for Link Prediction in Knowledge Graphs)."""
+"""SimplE: two vectors per entity, one for each role (Kazemi and Poole 2018, SimplE Embedding for Link Prediction in Knowledge
+Graphs)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""TransE: a relation is a translation, h + r ~ t (Bordes et al. 2013, Translating Embeddings for Modeling Multi-relational Data)."""
+"""TransE: a relation is a translation, h + r ~ t (Bordes et al. 2013, Translating Embeddings for Modeling Multi-relational
+Data)."""
 
 from __future__ import annotations
 

@@ -52,6 +52,6 @@ class TransR(Model):
             orders += [order[first:last] + c * chunk for _, first, last in runs]
         seen = grouped_project(candidates, self._matrices(relation), pairs).unbind(0)
         rows = torch.cat(orders)
-        asked = queries.index_select(0, rows).split([len(order) for order in orders])
+        asked = torch.split(queries.index_select(0, rows), [len(order) for order in orders])
         scores = [self.comparator.cross(q[None], c[None])[0] for q, c in zip(asked, seen, strict=True)]
         return torch.cat(scores).index_select(0, torch.argsort(rows)) + self.offset

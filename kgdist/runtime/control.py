@@ -1,7 +1,7 @@
 """The link between the training loops of one machine and the process that runs them.
 
-`SoloControl` serves a loop in the same process. `SharedControl` serves loops in other processes through a few shared numbers: each
-slot has one writer, so no lock is needed, and a reader that is late by a moment loses nothing.
+`SoloControl` serves a loop in the same process. `SharedControl` serves loops in other processes through a few shared numbers:
+each slot has one writer, so no lock is needed, and a reader that is late by a moment loses nothing.
 """
 
 from __future__ import annotations

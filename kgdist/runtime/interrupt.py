@@ -9,7 +9,8 @@ from typing import Any
 
 
 class Interrupts:
-    """While active, the first signal sets `asked` (or raises KeyboardInterrupt where `at_once` is set), the second always raises."""
+    """While active, the first signal sets `asked` (or raises KeyboardInterrupt where `at_once` is set), the second always
+    raises."""
 
     def __init__(self) -> None:
         self.asked = False

@@ -1,7 +1,7 @@
 """A whole training on this machine, from options to a saved and tested run.
 
-One process trains in place; several share the tables and are run by `kgdist.runtime.workers`. Either way the same loop runs, and what
-happens when all of it stands still (validation, checkpoint, the end) happens here.
+One process trains in place; several share the tables and are run by `kgdist.runtime.workers`. Either way the same loop runs, and
+what happens when all of it stands still (validation, checkpoint, the end) happens here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def train(config: Config) -> Result:
     torch.set_num_threads(config.num_thread)
     dataset = open_dataset(config)
     _check_splits(config, dataset)
-    say(f"{dataset.name}: {len(dataset.entities)} entities, {len(dataset.relations)} relations, {len(dataset.train)} training triples")
+    sizes = f"{len(dataset.entities)} entities, {len(dataset.relations)} relations, {len(dataset.train)} training triples"
+    say(f"{dataset.name}: {sizes}")
     with Interrupts() as interrupts:
         session = Session(config, dataset, interrupts)
         try:
@@ -103,7 +104,7 @@ class Session:
             raise OptionError("--init_from", f"{path} has no entities.tsv and relations.tsv, so its rows have no names")
         if array := _different(run.config, self.config):
             raise OptionError("--init_from", f"{path} was trained with {array}")
-        old = runs.load_tables(run, run.config, self.model, *(len(vocabulary) for vocabulary in run.vocabularies))
+        old = runs.load_tables(run, run.config, self.model, len(run.vocabularies[0]), len(run.vocabularies[1]))
         ours = (self.dataset.entities, self.dataset.relations)
         for table in self.tables.names():
             which = 0 if table == "entity" else 1
@@ -254,7 +255,11 @@ class Session:
             self.observer.write("test", step=self.start[0], **metrics["all"]["realistic"])
         memory = max(self.memory, peak_of_this_process())
         say(f"peak memory: {memory / 2**20:.0f} MiB")
-        say(f"saved in {self.folder}" if not config.no_save_emb else f"embeddings not saved (--no_save_emb); metrics in {self.folder}")
+        say(
+            f"saved in {self.folder}"
+            if not config.no_save_emb
+            else f"embeddings not saved (--no_save_emb); metrics in {self.folder}"
+        )
         return Result(self.folder, False, metrics)
 
     def _say_speed(self) -> None:
@@ -320,10 +325,8 @@ def _check_memory(config: Config, shapes: dict[str, tuple[int, int]]) -> None:
     except (OSError, StopIteration, ValueError):
         return
     if need > free and config.gpu[0] < 0:
-        raise OptionError(
-            "--hidden_dim",
-            f"the tables take {need / 1e9:.1f} GB and {free / 1e9:.1f} GB of memory are free; take a smaller --hidden_dim or more machines",
-        )
+        message = f"the tables take {need / 1e9:.1f} GB and {free / 1e9:.1f} GB of memory are free"
+        raise OptionError("--hidden_dim", f"{message}; take a smaller --hidden_dim or more machines")
 
 
 def _check_disk(config: Config, folder: Path, tables: MemoryTables) -> None:
@@ -333,9 +336,8 @@ def _check_disk(config: Config, folder: Path, tables: MemoryTables) -> None:
     arrays = tables.arrays()
     need = 3 * sum(array.nbytes for array in arrays.values())
     if free_bytes(folder) < need:
-        raise UsageError(
-            f"--save_path {folder}: {free_bytes(folder) / 1e9:.1f} GB are free, but the run may take {need / 1e9:.1f} GB with its checkpoints"
-        )
+        message = f"--save_path {folder}: {free_bytes(folder) / 1e9:.1f} GB are free"
+        raise UsageError(f"{message}, but the run may take {need / 1e9:.1f} GB with its checkpoints")
 
 
 def _different(old: Config, new: Config) -> str | None:

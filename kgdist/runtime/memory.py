@@ -18,7 +18,8 @@ def peak_of_this_process() -> int:
 
 
 def used_now(pids: list[int]) -> int:
-    """Bytes the processes hold together now, a page shared by n of them counted as n-ths (PSS). 0 where the system does not tell."""
+    """Bytes the processes hold together now, a page shared by n of them counted as n-ths (PSS). 0 where the system does not
+    tell."""
     total = 0
     for pid in (os.getpid(), *pids):
         try:

@@ -82,5 +82,7 @@ def _tensorboard(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise OptionError("--tensorboard", f"needs the package tensorboard ({error}); pip install 'kgdist[tensorboard]'") from error
+        raise OptionError(
+            "--tensorboard", f"needs the package tensorboard ({error}); pip install 'kgdist[tensorboard]'"
+        ) from error
     return SummaryWriter(str(folder / "tensorboard"))

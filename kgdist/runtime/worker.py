@@ -1,7 +1,7 @@
 """One training process: `python -m kgdist.runtime.worker`, started by `kgdist.runtime.workers`.
 
-It reads its job as one line of JSON on stdin, trains, and writes events as lines of JSON on stdout: {"say": line}, {"done": steps} or
-{"error": line, "traceback": text}. When stdin closes, the process that owns it is gone, and it ends at once.
+It reads its job as one line of JSON on stdin, trains, and writes events as lines of JSON on stdout: {"say": line},
+{"done": steps} or {"error": line, "traceback": text}. When stdin closes, the process that owns it is gone, and it ends at once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Candidates that positives are held against in training: chunked, uniform, and proportional to degree.
 
-The B positives of a step fall into chunks of `size`; each chunk draws `size` entities uniformly, with replacement, and crosses them
-with all of its positives, so a step touches about B entities for B * size comparisons (DGL-KE's joint sampling). Draws follow from
-(seed, rank, step): there is no state to save.
+The B positives of a step fall into chunks of `size`; each chunk draws `size` entities uniformly, with replacement, and crosses
+them with all of its positives, so a step touches about B entities for B * size comparisons (DGL-KE's joint sampling). Draws
+follow from (seed, rank, step): there is no state to save.
 """
 
 from __future__ import annotations

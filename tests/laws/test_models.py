@@ -32,7 +32,9 @@ def relation_rows(tables: dict[str, torch.Tensor], relations: torch.Tensor) -> R
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("side", Side)
 @pytest.mark.parametrize("name", formulas.NAMES)
-def test_true_entity_among_candidates_scores_as_the_positive_and_as_the_formula(name: str, side: Side, dtype: torch.dtype) -> None:
+def test_true_entity_among_candidates_scores_as_the_positive_and_as_the_formula(
+    name: str, side: Side, dtype: torch.dtype
+) -> None:
     model = model_named(name)
     tables = rows_of(model, dtype, seed=1)
     heads, relations, tails = torch.tensor([[0, 1, 2, 3, 4, 0, 7], [1, 0, 3, 1, 1, 2, 3], [5, 6, 2, 0, 4, 5, 9]])

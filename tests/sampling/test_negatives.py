@@ -49,7 +49,9 @@ def test_draws_follow_from_seed_rank_and_step() -> None:
 
 def test_uniform_negatives_are_uniform() -> None:
     sampler = ChunkedNegatives(20, 100, False, seed=0)
-    counts = np.bincount(np.concatenate([sampler.batch(step, positives(100)).negatives.ravel() for step in range(100)]), minlength=20)
+    counts = np.bincount(
+        np.concatenate([sampler.batch(step, positives(100)).negatives.ravel() for step in range(100)]), minlength=20
+    )
     expected = counts.sum() / 20
     assert ((counts - expected) ** 2 / expected).sum() < 45  # chi-square with 19 degrees of freedom: p of about .0007
 
