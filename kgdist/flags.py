@@ -38,6 +38,7 @@ turned off with --switch=false. The later of two equal flags counts; flags win o
     "eval": """\
 example:
   kgdist-eval ckpts/RotatE_wordnet_0
+  kgdist-eval --model_path ckpts/RotatE_wordnet_0 --rank_ties pessimistic
 
 A flag may be shortened while it stays unambiguous. Without flags all test triples are ranked among all entities, filtered.""",
 }
