@@ -13,11 +13,11 @@ import platform
 import shutil
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 
 import torch
+from datasets import prepare
 
 import kgdist
 from kgdist.files import write_json
@@ -42,24 +42,11 @@ ROWS = [
     ("wn18rr", "ComplEx"),
     ("wn18rr", "RotatE"),
 ]
-ARCHIVES = {"wn18": "WN18", "wn18rr": "WN18RR"}  # names in a folder of archives, where they differ
-
-
-def data_folder(dataset: str, root: Path) -> None:
-    """Have `root/dataset`: as it is, unpacked from an archive below $KGDIST_DATA, or left for kgdist-train to download."""
-    archive = Path(os.environ.get("KGDIST_DATA", "")) / f"{ARCHIVES.get(dataset, dataset)}.tar.xz"
-    if (root / dataset).exists() or not archive.is_file():
-        return
-    root.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(archive) as tar:
-        tar.extractall(root, filter="data")
-    if dataset in ARCHIVES:
-        (root / ARCHIVES[dataset]).rename(root / dataset)
 
 
 def run(dataset: str, model: str, root: Path, processes: int, extra: list[str]) -> None:
     """Train one row and keep its result."""
-    data_folder(dataset, root)
+    prepare(dataset, root)
     out = root / "runs" / f"{dataset}_{model}"
     shutil.rmtree(out, ignore_errors=True)
     arguments = ["--model_name", model, "--dataset", dataset, "--preset", "--num_proc", str(processes), "--test", *extra]
