@@ -64,8 +64,8 @@ def main() -> None:
     lines = [
         "# Training speed",
         "",
-        f"Positive triples per second on {dataset}, batches of 1000 with 200 negatives, dim 400 (RESCAL and TransR 100, RotatE 200",
-        f"complex); medians of {options.rounds} interleaved runs. Written by `make bench-train`.",
+        f"Positive triples per second on {dataset}, batches of 1000 with 200 negatives, dim 400 (RESCAL and TransR 100, RotatE",
+        f"200 complex); medians of {options.rounds} interleaved runs. Written by `make bench-train`.",
         "",
         f"| model | 1 process | {several} processes | ratio | peak memory, 1 / {several} processes |",
         "|---|---:|---:|---:|---:|",
@@ -80,7 +80,8 @@ def main() -> None:
         memory = " / ".join(f"{max(mib for _, mib in found)} MiB" for found in results.values())
         lines.append(f"| {model} | {one:,.0f} | {many:,.0f} | {ratio:.2f} | {memory} |")
         print(lines[-1], flush=True)
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, torch {torch.__version__.split('+')[0]}"
+    versions = f"Python {platform.python_version()}, torch {torch.__version__.split('+')[0]}"
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, {versions}"
     text = "\n".join([*lines, "", f"Machine: {machine}.", ""])
     (HERE / "results" / "train.md").write_text(text, encoding="utf-8")
     print(text)
