@@ -5,7 +5,7 @@
     python scripts/build_wordnet.py [--source /usr/share/wordnet] [--out kgdist/data/wordnet]
 
 Entities are synsets, relations are pointers between them; what is kept, and why, is in kgdist/data/wordnet/README.md. Nothing
-here is random: the split orders pairs by a hash of their names, so that every machine and every release of Python makes the
+here is random: the split orders triples by a hash of their names, so that every machine and every release of Python makes the
 same files.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import zipfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -122,22 +122,17 @@ def two_core(near: dict[str, set[str]], alive: set[str]) -> set[str]:
 
 
 def split(triples: Iterable[Triple]) -> dict[str, list[Triple]]:
-    """train, valid, test: all triples of an unordered pair of entities go to the same split, every entity stays in train."""
-    pairs: dict[tuple[str, str], list[Triple]] = defaultdict(list)
-    for head, relation, tail in triples:
-        pairs[min(head, tail), max(head, tail)].append((head, relation, tail))
-    order = sorted(pairs, key=lambda pair: hashlib.sha256("\t".join((SEED, *pair)).encode()).digest())
-    left = {node: len(others) for node, others in neighbours(triples).items()}
+    """train, valid, test: drawn triple by triple, as WN18RR's; every entity keeps a triple in train."""
+    order = sorted(triples, key=lambda triple: hashlib.sha256("\t".join((SEED, *triple)).encode()).digest())
+    left = Counter(end for head, _, tail in order for end in (head, tail))
     parts: dict[str, list[Triple]] = {"train": [], "valid": [], "test": []}
-    for pair in order:
-        for part in ("test", "valid", "train"):
-            room = part == "train" or len(parts[part]) + len(pairs[pair]) <= HELD_OUT
-            if room and (part == "train" or min(left[pair[0]], left[pair[1]]) > 1):
-                parts[part] += pairs[pair]
-                if part != "train":
-                    left[pair[0]] -= 1
-                    left[pair[1]] -= 1
-                break
+    for triple in order:
+        ends = {triple[0], triple[2]}
+        spare = min(left[end] for end in ends) > 1
+        part = next((part for part in ("test", "valid") if spare and len(parts[part]) < HELD_OUT), "train")
+        parts[part].append(triple)
+        if part != "train":
+            left.subtract(ends)
     return {part: sorted(rows) for part, rows in parts.items()}
 
 
