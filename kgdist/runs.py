@@ -104,16 +104,23 @@ def maps_with_data(run: Run, config: Config) -> Run:
         return run
     found = _maps(run.path, Path(config.data_path), config.delimiter)
     if found is None:
-        message = f"{run.path}: entities.tsv and relations.tsv lie neither there nor in --data_path {config.data_path}"
+        names = " and ".join(_map_names(run.path))
+        message = f"{run.path}: {names} lie neither there nor in --data_path {config.data_path}"
         raise CheckpointError(f"{message}; copy the maps of the training into the run folder")
     return Run(run.path, run.config, found)
 
 
-def _maps(run: Path, folder: Path, delimiter: str) -> tuple[Vocabulary, Vocabulary] | None:
-    """The maps that config.json names (in either dialect), or the usual ones, if `folder` has both."""
+def _map_names(run: Path) -> tuple[str, str]:
+    """The files of the maps that config.json names (in either dialect), or the usual ones; entities, relations."""
     saved = read_json(run / "config.json")
     names = (saved.get("emap_file") or saved.get("emp_file") or "entities.tsv", saved.get("rmap_file") or "relations.tsv")
-    files = [safe_join(folder, Path(str(name)).name) for name in names]
+    entities, relations = (Path(str(name)).name for name in names)
+    return entities, relations
+
+
+def _maps(run: Path, folder: Path, delimiter: str) -> tuple[Vocabulary, Vocabulary] | None:
+    """The maps of `run`, if `folder` has both."""
+    files = [safe_join(folder, name) for name in _map_names(run)]
     if not all(file.is_file() for file in files):
         return None
     entities, relations = (Vocabulary.read_tsv(file, delimiter) for file in files)

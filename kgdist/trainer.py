@@ -134,7 +134,7 @@ class Trainer:
                 self.tables.flush()
                 control.meet(done)
         self.tables.flush()
-        return self.total
+        return max(start, self.total)
 
     def step(self, number: int) -> tuple[Losses, int]:
         """Train on the batch of step `number`: its losses and its number of positives. Raises KgdistError if it diverges."""

@@ -51,7 +51,8 @@ def steps_of(config: Config, triples: int) -> int:
     """Steps of each process: `--max_step`, or as many as `--max_epoch` passes over the triples take."""
     if config.max_epoch is None:
         return config.max_step
-    return max(1, math.ceil(config.max_epoch * triples / (config.batch_size * config.num_proc)))
+    per_epoch = math.ceil(triples / (config.batch_size * config.num_proc))  # the last batch of an epoch may be a short one
+    return max(1, math.ceil(config.max_epoch * per_epoch))
 
 
 def meetings_of(config: Config) -> Callable[[int], bool]:

@@ -16,7 +16,7 @@ import torch
 from kgdist import checkpoint, runs
 from kgdist.config import Config
 from kgdist.data.store import Dataset
-from kgdist.errors import KgdistError, OptionError, UsageError
+from kgdist.errors import CheckpointError, KgdistError, OptionError, UsageError
 from kgdist.evaluator import Evaluator
 from kgdist.files import free_bytes, write_json
 from kgdist.kvstore.tables import MemoryTables, initialise
@@ -26,7 +26,7 @@ from kgdist.runtime.control import SharedControl
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import device_of, meetings_of, model_of, open_dataset, steps_of, trainer_of
 from kgdist.runtime.memory import peak_of_this_process, used_now
-from kgdist.runtime.observe import Observer
+from kgdist.runtime.observe import Observer, curves_writer
 from kgdist.runtime.workers import Workers
 from kgdist.trainer import Losses
 
@@ -45,8 +45,9 @@ def train(config: Config) -> Result:
     torch.set_num_threads(config.num_thread)
     dataset = open_dataset(config)
     _check_splits(config, dataset)
-    sizes = f"{len(dataset.entities)} entities, {len(dataset.relations)} relations, {len(dataset.train)} training triples"
-    say(f"{dataset.name}: {sizes}")
+    if not config.quiet:
+        sizes = f"{len(dataset.entities)} entities, {len(dataset.relations)} relations, {len(dataset.train)} training triples"
+        say(f"{dataset.name}: {sizes}")
     with Interrupts() as interrupts:
         session = Session(config, dataset, interrupts)
         try:
@@ -68,6 +69,7 @@ class Session:
         self.meeting = meetings_of(config)
         self.start = [0] * config.num_proc  # steps done by each process
         self.best: dict[str, Any] = {"mrr": -1.0, "step": 0, "waited": 0}
+        self.validated = 0  # the step of the last validation
         self.stop_early = False
         self.memory = 0
         shapes = self.model.tables(len(dataset.entities), len(dataset.relations))
@@ -75,16 +77,31 @@ class Session:
         one_gpu = config.num_proc == 1 and config.gpu[0] >= 0 and not config.mix_cpu_gpu
         device = device_of(config, 0) if one_gpu else torch.device("cpu")
         self.tables = MemoryTables.create(shapes, config.optimizer, shared=config.num_proc > 1, device=device)
-        if config.resume:
-            self.folder = self._resume(Path(config.resume))
-        else:
-            self._initialise()
-            self.folder = runs.create(config.save_path, config.run_name)
-            _check_disk(config, self.folder, self.tables)
-            runs.save_settings(self.folder, config, dataset.entities, dataset.relations)
-            say(f"run folder: {self.folder}")
-        self.evaluator = Evaluator(dataset, config)
-        self.observer = Observer(config, self.folder, total=self.total * config.num_proc, initial=sum(self.start))
+        try:
+            self._refuse()
+            self.evaluator = Evaluator(dataset, config)
+            self.folder = self._resume(Path(config.resume)) if config.resume else self._new_run()
+            self.observer = Observer(config, self.folder, total=self.total * config.num_proc, initial=sum(self.start))
+        except BaseException:
+            self.tables.close()
+            raise
+
+    def _refuse(self) -> None:
+        """What cannot be trained is refused while nothing has been written."""
+        config = self.config
+        if config.num_proc > 1:  # the share that is empty first is the last one of relations, and the first one of slices
+            trainer_of(config, self.dataset.train, self.tables, config.num_proc - 1 if config.rel_part else 0)
+        if config.tensorboard:
+            curves_writer()
+
+    def _new_run(self) -> Path:
+        config = self.config
+        self._initialise()
+        _check_disk(config, self.tables)
+        folder = runs.create(config.save_path, config.run_name)
+        runs.save_settings(folder, config, self.dataset.entities, self.dataset.relations)
+        self.say(f"run folder: {folder}")
+        return folder
 
     # ---- where the rows start
 
@@ -113,7 +130,7 @@ class Session:
             self.tables.rows[table][torch.from_numpy(known)] = old.rows[table][torch.from_numpy(found[known])].to(
                 self.tables.rows[table].device
             )
-            say(f"--init_from: {len(known)} of {len(found)} rows of {table} taken from {path}, the others start at random")
+            self.say(f"--init_from: {len(known)} of {len(found)} rows of {table} taken from {path}, the others start at random")
 
     def _resume(self, folder: Path) -> Path:
         saved = checkpoint.latest(folder)
@@ -123,20 +140,33 @@ class Session:
             for old, new in zip(run.vocabularies, (self.dataset.entities, self.dataset.relations), strict=True)
         ):
             raise OptionError("--resume", f"{folder} was trained on other entities or relations than {self.dataset.name} has now")
+        if difference := _different(run.config, self.config, "optimizer"):
+            raise OptionError("--resume", f"{folder} was trained with {difference}")
         shapes = {key: array.shape for key, array in self.tables.arrays().items()}
-        for key, shape in shapes.items():
-            found = saved.arrays[key].shape if key in saved.arrays else None
+        for key in sorted(shapes.keys() | saved.arrays.keys()):
+            shape, found = shapes.get(key), saved.arrays[key].shape if key in saved.arrays else None
             if found != shape:
                 raise OptionError("--resume", f"{saved.path}: {key} is {found}, but these options make it {shape}")
         self.tables.load(saved.arrays)
         steps = [int(step) for step in saved.meta["steps"]]
         self.start = steps if len(steps) == self.config.num_proc else [sum(steps) // self.config.num_proc] * self.config.num_proc
-        self.best = saved.meta["best"]
+        self.best = saved.meta["best"] | self._best_saved(folder)
         runs.save_settings(folder, self.config, self.dataset.entities, self.dataset.relations)
-        say(f"resumed {folder} at step {min(self.start)} of {self.total}")
+        self.say(f"resumed {folder} at step {min(self.start)} of {self.total}")
         if min(self.start) >= self.total:
             say(f"nothing is left to train: it has done all {self.total} steps; give a larger --max_step to go on")
         return folder
+
+    def _best_saved(self, folder: Path) -> dict[str, Any]:
+        """MRR and step of the run's best embeddings, which may be newer than its checkpoint."""
+        if not (folder / "best").exists():
+            return {"mrr": -1.0, "step": 0}
+        try:
+            best = checkpoint.load(folder / "best")
+        except CheckpointError as error:
+            log.warning("%s; the best embeddings are looked for again", error)
+            return {"mrr": -1.0, "step": 0}
+        return {"mrr": float(best.meta["mrr"]), "step": best.step}
 
     # ---- the course
 
@@ -148,11 +178,10 @@ class Session:
         else:
             self._train_processes()
         self.observer.pause()
-        self.observer.close()
+        self.observer.bar.close()
 
     def _train_processes(self) -> None:
         config = self.config
-        trainer_of(config, self.dataset.train, self.tables, config.num_proc - 1)  # so that too few triples are refused here
         warm_up(self.model)
         handles = self.tables.handles()
         job = {
@@ -209,7 +238,7 @@ class Session:
             return  # the loop stops at its next step and saves
         finally:
             self.interrupts.at_once = False
-        mrr = report["all"]["realistic"]["mrr"]
+        mrr, self.validated = report["all"]["realistic"]["mrr"], step
         self.observer.write("valid", step=step, **report["all"]["realistic"])
         write_json(self.folder / "valid.json", report | {"step": step})
         if mrr > self.best["mrr"]:
@@ -219,7 +248,7 @@ class Session:
                 checkpoint.save(self.folder, step, rows, {"mrr": mrr}, name="best")
             return
         self.best["waited"] += 1
-        if self.config.early_stop_patience and self.best["waited"] >= self.config.early_stop_patience:
+        if 0 < self.config.early_stop_patience <= self.best["waited"] and step < self.total:
             say(f"early stop at step {step}: no better MRR than {self.best['mrr']:.4f} at step {self.best['step']}")
             self.stop_early = True
 
@@ -239,7 +268,7 @@ class Session:
             else:
                 say(f"interrupted at step {min(self.start)}; go on with: kgdist-train --resume {self.folder}")
             return Result(self.folder, True, None)
-        if config.valid and self.best["step"] != self.start[0]:
+        if config.valid and self.start[0] not in (self.best["step"], self.validated):
             self._validate(self.start[0])
         if config.valid and not config.no_save_emb and self.best["step"] not in (0, self.start[0]):
             self.tables.load(checkpoint.load(self.folder / "best").arrays)
@@ -329,20 +358,20 @@ def _check_memory(config: Config, shapes: dict[str, tuple[int, int]]) -> None:
         raise OptionError("--hidden_dim", f"{message}; take a smaller --hidden_dim or more machines")
 
 
-def _check_disk(config: Config, folder: Path, tables: MemoryTables) -> None:
+def _check_disk(config: Config, tables: MemoryTables) -> None:
     """The result and two checkpoints must fit before hours are spent."""
     if config.no_save_emb:
         return
     arrays = tables.arrays()
     need = 3 * sum(array.nbytes for array in arrays.values())
-    if free_bytes(folder) < need:
-        message = f"--save_path {folder}: {free_bytes(folder) / 1e9:.1f} GB are free"
+    if (free := free_bytes(config.save_path)) < need:
+        message = f"--save_path {config.save_path}: {free / 1e9:.1f} GB are free"
         raise UsageError(f"{message}, but the run may take {need / 1e9:.1f} GB with its checkpoints")
 
 
-def _different(old: Config, new: Config) -> str | None:
-    """The first option on which the rows' meaning depends and that differs, in words."""
-    for name in ("model_name", "hidden_dim", "double_ent", "double_rel"):
+def _different(old: Config, new: Config, *more: str) -> str | None:
+    """The first option on which the rows' meaning depends (or one of `more`) and that differs, in words."""
+    for name in ("model_name", "hidden_dim", "double_ent", "double_rel", *more):
         if getattr(old, name) != getattr(new, name):
             return f"--{name} {getattr(old, name)}, not {getattr(new, name)}"
     return None

@@ -26,7 +26,7 @@ class Observer:
         self.world = config.num_proc
         self.interval = config.log_interval * self.world
         self.metrics = Metrics(folder / "metrics.jsonl") if folder is not None else None
-        self.writer = _tensorboard(folder) if config.tensorboard and folder is not None else None
+        self.writer = curves_writer()(str(folder / "tensorboard")) if config.tensorboard and folder is not None else None
         self.bar = bar(total=total, desc="train", unit="step", initial=initial)
         self.initial = initial
         self.rate = 0.0  # triples/s between the last two rows
@@ -78,11 +78,12 @@ class Observer:
             self.writer.close()
 
 
-def _tensorboard(folder: Path) -> Any:
+def curves_writer() -> Any:
+    """The class that writes TensorBoard's files. Raises OptionError when the package is not there."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise OptionError(
             "--tensorboard", f"needs the package tensorboard ({error}); pip install 'kgdist[tensorboard]'"
         ) from error
-    return SummaryWriter(str(folder / "tensorboard"))
+    return SummaryWriter

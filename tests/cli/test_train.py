@@ -1,0 +1,139 @@
+"""kgdist-train in one process: repeatable bit for bit, resumable bit for bit, and it learns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kgdist import checkpoint
+from tests.cli.graphs import MODELS, Bench, embeddings, grid_splits, metrics, random_splits, rows, state, write
+
+VARIANTS = [
+    *(("ComplEx", f"--optimizer {name}") for name in ("adagrad", "adam", "sgd")),
+    ("TransE_l2", "--lr_warmup 30"),
+    ("DistMult", "--neg_deg_sample -adv"),
+    ("TransR", "--neg_deg_sample"),
+    ("RotatE", "--pairwise --loss_genre Hinge"),
+]
+
+
+@pytest.mark.parametrize(("model", "words"), [*((name, "") for name in MODELS), *VARIANTS])
+def test_a_seed_repeats_itself_and_resuming_changes_nothing(bench: Bench, model: str, words: str) -> None:
+    options = ["--model_name", model, *words.split()]
+    first = bench.train(*options, "--seed", "1")
+    once = state(first)
+    assert once["step"] == b"20" and once == state(bench.train(*options, "--seed", "1"))
+    other = state(bench.train(*options, "--seed", "2"))
+    assert other.keys() == once.keys() and all(other[key] != once[key] for key in once if key.endswith("entity.npy"))
+    bench.resume(first, "--max_step", "40")
+    resumed = state(first)
+    assert resumed["step"] == b"40" and resumed != once
+    assert resumed == state(bench.train(*options, "--seed", "1", "--max_step", "40"))
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "no manifest"])
+def test_a_damaged_checkpoint_is_passed_over(bench: Bench, damage: str) -> None:
+    run = bench.train("--checkpoint_interval", "10")
+    assert [step for step, _ in checkpoint.numbered(run)] == [20, 10]
+    file = run / "ckpt-20" / "entity.npy"
+    content = file.read_bytes()
+    if damage == "no manifest":
+        (run / "ckpt-20" / "manifest.json").unlink()
+    else:
+        file.write_bytes(content[:-4] if damage == "cut" else content[:-1] + bytes([content[-1] ^ 1]))
+    bench.capsys.readouterr()
+    bench.resume(run, "--max_step", "40")
+    shown = bench.capsys.readouterr()
+    assert "ckpt-20" in shown.err and shown.err.count("WARNING") == 1 and "at step 10 of 40" in shown.out
+    assert state(run) == state(bench.train("--max_step", "40"))
+
+
+def test_resuming_a_run_that_is_done_leaves_it_as_it_is(bench: Bench) -> None:
+    run = bench.train("--max_step", "40")
+    before = state(run)
+    bench.resume(run, "--max_step", "20")
+    assert "nothing is left to train" in bench.out()
+    assert state(run) == before
+
+
+def test_only_the_newest_two_checkpoints_are_kept(bench: Bench) -> None:
+    run = bench.train("--checkpoint_interval", "5", "--max_step", "22")
+    assert [step for step, _ in checkpoint.numbered(run)] == [22, 20]
+    assert not [path for path in run.iterdir() if path.name.endswith((".tmp", ".old"))]
+
+
+def test_epochs_are_steps(bench: Bench) -> None:
+    run = bench.train("--max_epoch", "2.5", "--seed", "3")  # 150 triples, 16 a step
+    assert checkpoint.latest(run).step == 25
+    again = bench.train("--max_epoch", "1", "--seed", "3")
+    assert checkpoint.latest(again).step == 10
+    bench.resume(again, "--max_step", "25")
+    assert state(again) == state(run)
+
+
+def test_a_new_run_never_takes_a_number_that_was_taken(bench: Bench) -> None:
+    assert bench.train("--no_save_emb").name == "TransE_toy_0"
+    (bench.ckpts / "TransE_toy_7").mkdir()
+    (bench.ckpts / "TransE_toy_9").write_text("a file")
+    (bench.ckpts / "TransE_toy_x").mkdir()
+    (bench.ckpts / "TransE_toy_extra_40").mkdir()
+    assert bench.train("--no_save_emb").name == "TransE_toy_10"
+    assert bench.train("--no_save_emb", "--model_name", "DistMult").name == "DistMult_toy_0"
+    assert (bench.ckpts / "TransE_toy_9").read_text() == "a file" and not list((bench.ckpts / "TransE_toy_7").iterdir())
+
+
+@pytest.mark.parametrize(("model", "words"), [("TransE_l2", "-g 3"), ("ComplEx", "-g 20"), ("RotatE", "-g 6")])
+def test_it_learns(bench: Bench, model: str, words: str) -> None:
+    splits = grid_splits()
+    bench.use(splits)
+    known = {triple for split in splits for triple in split}
+    assert len(known) == 80 and len(splits[2]) >= 6
+    run = bench.train(
+        "--model_name", model, *words.split(), *"--hidden_dim 16 --max_step 400 -adv --test --batch_size 32".split()
+    )
+    mrr = metrics(run)["all"]["pessimistic"]["mrr"]
+    assert mrr > 0.6  # at random: the mean of 1/rank over some 24 candidates is 0.16
+    losses = [row["loss"] for row in rows(run, "train")]
+    assert len(losses) == 40 and losses[-1] < losses[0]
+
+
+def test_weights_of_one_are_no_weights_and_others_count(bench: Bench) -> None:
+    train, valid, test = random_splits()
+    plain = state(bench.train("--optimizer", "sgd"))
+    for weight, same in ((1, True), (2, False)):
+        bench.use([[(*triple, weight) for triple in train], valid, test])
+        assert (state(bench.train("--optimizer", "sgd", "--has_edge_importance")) == plain) is same
+    bench.use([[(*triple, 1 + i % 2) for i, triple in enumerate(train)], valid, test])
+    assert state(bench.train("--has_edge_importance", "--loss_genre", "Logistic"))["step"] == b"20"
+
+
+def test_init_from_copies_rows_by_name(bench: Bench) -> None:
+    still = ["--lr", "1e-30", "--max_step", "1", "--model_name", "TransR"]
+    old = bench.train("--model_name", "TransR")
+    before = embeddings(old)
+    names = [line.split("\t")[1] for line in (old / "entities.tsv").read_text().splitlines()]
+    splits = random_splits()
+    bench.use([[("new", "r3", "e4"), ("new", "fresh", "newer"), *splits[0][::-1]], splits[1], splits[2]])
+    fresh, made = bench.train(*still), bench.train(*still, "--init_from", str(old))
+    rows, start = embeddings(made), embeddings(fresh)
+    order = [line.split("\t")[1] for line in (made / "entities.tsv").read_text().splitlines()]
+    assert sorted(order) == sorted([*names, "new", "newer"]) and order != [*names, "new", "newer"]
+    for row, name in enumerate(order):
+        expected = before["entity"][names.index(name)] if name in names else start["entity"][row]
+        assert np.array_equal(rows["entity"][row], expected)
+    relations = [[line.split("\t")[1] for line in (run / "relations.tsv").read_text().splitlines()] for run in (old, made)]
+    for row, name in enumerate(relations[1]):
+        for table in ("relation", "toy_TransRprojection"):
+            source, place = (before, relations[0].index(name)) if name in relations[0] else (start, row)
+            key = next(key for key in rows if key.endswith(table.removeprefix("toy_")))
+            assert np.array_equal(rows[key][row], source[key][place])
+
+
+def test_an_option_file_and_relative_paths_work(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(bench.root / "options.yaml", [["model_name: DistMult"], ["max_step: 3"], ["save_path: elsewhere"]])
+    monkeypatch.chdir(bench.root)
+    from kgdist.cli import train
+
+    words = "--config options.yaml --data_path data --dataset toy --format raw_udd_hrt --data_files train.tsv --max_step 2"
+    assert train.main([*words.split(), "--hidden_dim", "4"]) == 0
+    assert checkpoint.latest(bench.root / "elsewhere" / "DistMult_toy_0").step == 2
