@@ -14,13 +14,13 @@ from kgdist.resolve import resolve
 def train(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
     parsed = flags.parse("train", argv)
-    from kgdist import configfile, log  # after the flags: --help and usage errors need no torch
+    from kgdist import log, runs  # after the flags: --help and usage errors need no torch
     from kgdist.runtime import local
 
     log.setup(debug=parsed.config.debug, quiet=parsed.config.quiet)
     config = parsed.config
     if config.resume:
-        saved = configfile.read_run(config.resume)
+        saved = runs.open_run(config.resume).config
         config = parsed.over(saved).replace(resume=config.resume)
         for name in ("model_name", "dataset"):
             if getattr(config, name) != getattr(saved, name):
