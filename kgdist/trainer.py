@@ -24,7 +24,7 @@ from kgdist.optim import Schedule
 from kgdist.sampling.negatives import ChunkedNegatives, masked
 from kgdist.types import Batch, RelationRows
 
-Parts = list[torch.Tensor]  # int64[.] rows of the batch's heads, tails and negatives
+Parts = list[torch.Tensor]  # int64[.] rows of the batch's heads, tails, in-batch candidates and drawn negatives
 
 
 @dataclass
@@ -64,11 +64,26 @@ class Control(Protocol):
 
 
 class Update(NamedTuple):
-    """What a step has for some rows."""
+    """What a step has for the rows of a table."""
 
-    rows: torch.Tensor  # float32[U, D], their values
     grads: torch.Tensor  # float32[U, D], summed over all uses
     squares: torch.Tensor | None  # float32[U], mean squares summed over all uses (kgdist.optim)
+    norm: float  # value of the regularisation term
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """The regularisation coef * sum |x|^p over every row looked up, as in DGL-KE: the batch's own entities once each, drawn
+    negatives and relations once per use. It is part of each use's gradient, so the optimiser's state sees it too."""
+
+    coef: float
+    p: int
+
+    def of(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gradient and value by row: float32[U, D], float32[U]."""
+        slope = rows.sign() if self.p == 1 else rows * rows.abs().pow(self.p - 2)  # sign(x) |x|^(p-1)
+        norms = torch.einsum("ud,ud->u", slope, rows) * self.coef
+        return slope.mul_(self.coef * self.p), norms
 
 
 @dataclass
@@ -113,6 +128,7 @@ class Trainer:
         self.schedule = Schedule(config.lr_schedule, config.lr, total, config.lr_warmup)
         self.relation_tables = [name for name in tables.names() if name != "entity"]
         self.clock = Clock()
+        self._penalty = Penalty(config.regularization_coef if config.regularization_norm else 0.0, config.regularization_norm)
 
     def run(self, control: Control, start: int = 0) -> int:
         """Train steps start..total unless told to stop; returns the number of steps done since the very first."""
@@ -140,22 +156,24 @@ class Trainer:
         """Train on the batch of step `number`: its losses and its number of positives. Raises KgdistError if it diverges."""
         clock, started = self.clock, perf_counter()
         batch = self.negatives.batch(number, self.batches.at(number))
-        ids, places = np.unique(np.concatenate([batch.heads, batch.tails, batch.negatives.ravel()]), return_inverse=True)
+        drawn = batch.negatives[:, batch.in_batch :]
+        entities = [batch.heads, batch.tails, batch.negatives[:, : batch.in_batch].ravel(), drawn.ravel()]
+        ids, places = np.unique(np.concatenate(entities), return_inverse=True)
         relation_ids, relation_places = np.unique(batch.relations, return_inverse=True)
         sampled = perf_counter()
 
         rows = self._pull("entity", ids)  # float32[U, D]
         relation = self._relations(relation_ids, relation_places)
-        sizes = [len(batch), len(batch), batch.negatives.size]
-        parts: Parts = list(torch.split(self._to_device(places), sizes))
-        uses = [rows.index_select(0, part).requires_grad_() for part in parts]  # heads, tails, negatives
+        parts: Parts = list(torch.split(self._to_device(places), [len(part) for part in entities]))
+        uses = [rows.index_select(0, part).requires_grad_() for part in parts]
         losses = self._forward(batch, uses, relation)
         forward = perf_counter()
 
         losses[0].backward()  # type: ignore[no-untyped-call]
-        updates = {"entity": self._entity_update(batch, rows, parts, uses)}
-        updates |= {name: _relation_update(name, relation) for name in relation.rows}
-        regularization = self._regularise(batch, parts, relation, updates)
+        penalty = self._penalty
+        updates = {"entity": _entity_update(rows, parts, uses, penalty)}
+        updates |= {name: _relation_update(name, relation, penalty) for name in relation.rows}
+        regularization = sum(update.norm for update in updates.values())
         backward = perf_counter()
 
         lr = self.schedule.at(number)
@@ -190,12 +208,13 @@ class Trainer:
     def _forward(
         self, batch: Batch, uses: list[torch.Tensor], relation: RelationRows
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        heads, tails, negatives = uses
+        heads, tails, *negatives = uses
         model, config = self.model, self.config
         anchors, true = batch.side.pick(head=(tails, heads), tail=(heads, tails))
         queries = model.queries(anchors, relation, batch.side)
         positive = model.pair(queries, true, relation)
-        candidates = negatives.view(*batch.negatives.shape, -1)
+        chunks = len(batch.negatives)
+        candidates = torch.cat([part.view(chunks, -1, part.shape[1]) for part in negatives if len(part)], dim=1)
         negative = model.cross(queries, candidates, relation, batch.chunk)
         if model.score_limit is not None:
             positive = positive.clamp(-model.score_limit, model.score_limit)
@@ -213,38 +232,6 @@ class Trainer:
         )
         return loss.total, loss.positive.detach(), loss.negative.detach()
 
-    def _entity_update(self, batch: Batch, rows: torch.Tensor, parts: Parts, uses: list[torch.Tensor]) -> Update:
-        """Sum the gradients of heads, tails and negatives by row.
-
-        The squares follow DGL-KE's groups: all uses of a row by positives count as one use, each draw of it as another.
-        """
-        grads = torch.zeros_like(rows)
-        for part, use in zip(parts[:2], uses[:2], strict=True):
-            if use.grad is not None:
-                grads.index_add_(0, part, use.grad)
-        squares = grads.square().mean(1)
-        if uses[2].grad is not None:
-            squares.index_add_(0, parts[2], uses[2].grad.square().mean(1))
-            grads.index_add_(0, parts[2], uses[2].grad)
-        return Update(rows, grads, squares)
-
-    def _regularise(self, batch: Batch, parts: Parts, relation: RelationRows, updates: dict[str, Update]) -> float:
-        """Add the gradient of coef * sum |x|^p to the updates; returns the term's value.
-
-        As in DGL-KE the sum runs over every row looked up: the batch's own entities once each, drawn negatives and relations once
-        per use, TransR's projections never.
-        """
-        coef, p = self.config.regularization_coef, self.config.regularization_norm
-        if not coef or not p:
-            return 0.0
-        entity = updates["entity"]
-        drawn = parts[2].view(batch.negatives.shape)[:, batch.in_batch :].reshape(-1)
-        uses = torch.bincount(drawn, minlength=len(entity.rows)).to(entity.rows.dtype)
-        uses += torch.zeros_like(uses).index_fill_(0, torch.cat(parts[:2]), 1.0)
-        value = _add_norm(entity, uses, coef, p)
-        vectors = updates["relation"]
-        return value + _add_norm(vectors, torch.bincount(relation.index, minlength=len(vectors.rows)).to(uses.dtype), coef, p)
-
     def _log(self, control: Control, done: int, steps: int, sums: Losses) -> None:
         clock, now = self.clock, perf_counter()
         who = f"[proc {self.rank}]"
@@ -261,20 +248,41 @@ class Trainer:
         self.clock = Clock()
 
 
-def _relation_update(name: str, relation: RelationRows) -> Update:
-    """Sum the gradients of a relation table by row."""
+def _entity_update(rows: torch.Tensor, parts: Parts, uses: list[torch.Tensor], penalty: Penalty) -> Update:
+    """Sum the gradients of heads, tails, in-batch candidates and drawn negatives by row.
+
+    In DGL-KE's groups, all uses of a row but draws count as one use, and each draw of it as another.
+    """
+    found = [use.grad if use.grad is not None else torch.zeros_like(use) for use in uses]
+    grads = torch.zeros_like(rows)
+    for part, grad in zip(parts[:3], found[:3], strict=True):
+        grads.index_add_(0, part, grad)
+    drawn, drawn_grads = parts[3], found[3]
+    norm = 0.0
+    if penalty.coef:
+        own = torch.zeros(len(rows), dtype=rows.dtype, device=rows.device).index_fill_(0, torch.cat(parts[:2]), 1.0)
+        slope, norms = penalty.of(rows)
+        grads.addcmul_(slope, own[:, None])
+        drawn_grads += slope.index_select(0, drawn)
+        norm = torch.dot(norms, own + torch.bincount(drawn, minlength=len(rows))).item()
+    squares = grads.square().mean(1).index_add_(0, drawn, drawn_grads.square().mean(1))
+    return Update(grads.index_add_(0, drawn, drawn_grads), squares, norm)
+
+
+def _relation_update(name: str, relation: RelationRows, penalty: Penalty) -> Update:
+    """Sum the gradients of a relation table by row. TransR's projections are not regularised (DGL-KE)."""
     rows, use = relation.rows[name], relation.uses.get(name)
+    leaf = (rows if use is None else use).detach()
+    grads = torch.zeros_like(leaf) if (found := (rows if use is None else use).grad) is None else found
+    norm = 0.0
+    if penalty.coef and name == "relation":
+        slope, norms = penalty.of(leaf)
+        if use is None:
+            counts = torch.bincount(relation.index, minlength=len(rows)).to(leaf.dtype)
+            slope, norms = slope * counts[:, None], norms * counts
+        grads += slope
+        norm = norms.sum().item()
     if use is None:
-        return Update(rows.detach(), rows.grad if rows.grad is not None else torch.zeros_like(rows), None)
-    grad = use.grad if use.grad is not None else torch.zeros_like(use)
-    squares = rows.new_zeros(len(rows)).index_add_(0, relation.index, grad.square().mean(1))
-    return Update(rows, torch.zeros_like(rows).index_add_(0, relation.index, grad), squares)
-
-
-def _add_norm(update: Update, uses: torch.Tensor, coef: float, p: int) -> float:
-    """grads += d/dx of coef * sum_u uses[u] * sum_d |x|^p; returns that sum. `uses` is float32[U]."""
-    rows, size = update.rows, update.rows.abs()
-    slope = rows.sign() if p == 1 else rows * size.pow(p - 2)  # sign(x) |x|^(p-1)
-    value = torch.dot(torch.einsum("ud,ud->u", slope, rows), uses).item() * coef
-    update.grads.addcmul_(slope, uses[:, None], value=coef * p)
-    return value
+        return Update(grads, None, norm)
+    squares = leaf.new_zeros(len(rows)).index_add_(0, relation.index, grads.square().mean(1))
+    return Update(torch.zeros_like(rows).index_add_(0, relation.index, grads), squares, norm)

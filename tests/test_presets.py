@@ -54,7 +54,6 @@ def test_a_row_is_a_run_without_contradictions_or_fill_ins(row: presets.Preset) 
         ("SimplE", "FB15k", {"gamma": 295.0, "lr": 0.82, "regularization_coef": 1e-6, "double_rel": True}),
         ("ComplEx", "wn18", {"batch_size": 1024, "neg_sample_size": 1024, "hidden_dim": 512, "gamma": 200.0, "max_step": 20000}),
         ("TransE_l2", "Freebase", {"max_step": 2_400_000, "neg_sample_size_eval": 1000, "regularization_coef": 1e-9}),
-        ("RotatE", "wn18rr", {"optimizer": "adam", "lr": 5e-5, "adversarial_temperature": 0.5, "gamma": 6.0, "hidden_dim": 500}),
     ],
 )
 def test_rows_hold_the_published_options(model: str, dataset: str, expected: dict[str, object]) -> None:
