@@ -16,9 +16,9 @@ import torch
 from kgdist import checkpoint, runs
 from kgdist.config import Config
 from kgdist.data.store import Dataset
-from kgdist.errors import CheckpointError, KgdistError, OptionError, UsageError
+from kgdist.errors import CheckpointError, KgdistError, OptionError
 from kgdist.evaluator import Evaluator
-from kgdist.files import free_bytes, write_json
+from kgdist.files import write_json
 from kgdist.kvstore.tables import MemoryTables, initialise
 from kgdist.log import log, say
 from kgdist.models.base import Model
@@ -27,6 +27,7 @@ from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import device_of, meetings_of, model_of, open_dataset, steps_of, trainer_of
 from kgdist.runtime.memory import peak_of_this_process, used_now
 from kgdist.runtime.observe import Observer, curves_writer
+from kgdist.runtime.refuse import check_disk, check_memory, check_splits, different
 from kgdist.runtime.workers import Workers
 from kgdist.trainer import Losses
 
@@ -44,7 +45,7 @@ def train(config: Config) -> Result:
     """Train as `config` says (already resolved). Raises KgdistError; Ctrl-C ends it with a checkpoint and `interrupted`."""
     torch.set_num_threads(config.num_thread)
     dataset = open_dataset(config)
-    _check_splits(config, dataset)
+    check_splits(config, dataset)
     if not config.quiet:
         sizes = f"{len(dataset.entities)} entities, {len(dataset.relations)} relations, {len(dataset.train)} training triples"
         say(f"{dataset.name}: {sizes}")
@@ -73,7 +74,7 @@ class Session:
         self.stop_early = False
         self.memory = 0
         shapes = self.model.tables(len(dataset.entities), len(dataset.relations))
-        _check_memory(config, shapes)
+        check_memory(config, shapes)
         one_gpu = config.num_proc == 1 and config.gpu[0] >= 0 and not config.mix_cpu_gpu
         device = device_of(config, 0) if one_gpu else torch.device("cpu")
         self.tables = MemoryTables.create(shapes, config.optimizer, shared=config.num_proc > 1, device=device)
@@ -97,7 +98,7 @@ class Session:
     def _new_run(self) -> Path:
         config = self.config
         self._initialise()
-        _check_disk(config, self.tables)
+        check_disk(config, self.tables)
         folder = runs.create(config.save_path, config.run_name)
         runs.save_settings(folder, config, self.dataset.entities, self.dataset.relations)
         self.say(f"run folder: {folder}")
@@ -119,7 +120,7 @@ class Session:
         run = runs.open_run(path)
         if run.vocabularies is None:
             raise OptionError("--init_from", f"{path} has no entities.tsv and relations.tsv, so its rows have no names")
-        if array := _different(run.config, self.config):
+        if array := different(run.config, self.config):
             raise OptionError("--init_from", f"{path} was trained with {array}")
         old = runs.load_tables(run, run.config, self.model, len(run.vocabularies[0]), len(run.vocabularies[1]))
         ours = (self.dataset.entities, self.dataset.relations)
@@ -140,7 +141,7 @@ class Session:
             for old, new in zip(run.vocabularies, (self.dataset.entities, self.dataset.relations), strict=True)
         ):
             raise OptionError("--resume", f"{folder} was trained on other entities or relations than {self.dataset.name} has now")
-        if difference := _different(run.config, self.config, "optimizer"):
+        if difference := different(run.config, self.config, "optimizer"):
             raise OptionError("--resume", f"{folder} was trained with {difference}")
         shapes = {key: array.shape for key, array in self.tables.arrays().items()}
         for key in sorted(shapes.keys() | saved.arrays.keys()):
@@ -148,9 +149,12 @@ class Session:
             if found != shape:
                 raise OptionError("--resume", f"{saved.path}: {key} is {found}, but these options make it {shape}")
         self.tables.load(saved.arrays)
-        steps = [int(step) for step in saved.meta["steps"]]
+        try:
+            steps = [int(step) for step in saved.meta["steps"]]
+            self.best = {"waited": int(saved.meta["best"]["waited"])} | self._best_saved(folder)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{saved.path / 'manifest.json'}: the progress of the run is not in it ({error})") from error
         self.start = steps if len(steps) == self.config.num_proc else [sum(steps) // self.config.num_proc] * self.config.num_proc
-        self.best = saved.meta["best"] | self._best_saved(folder)
         runs.save_settings(folder, self.config, self.dataset.entities, self.dataset.relations)
         self.say(f"resumed {folder} at step {min(self.start)} of {self.total}")
         if min(self.start) >= self.total:
@@ -332,46 +336,3 @@ def warm_up(model: Model) -> None:
     """Compile what the model's comparator needs, before several processes would each compile it."""
     q = torch.rand(1, 2, 4, requires_grad=True)
     model.comparator.cross(q, torch.rand(1, 3, 4, requires_grad=True)).sum().backward()  # type: ignore[no-untyped-call]
-
-
-def _check_splits(config: Config, dataset: Dataset) -> None:
-    for flag, split in (("valid", dataset.valid), ("test", dataset.test)):
-        if getattr(config, flag) and (split is None or not len(split)):
-            raise OptionError(f"--{flag}", f"{dataset.name} has no {flag} triples; give a {flag} file or drop the flag")
-    if not len(dataset.train):
-        raise UsageError(f"{dataset.name}: the train split is empty")
-
-
-def _check_memory(config: Config, shapes: dict[str, tuple[int, int]]) -> None:
-    """Refuse tables that cannot fit before the system kills something. Costs: 4 bytes a number, and the optimiser's state."""
-    from kgdist.optim import OPTIMIZERS
-
-    widths = OPTIMIZERS[config.optimizer]().widths
-    need = sum(4 * rows * (width + sum(widths(width).values())) for rows, width in shapes.values())
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        return
-    if need > free and config.gpu[0] < 0:
-        message = f"the tables take {need / 1e9:.1f} GB and {free / 1e9:.1f} GB of memory are free"
-        raise OptionError("--hidden_dim", f"{message}; take a smaller --hidden_dim or more machines")
-
-
-def _check_disk(config: Config, tables: MemoryTables) -> None:
-    """The result and two checkpoints must fit before hours are spent."""
-    if config.no_save_emb:
-        return
-    arrays = tables.arrays()
-    need = 3 * sum(array.nbytes for array in arrays.values())
-    if (free := free_bytes(config.save_path)) < need:
-        message = f"--save_path {config.save_path}: {free / 1e9:.1f} GB are free"
-        raise UsageError(f"{message}, but the run may take {need / 1e9:.1f} GB with its checkpoints")
-
-
-def _different(old: Config, new: Config, *more: str) -> str | None:
-    """The first option on which the rows' meaning depends (or one of `more`) and that differs, in words."""
-    for name in ("model_name", "hidden_dim", "double_ent", "double_rel", *more):
-        if getattr(old, name) != getattr(new, name):
-            return f"--{name} {getattr(old, name)}, not {getattr(new, name)}"
-    return None

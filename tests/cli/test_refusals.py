@@ -31,8 +31,8 @@ COMMAND_LINES = [
     ("--data_files train.tsv valid.tsv test.tsv train.tsv", "--data_files"),
     ("--test --data_files train.tsv valid.tsv", "--test"),
     ("--valid --data_files train.tsv", "--valid"),
-    ("--num_proc 151", "--num_proc"),
-    ("--num_proc 5 --rel_part --data_files few.tsv", "--num_proc"),
+    ("--num_proc 4 --data_files few.tsv", "--num_proc"),
+    ("--num_proc 4 --rel_part --data_files few.tsv", "--num_proc"),
     ("--neg_deg_sample_eval --test", "--neg_deg_sample_eval"),
     ("--test --neg_sample_size_eval 31", "--neg_sample_size_eval"),
     ("--has_edge_importance", "train.tsv:1"),
@@ -62,7 +62,8 @@ def test_a_command_line_is_refused(bench: Bench, words: str, place: str, monkeyp
 def test_as_many_processes_as_triples_pass_the_check(bench: Bench) -> None:
     """The counterpart of the refusal above: at one triple each the data is enough, and the folder is what fails."""
     bench.ckpts.write_text("")
-    assert "--save_path" in bench.train_refused("--num_proc", "150")
+    bench.use([random_splits()[0][:3]])
+    assert "--save_path" in bench.train_refused("--num_proc", "3", "--data_files", "train.tsv")
 
 
 @pytest.mark.parametrize("below", [False, True])
@@ -90,7 +91,6 @@ def test_a_save_path_that_is_read_only(bench: Bench) -> None:
         ("--optimizer sgd", "--optimizer"),  # its state is a part of what was saved: nothing must be dropped in silence
         ("--preset", "--preset"),
         ("--init_from {run}", "--init_from"),
-        ("--num_proc 200", "--num_proc"),
     ],
 )
 def test_another_run_is_not_resumed(bench: Bench, words: str, place: str) -> None:

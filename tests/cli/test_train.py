@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
+
 import numpy as np
 import pytest
 
 from kgdist import checkpoint
+from kgdist.cli import train
 from tests.cli.graphs import MODELS, Bench, embeddings, grid_splits, metrics, random_splits, rows, state, write
 
 VARIANTS = [
@@ -98,12 +104,12 @@ def test_it_learns(bench: Bench, model: str, words: str) -> None:
 
 
 def test_weights_of_one_are_no_weights_and_others_count(bench: Bench) -> None:
-    train, valid, test = random_splits()
+    triples, valid, test = random_splits()
     plain = state(bench.train("--optimizer", "sgd"))
     for weight, same in ((1, True), (2, False)):
-        bench.use([[(*triple, weight) for triple in train], valid, test])
+        bench.use([[(*triple, weight) for triple in triples], valid, test])
         assert (state(bench.train("--optimizer", "sgd", "--has_edge_importance")) == plain) is same
-    bench.use([[(*triple, 1 + i % 2) for i, triple in enumerate(train)], valid, test])
+    bench.use([[(*triple, 1 + i % 2) for i, triple in enumerate(triples)], valid, test])
     assert state(bench.train("--has_edge_importance", "--loss_genre", "Logistic"))["step"] == b"20"
 
 
@@ -132,8 +138,24 @@ def test_init_from_copies_rows_by_name(bench: Bench) -> None:
 def test_an_option_file_and_relative_paths_work(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     write(bench.root / "options.yaml", [["model_name: DistMult"], ["max_step: 3"], ["save_path: elsewhere"]])
     monkeypatch.chdir(bench.root)
-    from kgdist.cli import train
-
     words = "--config options.yaml --data_path data --dataset toy --format raw_udd_hrt --data_files train.tsv --max_step 2"
     assert train.main([*words.split(), "--hidden_dim", "4"]) == 0
     assert checkpoint.latest(bench.root / "elsewhere" / "DistMult_toy_0").step == 2
+
+
+def test_an_interrupted_run_is_saved_and_goes_on(bench: Bench) -> None:
+    def interrupt() -> None:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not list(bench.ckpts.glob("*/metrics.jsonl")):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    assert train.main(bench.flags("--max_step", "1000000", "--quiet")) == 130
+    thread.join()
+    (run,) = bench.runs()
+    done = checkpoint.latest(run).step
+    assert 10 <= done < 1000000 and not list(run.glob("*.npy")) and f"--resume {run}" in bench.out()
+    bench.resume(run, "--max_step", str(done + 10), "--quiet")
+    assert state(run) == state(bench.train("--max_step", str(done + 10), "--quiet"))

@@ -1,0 +1,57 @@
+"""What a training refuses before it has written anything: data, memory or disk that cannot do.
+
+Contradictions between options alone are refused earlier, by `kgdist.resolve`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kgdist.config import Config
+from kgdist.data.store import Dataset
+from kgdist.errors import OptionError, UsageError
+from kgdist.files import free_bytes
+from kgdist.kvstore.tables import MemoryTables
+from kgdist.optim import OPTIMIZERS
+
+
+def check_splits(config: Config, dataset: Dataset) -> None:
+    """Refuse --valid or --test without such triples, and an empty train split."""
+    for flag, split in (("valid", dataset.valid), ("test", dataset.test)):
+        if getattr(config, flag) and (split is None or not len(split)):
+            raise OptionError(f"--{flag}", f"{dataset.name} has no {flag} triples; give a {flag} file or drop the flag")
+    if not len(dataset.train):
+        raise UsageError(f"{dataset.name}: the train split is empty")
+
+
+def check_memory(config: Config, shapes: dict[str, tuple[int, int]]) -> None:
+    """Refuse tables that cannot fit before the system kills something. Costs: 4 bytes a number, and the optimiser's state."""
+    widths = OPTIMIZERS[config.optimizer]().widths
+    need = sum(4 * rows * (width + sum(widths(width).values())) for rows, width in shapes.values())
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return
+    if need > free and config.gpu[0] < 0:
+        message = f"the tables take {need / 1e9:.1f} GB and {free / 1e9:.1f} GB of memory are free"
+        raise OptionError("--hidden_dim", f"{message}; take a smaller --hidden_dim or more machines")
+
+
+def check_disk(config: Config, tables: MemoryTables) -> None:
+    """The result and two checkpoints must fit before hours are spent."""
+    if config.no_save_emb:
+        return
+    arrays = tables.arrays()
+    need = 3 * sum(array.nbytes for array in arrays.values())
+    if (free := free_bytes(config.save_path)) < need:
+        message = f"--save_path {config.save_path}: {free / 1e9:.1f} GB are free"
+        raise UsageError(f"{message}, but the run may take {need / 1e9:.1f} GB with its checkpoints")
+
+
+def different(old: Config, new: Config, *more: str) -> str | None:
+    """The first option on which the rows' meaning depends (or one of `more`) and that differs, in words."""
+    for name in ("model_name", "hidden_dim", "double_ent", "double_rel", *more):
+        if getattr(old, name) != getattr(new, name):
+            return f"--{name} {getattr(old, name)}, not {getattr(new, name)}"
+    return None
