@@ -93,6 +93,16 @@ def test_a_resumed_run_remembers_its_best(bench: Bench) -> None:
     assert state(half)["entity"] == state(whole)["entity"]
 
 
+def test_the_best_may_be_newer_than_the_checkpoint(bench: Bench) -> None:
+    run = bench.train("--model_name", "DistMult", "--optimizer", "sgd", "--valid")
+    best = checkpoint.load(run / "best")
+    assert best.step == 20 and checkpoint.latest(run).meta["best"]["step"] == 0  # saved before the last validation
+    bench.resume(run, "--max_step", "40", "--lr", "30")
+    first, second = rows(run, "valid")
+    assert second["mrr"] < first["mrr"]
+    assert np.array_equal(embeddings(run)["entity"], best.arrays["entity"])
+
+
 def test_early_stop(bench: Bench) -> None:
     run = bench.train(*WORSE, "--early_stop_patience", "2")
     mrr = [row["mrr"] for row in rows(run, "valid")]

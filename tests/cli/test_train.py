@@ -60,6 +60,7 @@ def test_resuming_a_run_that_is_done_leaves_it_as_it_is(bench: Bench) -> None:
     bench.resume(run, "--max_step", "20")
     assert "nothing is left to train" in bench.out()
     assert state(run) == before
+    assert [step for step, _ in checkpoint.numbered(run)] == [40]  # and not rows of step 40 as step 20
 
 
 def test_only_the_newest_two_checkpoints_are_kept(bench: Bench) -> None:
