@@ -198,6 +198,9 @@ class Session:
         workers = Workers(config.num_proc, job, [handle["fd"] for handle in handles.values()], threads=config.num_thread)
         ticks = 0
 
+        def done() -> list[int]:
+            return [max(step, start) for step, start in zip(workers.steps(), self.start, strict=True)]
+
         def tick(shared: SharedControl) -> None:
             nonlocal ticks
             if self.interrupts.asked or self.stop_early:
@@ -205,11 +208,10 @@ class Session:
             if ticks % 50 == 0:
                 self.memory = max(self.memory, used_now(workers.pids()))
             ticks += 1
-            steps = sum(max(done, start) for done, start in zip(workers.steps(), self.start, strict=True))
-            self.observer.update(steps, workers.positives(), workers.sums())
+            self.observer.update(sum(done()), workers.positives(), workers.sums())
 
         def met(step: int) -> None:
-            self.meet(step, [step] * config.num_proc)
+            self.meet(step, done())
 
         try:
             self.start = workers.watch(met, tick, self.say)
@@ -225,8 +227,11 @@ class Session:
         """All processes stand still after `step` steps."""
         config = self.config
         self.observer.pause()
-        if config.valid and step % config.eval_interval == 0:
-            self._validate(step)
+        if config.valid and step % config.eval_interval == 0 and not self.interrupts.asked:
+            try:
+                self._validate(step)
+            except KgdistError as error:
+                log.warning("%s; training goes on", error)
         if config.checkpoint_interval and step % config.checkpoint_interval == 0 and not config.no_save_emb:
             try:
                 self._checkpoint(steps)
@@ -246,10 +251,10 @@ class Session:
         self.observer.write("valid", step=step, **report["all"]["realistic"])
         write_json(self.folder / "valid.json", report | {"step": step})
         if mrr > self.best["mrr"]:
-            self.best = {"mrr": mrr, "step": step, "waited": 0}
             if not self.config.no_save_emb:
                 rows = {name: array for name, array in self.tables.arrays().items() if "." not in name}
                 checkpoint.save(self.folder, step, rows, {"mrr": mrr}, name="best")
+            self.best = {"mrr": mrr, "step": step, "waited": 0}  # only now that it is saved
             return
         self.best["waited"] += 1
         if 0 < self.config.early_stop_patience <= self.best["waited"] and step < self.total:

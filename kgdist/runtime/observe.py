@@ -10,6 +10,7 @@ import numpy as np
 
 from kgdist.config import Config
 from kgdist.errors import OptionError
+from kgdist.log import log
 from kgdist.progress import Metrics, bar
 
 NAMES = ("pos_loss", "neg_loss", "loss", "regularization")
@@ -29,6 +30,7 @@ class Observer:
         self.writer = curves_writer()(str(folder / "tensorboard")) if config.tensorboard and folder is not None else None
         self.bar = bar(total=total, desc="train", unit="step", initial=initial)
         self.initial = initial
+        self._missed = False  # a row of metrics.jsonl
         self.rate = 0.0  # triples/s between the last two rows
         self.seconds = 0.0  # of training so far
         self.positives = 0
@@ -52,9 +54,14 @@ class Observer:
         self.write("train", step=steps // self.world, triples_per_second=round(self.rate), **values)
 
     def write(self, kind: str, *, step: int, **values: Any) -> None:
-        """One row of metrics.jsonl, and its numbers as TensorBoard curves."""
+        """One row of metrics.jsonl, and its numbers as TensorBoard curves. A disk that takes no row does not end the training."""
         if self.metrics is not None:
-            self.metrics.write(kind, step=step, **values)
+            try:
+                self.metrics.write(kind, step=step, **values)
+            except OSError as error:
+                if not self._missed:  # once is enough
+                    log.warning("%s: cannot be written (%s); rows will be missing", self.metrics.path, error.strerror or error)
+                self._missed = True
         if self.writer is not None:
             for name, value in values.items():
                 if isinstance(value, int | float):

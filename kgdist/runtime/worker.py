@@ -33,9 +33,13 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody's print may break the protocol
 
     def send(**event: Any) -> None:
-        events.write(json.dumps(event) + "\n")
-        events.flush()
+        try:
+            events.write(json.dumps(event) + "\n")
+            events.flush()
+        except BrokenPipeError:  # the owner is gone
+            os._exit(1)
 
+    code = 0
     try:
         job = json.loads(sys.stdin.buffer.readline())
         threading.Thread(target=_end_with_owner, daemon=True).start()
@@ -43,12 +47,13 @@ def main() -> None:
 
         send(done=train_share(job, lambda line: send(say=line)))
     except KgdistError as error:
-        send(error=str(error), traceback="", code=error.exit_code)
-        sys.exit(error.exit_code)
+        code = error.exit_code
+        send(error=str(error), traceback="", code=code)
     except BaseException as error:  # whatever it is, the owner must hear of it
-        send(error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc(), code=1)
-        sys.exit(1)
-    os._exit(0)  # the watching thread sits in a read that no one will end
+        code = 1
+        send(error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc(), code=code)
+    sys.stderr.flush()
+    os._exit(code)  # the watching thread sits in a read that no one will end, and holds a lock that an orderly exit wants
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import numpy as np
 
 from kgdist.errors import KgdistError, WorkerError
 from kgdist.log import log
-from kgdist.runtime.control import ARRIVED, DONE, POSITIVES, SharedControl
+from kgdist.runtime.control import ARRIVED, DONE, POSITIVES, RELEASED, STOP, SharedControl
 
 STALL = 300.0  # seconds
 GRACE = 5.0  # seconds between asking a process to end and making it
@@ -44,6 +44,8 @@ class Workers:
         self.said: list[str] = []
         self.done: dict[int, int] = {}
         self._buffers = [b""] * world
+        self._steps = np.full(world, -1)  # int64[world], DONE of each process at the last look
+        self._moved = np.full(world, time.monotonic())  # float64[world], when it last changed
         self._ended = threading.Event()
         self._selector = selectors.DefaultSelector()
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -61,8 +63,9 @@ class Workers:
                 )
                 self.processes.append(process)
                 assert process.stdin is not None and process.stdout is not None
-                process.stdin.write(json.dumps(job | {"rank": rank, "world": world, "control": handles}).encode() + b"\n")
-                process.stdin.flush()
+                with contextlib.suppress(BrokenPipeError):  # it has ended already: `watch` tells how
+                    process.stdin.write(json.dumps(job | {"rank": rank, "world": world, "control": handles}).encode() + b"\n")
+                    process.stdin.flush()
                 os.set_blocking(process.stdout.fileno(), False)
                 self._selector.register(process.stdout, selectors.EVENT_READ, rank)
         except BaseException:
@@ -74,30 +77,26 @@ class Workers:
         """Stay until all processes have ended; returns the steps each has done.
 
         Args:
-            met: called with the step when all processes wait at it, before they go on.
+            met: called with the step when all processes that still train wait at it, before they go on; not after a stop.
             tick: called often, to show progress.
         Raises WorkerError naming the first process that died, with its traceback.
         """
-        moved, progress = time.monotonic(), -1
         met_last = 0
         while len(self.done) < len(self.processes):
             for key, _ in self._selector.select(TICK):
                 self._read(key.data, say)
             self._check_exits(say)
             tick(self.shared)
-            arrived = int(self.shared.workers[:, ARRIVED].min())
-            if arrived > met_last and not self.done:
+            arrived = self._arrived()
+            if arrived > met_last and not self.shared.header[STOP]:
                 met(arrived)
                 met_last = arrived
                 self.shared.release(arrived)
-                moved = time.monotonic()
-            now = int(self.shared.workers[:, DONE].sum())
-            if now != progress:
-                progress, moved = now, time.monotonic()
-            elif time.monotonic() - moved > STALL:
-                self._stalled()
+                self._moved[:] = time.monotonic()
+            self._check_progress()
         for process in self.processes:
-            process.wait(timeout=GRACE)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # its work is done; `close` ends it
+                process.wait(timeout=GRACE)
         tick(self.shared)
         return [self.done[rank] for rank in range(len(self.processes))]
 
@@ -121,7 +120,7 @@ class Workers:
         stdout = self.processes[rank].stdout
         assert stdout is not None
         data = stdout.read()
-        if data == b"":
+        if data == b"" and stdout in self._selector.get_map():
             self._selector.unregister(stdout)
         *lines, self._buffers[rank] = (self._buffers[rank] + (data or b"")).split(b"\n")
         for line in lines:
@@ -149,12 +148,26 @@ class Workers:
                 hint = "; the system may have run out of memory" if code == -signal.SIGKILL else ""
                 raise WorkerError(f"process {rank} of {len(self.processes)} {how}{hint}")
 
-    def _stalled(self) -> None:
+    def _arrived(self) -> int:
+        """The step that every process still at work has come to wait at; resumed ones may differ in their steps."""
+        return min((int(step) for rank, step in enumerate(self.shared.workers[:, ARRIVED]) if rank not in self.done), default=0)
+
+    def _check_progress(self) -> None:
+        now, steps = time.monotonic(), self.shared.workers[:, DONE].copy()
+        waiting = self.shared.workers[:, ARRIVED] > self.shared.header[RELEASED]
+        waiting[list(self.done)] = True
+        self._moved[waiting | (steps != self._steps)] = now
+        self._steps = steps
+        for rank in np.flatnonzero(now - self._moved > STALL):
+            self._stalled(int(rank))
+
+    def _stalled(self, rank: int) -> None:
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGUSR1)  # each writes where it stands to stderr
         time.sleep(1.0)
-        raise WorkerError(f"no process has made a step for {STALL:.0f} s; their stacks are above")
+        who = f"process {rank} of {len(self.processes)}"
+        raise WorkerError(f"{who} has made no step for {STALL:.0f} s; the stacks of all that can still tell are above")
 
     def close(self) -> None:
         """End every process that is left: first by closing its stdin, then by force."""
