@@ -17,6 +17,7 @@ import torch
 from kgdist.config import Config
 from kgdist.data.batches import Batches
 from kgdist.errors import KgdistError
+from kgdist.kernels.penalty import Penalty
 from kgdist.kvstore.tables import Tables
 from kgdist.losses import batch_loss
 from kgdist.models.base import Model
@@ -71,21 +72,6 @@ class Update(NamedTuple):
     norm: float  # value of the regularisation term
 
 
-@dataclass(frozen=True)
-class Penalty:
-    """The regularisation coef * sum |x|^p over every row looked up, as in DGL-KE: the batch's own entities once each, drawn
-    negatives and relations once per use. It is part of each use's gradient, so the optimiser's state sees it too."""
-
-    coef: float
-    p: int
-
-    def of(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gradient and value by row: float32[U, D], float32[U]."""
-        slope = rows.sign() if self.p == 1 else rows * rows.abs().pow(self.p - 2)  # sign(x) |x|^(p-1)
-        norms = torch.einsum("ud,ud->u", slope, rows) * self.coef
-        return slope.mul_(self.coef * self.p), norms
-
-
 @dataclass
 class Clock:
     """Seconds spent in each part since the last log line."""
@@ -128,7 +114,7 @@ class Trainer:
         self.schedule = Schedule(config.lr_schedule, config.lr, total, config.lr_warmup)
         self.relation_tables = [name for name in tables.names() if name != "entity"]
         self.clock = Clock()
-        self._penalty = Penalty(config.regularization_coef if config.regularization_norm else 0.0, config.regularization_norm)
+        self._penalty = Penalty(config.regularization_coef, config.regularization_norm)
 
     def run(self, control: Control, start: int = 0) -> int:
         """Train steps start..total unless told to stop; returns the number of steps done since the very first."""
@@ -258,31 +244,22 @@ def _entity_update(rows: torch.Tensor, parts: Parts, uses: list[torch.Tensor], p
     for part, grad in zip(parts[:3], found[:3], strict=True):
         grads.index_add_(0, part, grad)
     drawn, drawn_grads = parts[3], found[3]
-    norm = 0.0
-    if penalty.coef:
-        own = torch.zeros(len(rows), dtype=rows.dtype, device=rows.device).index_fill_(0, torch.cat(parts[:2]), 1.0)
-        slope, norms = penalty.of(rows)
-        grads.addcmul_(slope, own[:, None])
-        drawn_grads += slope.index_select(0, drawn)
-        norm = torch.dot(norms, own + torch.bincount(drawn, minlength=len(rows))).item()
-    squares = grads.square().mean(1).index_add_(0, drawn, drawn_grads.square().mean(1))
-    return Update(grads.index_add_(0, drawn, drawn_grads), squares, norm)
+    own = torch.zeros(len(rows), dtype=rows.dtype, device=rows.device).index_fill_(0, torch.cat(parts[:2]), 1.0)
+    squares, own_norm = penalty.add(rows, grads, own)
+    drawn_squares, drawn_norm = penalty.add(uses[3].detach(), drawn_grads)
+    return Update(grads.index_add_(0, drawn, drawn_grads), squares.index_add_(0, drawn, drawn_squares), own_norm + drawn_norm)
 
 
 def _relation_update(name: str, relation: RelationRows, penalty: Penalty) -> Update:
     """Sum the gradients of a relation table by row. TransR's projections are not regularised (DGL-KE)."""
     rows, use = relation.rows[name], relation.uses.get(name)
-    leaf = (rows if use is None else use).detach()
-    grads = torch.zeros_like(leaf) if (found := (rows if use is None else use).grad) is None else found
-    norm = 0.0
-    if penalty.coef and name == "relation":
-        slope, norms = penalty.of(leaf)
-        if use is None:
-            counts = torch.bincount(relation.index, minlength=len(rows)).to(leaf.dtype)
-            slope, norms = slope * counts[:, None], norms * counts
-        grads += slope
-        norm = norms.sum().item()
+    leaf = rows if use is None else use
+    grads = leaf.grad if leaf.grad is not None else torch.zeros_like(leaf)
+    if name != "relation":
+        return Update(grads, None, 0.0)
+    counts = torch.bincount(relation.index, minlength=len(rows)).to(rows.dtype) if use is None else None
+    squares, norm = penalty.add(leaf.detach(), grads, counts)
     if use is None:
-        return Update(grads, None, norm)
-    squares = leaf.new_zeros(len(rows)).index_add_(0, relation.index, grads.square().mean(1))
-    return Update(torch.zeros_like(rows).index_add_(0, relation.index, grads), squares, norm)
+        return Update(grads, squares, norm)
+    sums = torch.zeros_like(rows).index_add_(0, relation.index, grads)
+    return Update(sums, rows.new_zeros(len(rows)).index_add_(0, relation.index, squares), norm)
