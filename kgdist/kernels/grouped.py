@@ -24,34 +24,37 @@ def groups(index: torch.Tensor) -> tuple[torch.Tensor, list[tuple[int, int, int]
 
 class _GroupedMatmul(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, matrices: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, matrices: torch.Tensor, index: torch.Tensor, transpose: bool) -> torch.Tensor:
         order, runs = groups(index)
         x_sorted = x[order]
-        out = x.new_empty(len(x), matrices.shape[2])
+        out = x.new_empty(len(x), matrices.shape[1 if transpose else 2])
         for value, start, stop in runs:
-            torch.mm(x_sorted[start:stop], matrices[value], out=out[start:stop])
+            matrix = matrices[value].t() if transpose else matrices[value]
+            torch.mm(x_sorted[start:stop], matrix, out=out[start:stop])
         ctx.save_for_backward(x_sorted, matrices, order)
-        ctx.runs = runs
+        ctx.runs, ctx.transpose = runs, transpose
         return torch.empty_like(out).index_copy_(0, order, out)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:
         x_sorted, matrices, order = ctx.saved_tensors
         grad_sorted = grad[order]
         grad_x = torch.empty_like(x_sorted)
-        grad_m = torch.zeros_like(matrices, memory_format=torch.contiguous_format)
+        # Matrices are large (a megabyte each for RESCAL at dim 500): their gradient is written once, and zeroed only where needed.
+        grad_m = torch.empty_like(matrices) if len(ctx.runs) == len(matrices) else torch.zeros_like(matrices)
         for value, start, stop in ctx.runs:
-            torch.mm(grad_sorted[start:stop], matrices[value].t(), out=grad_x[start:stop])
-            torch.mm(x_sorted[start:stop].t(), grad_sorted[start:stop], out=grad_m[value])
-        return torch.empty_like(grad_x).index_copy_(0, order, grad_x), grad_m, None
+            x, g = x_sorted[start:stop], grad_sorted[start:stop]
+            torch.mm(g, matrices[value] if ctx.transpose else matrices[value].t(), out=grad_x[start:stop])
+            torch.mm(*((g.t(), x) if ctx.transpose else (x.t(), g)), out=grad_m[value])
+        return torch.empty_like(grad_x).index_copy_(0, order, grad_x), grad_m, None, None
 
 
-def grouped_matmul(x: torch.Tensor, matrices: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """`out[b] = x[b] @ matrices[index[b]]`; float[B, D], float[V, D, R], int64[B] -> float[B, R].
+def grouped_matmul(x: torch.Tensor, matrices: torch.Tensor, index: torch.Tensor, *, transpose: bool = False) -> torch.Tensor:
+    """`out[b] = x[b] @ matrices[index[b]]`, or by the transposed matrices; differentiable in x and matrices.
 
-    Differentiable in x and matrices.
+    float[B, D], float[V, D, R] (contiguous), int64[B] -> float[B, R]; transposed: float[B, R] -> float[B, D].
     """
-    out: torch.Tensor = _GroupedMatmul.apply(x, matrices, index)  # type: ignore[no-untyped-call]
+    out: torch.Tensor = _GroupedMatmul.apply(x, matrices, index, transpose)  # type: ignore[no-untyped-call]
     return out
 
 

@@ -27,4 +27,4 @@ class RESCAL(Model):
     def queries(self, anchors: torch.Tensor, relation: RelationRows, side: Side) -> torch.Tensor:
         """One GEMM per relation of the batch."""
         matrices = relation.rows["relation"].view(-1, self.relation_dim, self.entity_dim)
-        return grouped_matmul(anchors, side.pick(head=matrices.transpose(1, 2), tail=matrices), relation.index)
+        return grouped_matmul(anchors, matrices, relation.index, transpose=side is Side.HEAD)

@@ -17,6 +17,7 @@ from kgdist.kvstore.tables import AsyncTables, MemoryTables, Tables
 from kgdist.models.base import Model
 from kgdist.models.registry import make_model
 from kgdist.runtime.control import SharedControl, WorkerControl
+from kgdist.runtime.memory import keep_freed_memory
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.trainer import Trainer
 
@@ -92,6 +93,7 @@ def trainer_of(config: Config, train: Triples, tables: Tables, rank: int) -> Tra
 
 def train_share(job: dict[str, Any], say: Callable[[str], None]) -> int:
     """The work of one process of a run: map the shared tables, train, return the number of steps done."""
+    keep_freed_memory()
     torch.set_num_threads(job["threads"])
     config = Config(**job["config"])
     tables = MemoryTables.attach(job["tables"], config.optimizer)

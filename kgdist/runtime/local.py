@@ -25,7 +25,7 @@ from kgdist.models.base import Model
 from kgdist.runtime.control import SharedControl
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import device_of, meetings_of, model_of, open_dataset, steps_of, trainer_of
-from kgdist.runtime.memory import peak_of_this_process, used_now
+from kgdist.runtime.memory import keep_freed_memory, peak_of_this_process, used_now
 from kgdist.runtime.observe import Observer, curves_writer
 from kgdist.runtime.refuse import check_disk, check_memory, check_splits, different
 from kgdist.runtime.workers import Workers
@@ -43,6 +43,7 @@ class Result:
 
 def train(config: Config) -> Result:
     """Train as `config` says (already resolved). Raises KgdistError; Ctrl-C ends it with a checkpoint and `interrupted`."""
+    keep_freed_memory()
     torch.set_num_threads(config.num_thread)
     dataset = open_dataset(config)
     check_splits(config, dataset)
