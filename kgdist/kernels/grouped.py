@@ -40,7 +40,7 @@ class _GroupedMatmul(torch.autograd.Function):
         x_sorted, matrices, order = ctx.saved_tensors
         grad_sorted = grad[order]
         grad_x = torch.empty_like(x_sorted)
-        # Matrices are large (a megabyte each for RESCAL at dim 500): their gradient is written once, and zeroed only where needed.
+        # Matrices are large (a megabyte each for RESCAL at dim 500): their gradient is written once, zeroed only where needed.
         grad_m = torch.empty_like(matrices) if len(ctx.runs) == len(matrices) else torch.zeros_like(matrices)
         for value, start, stop in ctx.runs:
             x, g = x_sorted[start:stop], grad_sorted[start:stop]

@@ -16,8 +16,8 @@ _PSS = re.compile(rb"^Pss:\s+(\d+) kB", re.MULTILINE)
 def keep_freed_memory() -> None:
     """Let the C library keep what a step frees for the next step.
 
-    It would give large blocks back to the system each time, and the kernel would zero them again page by page: 5 to 15 % of a step.
-    A no-op where the library is not glibc.
+    It would give large blocks back to the system each time, and the kernel would zero them again page by page: 5 % of a step of
+    DistMult, two thirds of one of RESCAL. A no-op where the library is not glibc.
     """
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
