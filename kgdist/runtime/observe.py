@@ -40,6 +40,8 @@ class Observer:
     def update(self, steps: int, positives: int, sums: np.ndarray) -> None:
         """`steps` done since the run's first, `positives` and float64[4] loss `sums` since this session's first."""
         self.positives = positives
+        if not positives:
+            self.resume()  # processes are still starting: training time begins with the first step
         if not self.bar.disable:
             self.bar.update(steps - self.bar.n)
         before, trained, old, seconds = self._row

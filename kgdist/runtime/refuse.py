@@ -51,7 +51,8 @@ def check_disk(config: Config, tables: MemoryTables) -> None:
 
 def different(old: Config, new: Config, *more: str) -> str | None:
     """The first option on which the rows' meaning depends (or one of `more`) and that differs, in words."""
-    for name in ("model_name", "hidden_dim", "double_ent", "double_rel", *more):
+    phases = ("gamma",) if new.model_name == "RotatE" else ()  # whose unit is (gamma + 2) / hidden_dim
+    for name in ("model_name", "hidden_dim", "double_ent", "double_rel", *phases, *more):
         if getattr(old, name) != getattr(new, name):
             return f"--{name} {getattr(old, name)}, not {getattr(new, name)}"
     return None
