@@ -261,6 +261,15 @@ class Config:
     mix_cpu_gpu: bool = _hardware(False, "keep the entity table in CPU memory and compute on the GPU", dglke=_BOTH)
     num_proc: int = _hardware(1, "processes; every one does --max_step steps", low=1, high=4096, dglke=_BOTH)
     num_thread: int = _hardware(1, "threads of each process", low=1, high=4096, dglke=_BOTH)
+    worker: str = _hardware(
+        "process",
+        "what --num_proc counts: processes, or threads of one process, which take less memory and give --huge_pages without root",
+        choices=("process", "thread"),
+        ours=_TRAIN,
+    )
+    huge_pages: bool = _hardware(
+        False, "keep the tables on huge pages: random rows are found sooner. One line says when the system refuses", ours=_TRAIN
+    )
     force_sync_interval: int = _hardware(
         -1,
         "steps after which the processes wait for one another; -1: 1000 when there are several",

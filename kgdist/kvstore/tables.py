@@ -13,20 +13,21 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from kgdist.kernels.adagrad import gather_rows
 from kgdist.kernels.sample import normal_rows, uniform_rows
-from kgdist.kvstore.shm import SharedArray
+from kgdist.kvstore.shm import SharedArray, private_array
 from kgdist.optim import OPTIMIZERS, Squares, State
 
 UPDATE_LIMIT = 300.0  # seconds one update may take before the run counts as stuck
 
-Ids = torch.Tensor  # int64[U], unique
+Ids = torch.Tensor  # int64[U], unique where rows are updated
 
 
 class Tables(Protocol):
     """Named tables of float32 rows."""
 
-    def pull(self, name: str, ids: Ids) -> torch.Tensor:
-        """A copy of the rows `ids`: float32[U, width]."""
+    def pull(self, name: str, ids: Ids, out: torch.Tensor | None = None) -> torch.Tensor:
+        """A copy of the rows `ids`, which may repeat: float32[U, width], in `out` (contiguous) where given."""
 
     def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
         """Let the optimiser take one step on the rows `ids`, where they live; float32[U, width], float32[U] (see
@@ -63,15 +64,23 @@ class MemoryTables:
 
     @classmethod
     def create(
-        cls, shapes: dict[str, tuple[int, int]], optimizer: str, *, shared: bool = False, device: torch.device | str = "cpu"
+        cls,
+        shapes: dict[str, tuple[int, int]],
+        optimizer: str,
+        *,
+        shared: bool = False,
+        device: torch.device | str = "cpu",
+        huge: bool = False,
     ) -> MemoryTables:
-        """Tables of zeros. `shared` puts them where `handles()` lets other processes map them."""
+        """Tables of zeros. `shared` puts them where `handles()` lets other processes map them; `huge` asks for huge pages."""
         handles: dict[str, SharedArray] = {}
 
         def allocate(key: str, shape: tuple[int, int]) -> torch.Tensor:
-            if not shared:
+            if torch.device(device).type != "cpu":
                 return torch.zeros(shape, device=device)
-            handles[key] = SharedArray.allocate(shape, np.float32)
+            if not shared:
+                return torch.from_numpy(private_array(shape, np.float32, huge=huge))
+            handles[key] = SharedArray.allocate(shape, np.float32, huge=huge)
             return torch.from_numpy(handles[key].array)
 
         rule = OPTIMIZERS[optimizer]()
@@ -100,10 +109,10 @@ class MemoryTables:
                 state[name][part] = array
         return cls(rows, state, optimizer)
 
-    def pull(self, name: str, ids: Ids) -> torch.Tensor:
-        """See Tables."""
+    def pull(self, name: str, ids: Ids, out: torch.Tensor | None = None) -> torch.Tensor:
+        """See Tables; raises IndexError for an id that is not there."""
         rows = self.rows[name]
-        return rows.index_select(0, ids.to(rows.device))
+        return gather_rows(rows, ids.to(rows.device), out)
 
     def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
         """See Tables."""

@@ -1,7 +1,7 @@
 """The link between the training loops of one machine and the process that runs them.
 
-`SoloControl` serves a loop in the same process. `SharedControl` serves loops in other processes through a few shared numbers:
-each slot has one writer, so no lock is needed, and a reader that is late by a moment loses nothing.
+`SharedControl` is a few numbers that loops in other processes or threads share with the one that runs them: each slot has one
+writer, so no lock is needed, and a reader that is late by a moment loses nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kgdist.trainer import Losses
 
 STOP, RELEASED, BEAT = 0, 1, 2  # slots of the coordinator
 HEADER = 3
-DONE, POSITIVES, ARRIVED = 0, 1, 2  # slots of each process
+DONE, POSITIVES, ARRIVED = 0, 1, 2  # slots of each worker
 PATIENCE = 300.0  # seconds without a sign of life from the coordinator
 
 
@@ -67,11 +67,13 @@ class SharedControl:
 
 
 class WorkerControl:
-    """`Control` of process `rank`. `say` sends a line to the coordinator."""
+    """`Control` of worker `rank`, in a process or a thread of its own. `say` sends a line to the coordinator."""
 
     def __init__(self, shared: SharedControl, rank: int, meeting: Callable[[int], bool], say: Callable[[str], None]) -> None:
         self.shared = shared
+        self.rank = rank
         self.mine = shared.workers[rank]
+        self.start = int(self.mine[DONE])  # the steps that this worker has done before
         self.sums = shared.sums[rank]
         self._meeting = meeting
         self._say = say

@@ -18,6 +18,7 @@ from kgdist.models.base import Model
 from kgdist.models.registry import make_model
 from kgdist.runtime.control import SharedControl, WorkerControl
 from kgdist.runtime.memory import keep_freed_memory
+from kgdist.runtime.numa import pin
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.trainer import Trainer
 
@@ -91,12 +92,17 @@ def trainer_of(config: Config, train: Triples, tables: Tables, rank: int) -> Tra
     return Trainer(config, model, tables, batches, negatives, device=device_of(config, rank), total=total, rank=rank)
 
 
+def train_rank(config: Config, train: Triples, tables: Tables, control: WorkerControl) -> int:
+    """The work of worker `control.rank`, in the thread that calls; returns the number of steps done since the run's first."""
+    torch.set_num_threads(config.num_thread)  # counts for this thread
+    pin(control.rank)
+    return trainer_of(config, train, tables, control.rank).run(control, control.start)
+
+
 def train_share(job: dict[str, Any], say: Callable[[str], None]) -> int:
     """The work of one process of a run: map the shared tables, train, return the number of steps done."""
     keep_freed_memory()
-    torch.set_num_threads(job["threads"])
     config = Config(**job["config"])
     tables = MemoryTables.attach(job["tables"], config.optimizer)
     control = WorkerControl(SharedControl.attach(job["control"]), job["rank"], meetings_of(config), say)
-    trainer = trainer_of(config, Triples.open(job["store"], "train"), tables, job["rank"])
-    return trainer.run(control, job["start"][job["rank"]])
+    return train_rank(config, Triples.open(job["store"], "train"), tables, control)

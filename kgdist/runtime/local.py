@@ -1,7 +1,7 @@
 """A whole training on this machine, from options to a saved and tested run.
 
-One process trains in place; several share the tables and are run by `kgdist.runtime.workers`. Either way the same loop runs, and
-what happens when all of it stands still (validation, checkpoint, the end) happens here.
+One process trains in place; several workers share the tables and are watched by `kgdist.runtime.workers`. Either way the same
+loop runs, and what happens when all of it stands still (validation, checkpoint, the end) happens here.
 """
 
 from __future__ import annotations
@@ -16,19 +16,23 @@ import torch
 from kgdist import checkpoint, runs
 from kgdist.config import Config
 from kgdist.data.store import Dataset
-from kgdist.errors import CheckpointError, KgdistError, OptionError
+from kgdist.errors import KgdistError
 from kgdist.evaluator import Evaluator
 from kgdist.files import write_json
-from kgdist.kvstore.tables import MemoryTables, initialise
+from kgdist.kvstore.shm import huge_pages_refused
+from kgdist.kvstore.tables import MemoryTables
 from kgdist.log import log, say
-from kgdist.models.base import Model
-from kgdist.runtime.control import SharedControl
+from kgdist.runtime.control import SharedControl, WorkerControl
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.job import device_of, meetings_of, model_of, open_dataset, steps_of, trainer_of
+from kgdist.runtime.job import device_of, meetings_of, model_of, open_dataset, steps_of, train_rank, trainer_of
 from kgdist.runtime.memory import keep_freed_memory, peak_of_this_process, used_now
 from kgdist.runtime.observe import Observer, curves_writer
-from kgdist.runtime.refuse import check_disk, check_memory, check_splits, different
-from kgdist.runtime.workers import Workers
+from kgdist.runtime.processes import Processes
+from kgdist.runtime.refuse import check_disk, check_memory, check_splits
+from kgdist.runtime.start import NEVER, fresh, resumed
+from kgdist.runtime.threads import Threads
+from kgdist.runtime.warm import warm_up
+from kgdist.runtime.workers import Say, Workers
 from kgdist.trainer import Losses
 
 
@@ -70,7 +74,7 @@ class Session:
         self.total = steps_of(config, len(dataset.train))
         self.meeting = meetings_of(config)
         self.start = [0] * config.num_proc  # steps done by each process
-        self.best: dict[str, Any] = {"mrr": -1.0, "step": 0, "waited": 0}
+        self.best = dict(NEVER)
         self.validated = 0  # the step of the last validation
         self.stop_early = False
         self.memory = 0
@@ -78,14 +82,21 @@ class Session:
         check_memory(config, shapes)
         one_gpu = config.num_proc == 1 and config.gpu[0] >= 0 and not config.mix_cpu_gpu
         device = device_of(config, 0) if one_gpu else torch.device("cpu")
-        self.tables = MemoryTables.create(shapes, config.optimizer, shared=config.num_proc > 1, device=device)
+        several = config.num_proc > 1
+        apart = several and config.worker == "process"
+        if config.huge_pages and (reason := huge_pages_refused(shared=apart)):
+            log.warning("--huge_pages: %s", reason)
+        self.tables = MemoryTables.create(shapes, config.optimizer, shared=apart, device=device, huge=config.huge_pages)
+        self.workers: Workers | None = None  # one process trains in place
         try:
             self._refuse()
+            if several:
+                self.workers = self._workers()
             self.evaluator = Evaluator(dataset, config)
             self.folder = self._resume(Path(config.resume)) if config.resume else self._new_run()
             self.observer = Observer(config, self.folder, total=self.total * config.num_proc, initial=sum(self.start))
         except BaseException:
-            self.tables.close()
+            self._release()
             raise
 
     def _refuse(self) -> None:
@@ -96,126 +107,66 @@ class Session:
         if config.tensorboard:
             curves_writer()
 
+    def _workers(self) -> Workers:
+        """The workers, still without work: processes import meanwhile."""
+        config, shared = self.config, SharedControl.create(self.config.num_proc)
+        if config.worker == "process":
+            tables, control = self.tables.handles(), shared.handles()
+            fds = [handle["fd"] for handle in (*tables.values(), *control)]
+            job = {"config": dataclasses.asdict(config), "store": str(self.dataset.folder), "tables": tables, "control": control}
+            return Workers(Processes(config.num_proc, job, fds, threads=config.num_thread), shared)
+
+        def work(rank: int, say: Say) -> int:
+            return train_rank(config, self.dataset.train, self.tables, WorkerControl(shared, rank, self.meeting, say))
+
+        return Workers(Threads(config.num_proc, work), shared)
+
     def _new_run(self) -> Path:
         config = self.config
-        self._initialise()
+        fresh(config, self.model, self.dataset, self.tables, self.say)
         check_disk(config, self.tables)
         folder = runs.create(config.save_path, config.run_name)
         runs.save_settings(folder, config, self.dataset.entities, self.dataset.relations)
         self.say(f"run folder: {folder}")
         return folder
 
-    # ---- where the rows start
-
-    def _initialise(self) -> None:
-        config = self.config
-        for stream, name in enumerate(self.tables.names()):
-            # TransR's projections start in U(-1, 1) whatever --init says, as in DGL-KE.
-            kind, spread = (config.init, self.model.init_range) if name != "projection" else ("uniform", 1.0)
-            initialise(self.tables.rows[name], kind, spread, seed=config.seed, stream=stream)
-        if config.init_from:
-            self._warm_start(Path(config.init_from))
-
-    def _warm_start(self, path: Path) -> None:
-        """Copy the rows of every name that run `path` knows; others keep their random start."""
-        run = runs.open_run(path)
-        if run.vocabularies is None:
-            raise OptionError("--init_from", f"{path} has no entities.tsv and relations.tsv, so its rows have no names")
-        if array := different(run.config, self.config):
-            raise OptionError("--init_from", f"{path} was trained with {array}")
-        old = runs.load_tables(run, run.config, self.model, len(run.vocabularies[0]), len(run.vocabularies[1]))
-        ours = (self.dataset.entities, self.dataset.relations)
-        for table in self.tables.names():
-            which = 0 if table == "entity" else 1
-            found = run.vocabularies[which].find(ours[which].names(np.arange(len(ours[which]))))  # int64, -1: not there
-            known = np.flatnonzero(found >= 0)
-            self.tables.rows[table][torch.from_numpy(known)] = old.rows[table][torch.from_numpy(found[known])].to(
-                self.tables.rows[table].device
-            )
-            self.say(f"--init_from: {len(known)} of {len(found)} rows of {table} taken from {path}, the others start at random")
-
     def _resume(self, folder: Path) -> Path:
-        saved = checkpoint.latest(folder)
-        run = runs.open_run(folder)
-        if run.vocabularies is None or any(
-            old.digest != new.digest
-            for old, new in zip(run.vocabularies, (self.dataset.entities, self.dataset.relations), strict=True)
-        ):
-            raise OptionError("--resume", f"{folder} was trained on other entities or relations than {self.dataset.name} has now")
-        if difference := different(run.config, self.config, "optimizer"):
-            raise OptionError("--resume", f"{folder} was trained with {difference}")
-        shapes = {key: array.shape for key, array in self.tables.arrays().items()}
-        for key in sorted(shapes.keys() | saved.arrays.keys()):
-            shape, found = shapes.get(key), saved.arrays[key].shape if key in saved.arrays else None
-            if found != shape:
-                raise OptionError("--resume", f"{saved.path}: {key} is {found}, but these options make it {shape}")
-        self.tables.load(saved.arrays)
-        try:
-            steps = [int(step) for step in saved.meta["steps"]]
-            self.best = {"waited": int(saved.meta["best"]["waited"])} | self._best_saved(folder)
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{saved.path / 'manifest.json'}: the progress of the run is not in it ({error})") from error
-        self.start = steps if len(steps) == self.config.num_proc else [sum(steps) // self.config.num_proc] * self.config.num_proc
+        self.start, self.best = resumed(self.config, self.dataset, self.tables, folder)
         runs.save_settings(folder, self.config, self.dataset.entities, self.dataset.relations)
         self.say(f"resumed {folder} at step {min(self.start)} of {self.total}")
         if min(self.start) >= self.total:
             say(f"nothing is left to train: it has done all {self.total} steps; give a larger --max_step to go on")
         return folder
 
-    def _best_saved(self, folder: Path) -> dict[str, Any]:
-        """MRR and step of the run's best embeddings, which may be newer than its checkpoint."""
-        if not (folder / "best").exists():
-            return {"mrr": -1.0, "step": 0}
-        try:
-            best = checkpoint.load(folder / "best")
-        except CheckpointError as error:
-            log.warning("%s; the best embeddings are looked for again", error)
-            return {"mrr": -1.0, "step": 0}
-        return {"mrr": float(best.meta["mrr"]), "step": best.step}
-
     # ---- the course
 
     def train(self) -> None:
         """Run the loop to its end, early stop or Ctrl-C."""
-        if self.config.num_proc == 1:
+        if self.workers is None:
             trainer = trainer_of(self.config, self.dataset.train, self.tables, 0)
             self.start = [trainer.run(_SoloControl(self), self.start[0])]
         else:
-            self._train_processes()
+            self.start = self._watch(self.workers)
         self.observer.pause()
         self.observer.bar.close()
 
-    def _train_processes(self) -> None:
-        config = self.config
+    def _watch(self, workers: Workers) -> list[int]:
+        """Let the workers train, and do here what is to be done when all of them wait; returns the steps each has done."""
         warm_up(self.model)
-        handles = self.tables.handles()
-        job = {
-            "config": dataclasses.asdict(config),
-            "store": str(self.dataset.folder),
-            "tables": handles,
-            "start": self.start,
-            "threads": config.num_thread,
-        }
-        workers = Workers(config.num_proc, job, [handle["fd"] for handle in handles.values()], threads=config.num_thread)
         ticks = 0
-
-        def done() -> list[int]:
-            return [max(step, start) for step, start in zip(workers.steps(), self.start, strict=True)]
 
         def tick(shared: SharedControl) -> None:
             nonlocal ticks
             if self.interrupts.asked or self.stop_early:
                 shared.stop()
             if ticks % 50 == 0:
-                self.memory = max(self.memory, used_now(workers.pids()))
+                self.memory = max(self.memory, used_now(workers.crew.pids()))
             ticks += 1
-            self.observer.update(sum(done()), workers.positives(), workers.sums())
+            self.observer.update(sum(workers.steps()), workers.positives(), workers.sums())
 
-        def met(step: int) -> None:
-            self.meet(step, done())
-
+        workers.begin(self.start)
         try:
-            self.start = workers.watch(met, tick, self.say)
+            return workers.watch(lambda step: self.meet(step, workers.steps()), tick, self.say)
         finally:
             workers.close()
 
@@ -308,8 +259,13 @@ class Session:
             say(f"training took {seconds:.1f} seconds: {self.observer.positives} triples, {rate:,.0f} triples/s")
 
     def close(self) -> None:
-        """Give up bar, files and shared memory."""
+        """Give up bar, files, workers and shared memory."""
         self.observer.close()
+        self._release()
+
+    def _release(self) -> None:
+        if self.workers is not None:
+            self.workers.close()
         self.tables.close()
 
 
@@ -336,9 +292,3 @@ class _SoloControl:
     def meet(self, step: int) -> None:
         """See Control."""
         self.session.meet(step, [step])
-
-
-def warm_up(model: Model) -> None:
-    """Compile what the model's comparator needs, before several processes would each compile it."""
-    q = torch.rand(1, 2, 4, requires_grad=True)
-    model.comparator.cross(q, torch.rand(1, 3, 4, requires_grad=True)).sum().backward()  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
-"""One training process: `python -m kgdist.runtime.worker`, started by `kgdist.runtime.workers`.
+"""One training process: `python -m kgdist.runtime.worker`, started by `kgdist.runtime.processes`.
 
-It reads its job as one line of JSON on stdin, trains, and writes events as lines of JSON on stdout: {"say": line},
-{"done": steps} or {"error": line, "traceback": text}. When stdin closes, the process that owns it is gone, and it ends at once.
+It imports what it needs, reads its job as one line of JSON on stdin, trains, and writes events (see `kgdist.runtime.workers`) as
+lines of JSON on stdout. When stdin closes, the process that owns it is gone, and it ends at once.
 """
 
 from __future__ import annotations
@@ -41,10 +41,15 @@ def main() -> None:
 
     code = 0
     try:
-        job = json.loads(sys.stdin.buffer.readline())
-        threading.Thread(target=_end_with_owner, daemon=True).start()
-        from kgdist.runtime.job import train_share
+        from kgdist.kernels import choice
+        from kgdist.runtime.job import train_share  # takes a second or two, in which the owner prepares the job
 
+        choice.numba()
+        line = sys.stdin.buffer.readline()
+        if not line:
+            os._exit(1)
+        job = json.loads(line)
+        threading.Thread(target=_end_with_owner, daemon=True).start()
         send(done=train_share(job, lambda line: send(say=line)))
     except KgdistError as error:
         code = error.exit_code

@@ -103,13 +103,13 @@ class Command:
 
         until(f"{times} lines {pattern!r}", seen)
 
-    def trains(self, processes: int = 1) -> list[int]:
-        """Wait until every process of it has made steps; the workers' ids."""
-        for rank in range(processes):
+    def trains(self, workers: int = 1, processes: int | None = None) -> list[int]:
+        """Wait until every worker of it has made steps; the ids of its processes, `processes` of them."""
+        for rank in range(workers):
             self.prints(rf"\[proc {rank}\]\[Train\]\(\d+/")
-        workers = children(self.pid)
-        assert len(workers) == (processes if processes > 1 else 0)
-        return workers
+        found = children(self.pid)
+        assert len(found) == (processes if processes is not None else workers if workers > 1 else 0)
+        return found
 
     def signal(self, *numbers: signal.Signals, group: bool = False) -> None:
         """Send signals; several of them so that they arrive at the same moment."""

@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -21,6 +22,16 @@ from tests.cli.graphs import write
 from tests.faults.commands import FOREVER, Command, alive, children, train_flags, until
 
 Start = Callable[..., Command]
+
+
+class Workers(NamedTuple):
+    flags: tuple[str, ...]
+    counts: tuple[int, int]  # workers, and processes besides the command's own
+
+
+ONE = Workers((), (1, 0))
+TWO = Workers(("--num_proc", "2"), (2, 2))
+THREADS = Workers(("--num_proc", "2", "--worker", "thread"), (2, 0))
 
 
 @pytest.fixture
@@ -73,15 +84,22 @@ def test_workers_do_not_outlive_a_killed_parent(start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("processes", "number", "group"),
-    [(1, signal.SIGINT, True), (1, signal.SIGTERM, False), (2, signal.SIGINT, False), (2, signal.SIGINT, True)],
+    ("workers", "number", "group"),
+    [
+        (ONE, signal.SIGINT, True),
+        (ONE, signal.SIGTERM, False),
+        (TWO, signal.SIGINT, False),
+        (TWO, signal.SIGINT, True),
+        (THREADS, signal.SIGINT, True),
+        (THREADS, signal.SIGTERM, False),
+    ],
 )
-def test_a_signal_ends_the_run_with_a_checkpoint(start: Start, processes: int, number: signal.Signals, group: bool) -> None:
-    command = start("--num_proc", str(processes))
-    workers = command.trains(processes)
+def test_a_signal_ends_the_run_with_a_checkpoint(start: Start, workers: Workers, number: signal.Signals, group: bool) -> None:
+    command = start(*workers.flags)
+    pids = command.trains(*workers.counts)
     command.signal(number, group=group)
     assert command.ends(limit=20) == 130
-    assert not any(map(alive, workers)) and errors(command) == []
+    assert not any(map(alive, pids)) and errors(command) == []
     step = whole(command.folder)
     assert step >= 10
     resume = f"interrupted at step {step}; go on with: kgdist-train "
@@ -93,14 +111,14 @@ def test_a_signal_ends_the_run_with_a_checkpoint(start: Start, processes: int, n
     assert whole(command.folder) == last and (command.folder / "toy_TransE_l2_entity.npy").exists()
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_two_signals_end_the_run_at_once(start: Start, processes: int) -> None:
-    command = start("--num_proc", str(processes))
-    workers = command.trains(processes)
+@pytest.mark.parametrize("workers", [ONE, TWO, THREADS])
+def test_two_signals_end_the_run_at_once(start: Start, workers: Workers) -> None:
+    command = start(*workers.flags)
+    pids = command.trains(*workers.counts)
     command.signal(signal.SIGINT, signal.SIGTERM)
     assert command.ends(limit=4) == 130
     assert command.err[-1] == "interrupted" and errors(command) == []
-    assert not any(map(alive, workers)) and checkpoint.numbered(command.folder) == []
+    assert not any(map(alive, pids)) and checkpoint.numbered(command.folder) == []
 
 
 def test_a_signal_without_anything_to_save(start: Start) -> None:

@@ -1,11 +1,14 @@
-"""Training processes as their owner sees them: real ones, run from this process."""
+"""Workers as their owner sees them: real processes and threads, run from this process."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import signal
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +17,20 @@ import pytest
 from kgdist import checkpoint
 from kgdist.cli import train as train_command
 from kgdist.config import Config
-from kgdist.errors import KgdistError, WorkerError
-from kgdist.runtime import workers
-from kgdist.runtime.workers import Workers
+from kgdist.errors import WorkerError
+from kgdist.runtime.control import SharedControl
+from kgdist.runtime.processes import Processes
+from kgdist.runtime.threads import Threads
+from kgdist.runtime.workers import Crew, Workers
 from tests.faults.commands import FOREVER, children, train_flags
 
+KINDS = ("process", "thread")
 
-def test_two_processes_train_validate_save_and_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = "--num_proc 2 --rel_part --force_sync_interval 5 --valid --eval_interval 20 --checkpoint_interval 10 --max_step 40"
+
+@pytest.mark.parametrize("worker", KINDS)
+def test_two_workers_train_validate_save_and_go_on(worker: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = f"--num_proc 2 --worker {worker} --rel_part --force_sync_interval 5 "
+    words += "--valid --eval_interval 20 --checkpoint_interval 10 --max_step 40"
     descriptors = len(os.listdir("/proc/self/fd"))
     assert train_command.main(train_flags(tmp_path, *words.split(), "--test")) == 0
     out = capsys.readouterr().out
@@ -45,40 +54,97 @@ def test_two_processes_train_validate_save_and_go_on(tmp_path: Path, capsys: pyt
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 2  # libraries may open a file of their own
 
 
-def test_a_loss_that_diverges_ends_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert train_command.main(train_flags(tmp_path, *f"--num_proc 2 --lr 1e38 --max_step {FOREVER}".split())) == 1
+@pytest.mark.parametrize("worker", KINDS)
+def test_a_loss_that_diverges_ends_the_run(worker: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert (
+        train_command.main(train_flags(tmp_path, *f"--num_proc 2 --worker {worker} --lr 1e38 --max_step {FOREVER}".split())) == 1
+    )
     err = capfd.readouterr().err
     (line,) = [line for line in err.splitlines() if line.startswith("error: ")]
     assert "of 2 failed: the loss became" in line and "Traceback" not in err and "Fatal Python" not in err
 
 
-def outcome(job: dict[str, Any]) -> str:
-    """What `watch` raises on this job of one process."""
-    owned = Workers(1, {"threads": 1, "tables": {}, "start": [0], **job}, [], threads=1)
+@contextlib.contextmanager
+def owned(crew: Crew) -> Iterator[Workers]:
+    """`crew`, of one worker, at work."""
+    made = Workers(crew, SharedControl.create(1))
     try:
-        with pytest.raises(KgdistError) as caught:
-            owned.watch(lambda step: None, lambda shared: None, print)
+        made.begin([0])
+        yield made
     finally:
-        owned.close()
-    assert owned.processes[0].returncode is not None
-    return str(caught.value)
+        made.close()
+
+
+def watched(workers: Workers) -> list[int]:
+    return workers.watch(lambda step: None, lambda shared: None, print)
+
+
+def processes(job: dict[str, Any]) -> Processes:
+    return Processes(1, job, [], threads=1)
 
 
 def test_what_a_process_raises_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    assert "process 0 of 1 failed: KeyError: 'config'" in outcome({})
+    crew = processes({})
+    with owned(crew) as workers, pytest.raises(WorkerError, match="process 0 of 1 failed: KeyError: 'config'"):
+        watched(workers)
+    assert crew.processes[0].returncode is not None
+    assert any("Traceback" in record.message for record in caplog.records)
+
+
+def test_what_a_thread_raises_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    crew = Threads(1, lambda rank, say: {0: 7}[rank + 1])
+    with owned(crew) as workers, pytest.raises(WorkerError, match="thread 0 of 1 failed: KeyError: 1"):
+        watched(workers)
+    assert any("Traceback" in record.message for record in caplog.records)
+
+
+def test_what_threads_say_and_do_is_passed_on() -> None:
+    said: list[str] = []
+
+    def work(rank: int, say: Callable[[str], None]) -> int:
+        say(f"{rank} speaks")
+        return 10 + rank
+
+    made = Workers(Threads(3, work), SharedControl.create(3))
+    made.begin([1, 2, 3])
+    try:
+        assert made.steps() == [1, 2, 3]
+        assert made.watch(lambda step: None, lambda shared: None, said.append) == [10, 11, 12]
+    finally:
+        made.close()
+        made.close()
+    assert sorted(said) == ["0 speaks", "1 speaks", "2 speaks"]
 
 
 def test_a_process_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "STALL", 0.5)
-    monkeypatch.setattr(workers, "GRACE", 0.5)
-    owned = Workers(1, {"threads": 1}, [], threads=1)
-    try:
-        os.kill(owned.pids()[0], signal.SIGSTOP)
+    monkeypatch.setattr("kgdist.runtime.workers.STALL", 0.5)
+    monkeypatch.setattr("kgdist.runtime.processes.GRACE", 0.5)
+    crew = processes({})
+    with owned(crew) as workers:
+        os.kill(crew.pids()[0], signal.SIGSTOP)
         with pytest.raises(WorkerError, match="process 0 of 1 has made no step for"):
-            owned.watch(lambda step: None, lambda shared: None, print)
-    finally:
-        owned.close()
-    assert owned.processes[0].returncode == -signal.SIGKILL
+            watched(workers)
+    assert crew.processes[0].returncode == -signal.SIGKILL
+
+
+def test_a_thread_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("kgdist.runtime.workers.STALL", 0.3)
+    monkeypatch.setattr("kgdist.runtime.threads.GRACE", 0.1)
+    ended = threading.Event()
+    crew = Threads(1, lambda rank, say: int(ended.wait(30)))
+    with owned(crew) as workers, pytest.raises(WorkerError, match="thread 0 of 1 has made no step for"):
+        watched(workers)
+    assert "threading.py" in capfd.readouterr().err  # where it stands
+    ended.set()
+
+
+def test_a_worker_finds_kgdist_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kgdist.py").write_text("raise SystemExit(7)")
+    (tmp_path / "torch.py").write_text("raise SystemExit(7)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    with owned(processes({})) as workers, pytest.raises(WorkerError, match="KeyError: 'config'"):
+        watched(workers)
 
 
 def test_the_options_of_a_job_survive_json() -> None:

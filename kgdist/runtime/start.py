@@ -1,0 +1,93 @@
+"""Where the rows and the steps of a run start: at random, at the rows of another run, or where this run has stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kgdist import checkpoint, runs
+from kgdist.config import Config
+from kgdist.data.store import Dataset
+from kgdist.errors import CheckpointError, OptionError
+from kgdist.kvstore.tables import MemoryTables, initialise
+from kgdist.log import log
+from kgdist.models.base import Model
+from kgdist.runtime.refuse import different
+
+Say = Callable[[str], None]
+NEVER: dict[str, Any] = {"mrr": -1.0, "step": 0, "waited": 0}  # the best validation before the first one
+
+
+def fresh(config: Config, model: Model, dataset: Dataset, tables: MemoryTables, say: Say) -> None:
+    """Random rows, and over them those of `--init_from`. Raises KgdistError when that run does not fit."""
+    for stream, name in enumerate(tables.names()):
+        # TransR's projections start in U(-1, 1) whatever --init says, as in DGL-KE.
+        kind, spread = (config.init, model.init_range) if name != "projection" else ("uniform", 1.0)
+        initialise(tables.rows[name], kind, spread, seed=config.seed, stream=stream)
+    if config.init_from:
+        _warm_start(config, model, dataset, tables, say)
+
+
+def _warm_start(config: Config, model: Model, dataset: Dataset, tables: MemoryTables, say: Say) -> None:
+    """Copy the rows of every name that the run `--init_from` knows; others keep their random start."""
+    path = Path(str(config.init_from))
+    run = runs.open_run(path)
+    if run.vocabularies is None:
+        raise OptionError("--init_from", f"{path} has no entities.tsv and relations.tsv, so its rows have no names")
+    if array := different(run.config, config):
+        raise OptionError("--init_from", f"{path} was trained with {array}")
+    old = runs.load_tables(run, run.config, model, len(run.vocabularies[0]), len(run.vocabularies[1]))
+    ours = (dataset.entities, dataset.relations)
+    for table in tables.names():
+        which = 0 if table == "entity" else 1
+        found = run.vocabularies[which].find(ours[which].names(np.arange(len(ours[which]))))  # int64, -1: not there
+        known = np.flatnonzero(found >= 0)
+        rows = tables.rows[table]
+        rows[torch.from_numpy(known)] = old.rows[table][torch.from_numpy(found[known])].to(rows.device)
+        say(f"--init_from: {len(known)} of {len(found)} rows of {table} taken from {path}, the others start at random")
+
+
+def resumed(config: Config, dataset: Dataset, tables: MemoryTables, folder: Path) -> tuple[list[int], dict[str, Any]]:
+    """Load the last checkpoint of the run `folder`; returns the steps each worker has done and the best validation so far.
+
+    Raises KgdistError when the run does not fit these options or this data.
+    """
+    saved = checkpoint.latest(folder)
+    run = runs.open_run(folder)
+    if run.vocabularies is None or any(
+        old.digest != new.digest for old, new in zip(run.vocabularies, (dataset.entities, dataset.relations), strict=True)
+    ):
+        raise OptionError("--resume", f"{folder} was trained on other entities or relations than {dataset.name} has now")
+    if difference := different(run.config, config, "optimizer"):
+        raise OptionError("--resume", f"{folder} was trained with {difference}")
+    shapes = {key: array.shape for key, array in tables.arrays().items()}
+    for key in sorted(shapes.keys() | saved.arrays.keys()):
+        shape, found = shapes.get(key), saved.arrays[key].shape if key in saved.arrays else None
+        if found != shape:
+            raise OptionError("--resume", f"{saved.path}: {key} is {found}, but these options make it {shape}")
+    tables.load(saved.arrays)
+    try:
+        steps = [int(step) for step in saved.meta["steps"]]
+        best = {"waited": int(saved.meta["best"]["waited"])} | _best_saved(folder)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{saved.path / 'manifest.json'}: the progress of the run is not in it ({error})") from error
+    if len(steps) != config.num_proc:  # other workers than before share what has been done
+        steps = [sum(steps) // config.num_proc] * config.num_proc
+    return steps, best
+
+
+def _best_saved(folder: Path) -> dict[str, Any]:
+    """MRR and step of the run's best embeddings, which may be newer than its checkpoint."""
+    nothing = {"mrr": NEVER["mrr"], "step": NEVER["step"]}
+    if not (folder / "best").exists():
+        return nothing
+    try:
+        best = checkpoint.load(folder / "best")
+    except CheckpointError as error:
+        log.warning("%s; the best embeddings are looked for again", error)
+        return nothing
+    return {"mrr": float(best.meta["mrr"]), "step": best.step}
