@@ -24,7 +24,7 @@ LAYERS = (
     ("data/", "sampling/", "models/"),
     ("partition/", "kvstore/"),
     ("checkpoint", "runs", "distributed/"),
-    ("trainer", "candidates", "counting", "report_text", "evaluator", "predictor"),
+    ("step", "autograd_step", "fused_step", "trainer", "candidates", "counting", "report_text", "evaluator", "predictor"),
     ("runtime/",),
     ("cli/",),
 )

@@ -8,10 +8,8 @@ a CPU; `l1` and `modulus` are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 BUDGET = {"cpu": 1 << 20, "cuda": 1 << 26}  # elements of one block of differences
 TINY = 2.0**-120  # squares below this count as zero length: the gradient fades to 0 instead of dividing by 0
@@ -53,25 +51,28 @@ def _blocks(q: torch.Tensor, n: int) -> Iterator[slice]:
     return (slice(start, min(n, start + step)) for start in range(0, n, step))
 
 
-class Blocked(torch.autograd.Function):
-    """float[C,P,Q], float[C,N,Q] -> float[C,P,N], minus the length of each difference; `length` and `slope` say which length."""
-
-    @staticmethod
-    def forward(ctx: Any, q: torch.Tensor, c: torch.Tensor, length: Length, slope: Slope) -> torch.Tensor:
-        ctx.save_for_backward(q, c)
-        ctx.slope = slope
+def scores(length: Length, q: torch.Tensor, c: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """float[C,P,Q], float[C,N,Q] -> float[C,P,N], minus the `length` of each difference."""
+    if out is None:
         out = q.new_empty(q.shape[0], q.shape[1], c.shape[1])
-        for part in _blocks(q, c.shape[1]):
-            out[:, :, part] = length(q.unsqueeze(2) - c[:, None, part]).neg_()
-        return out
+    for part in _blocks(q, c.shape[1]):
+        out[:, :, part] = length(q.unsqueeze(2) - c[:, None, part]).neg_()
+    return out
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        q, c = ctx.saved_tensors
-        grad_q, grad_c = torch.zeros_like(q), torch.empty_like(c)
-        for part in _blocks(q, c.shape[1]):
-            slope = ctx.slope(q.unsqueeze(2) - c[:, None, part]).mul_(grad[:, :, part].unsqueeze(-1))
-            grad_q -= slope.sum(2)
-            grad_c[:, part] = slope.sum(1)
-        return grad_q, grad_c, None, None
+
+def slopes(
+    slope: Slope,
+    q: torch.Tensor,
+    c: torch.Tensor,
+    grad: torch.Tensor,
+    out_q: torch.Tensor | None = None,
+    out_c: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradients of q and c, given that of `scores`."""
+    grad_q = torch.zeros_like(q) if out_q is None else out_q.zero_()
+    grad_c = torch.empty_like(c) if out_c is None else out_c
+    for part in _blocks(q, c.shape[1]):
+        pushes = slope(q.unsqueeze(2) - c[:, None, part]).mul_(grad[:, :, part].unsqueeze(-1))
+        grad_q -= pushes.sum(2)
+        grad_c[:, part] = pushes.sum(1)
+    return grad_q, grad_c

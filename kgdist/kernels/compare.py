@@ -14,10 +14,14 @@ from __future__ import annotations
 
 import abc
 import math
+from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from kgdist.kernels import blocked, choice, euclid
+
+Out = torch.Tensor | None  # where a result goes; None: into new memory
 
 UNIT = 2.0**-24  # unit roundoff of float32
 FLUSH = 2.0**-125  # more than one operation can lose when subnormal numbers are flushed to zero
@@ -42,15 +46,13 @@ def _up(bound: torch.Tensor, size: torch.Tensor, limit: float = LARGEST) -> torc
     return torch.where(size * SAFE < limit, above, math.inf)
 
 
-def _norms(rows: torch.Tensor, order: int) -> torch.Tensor:
-    """float[B,Q] -> float64[B]."""
-    norms: torch.Tensor = torch.linalg.vector_norm(rows.detach(), order, dim=-1, dtype=torch.float64)
-    return norms
+def _bmm(a: torch.Tensor, b: torch.Tensor, out: Out) -> torch.Tensor:
+    return torch.bmm(a, b) if out is None else torch.bmm(a, b, out=out)
 
 
-def _largest(rows: torch.Tensor, order: int) -> torch.Tensor:
-    """float[N,Q] -> float64 scalar: the largest norm, 0 when there are no rows."""
-    return _norms(rows, order).max() if len(rows) else torch.zeros((), dtype=torch.float64, device=rows.device)
+def largest(sizes: torch.Tensor) -> torch.Tensor:
+    """float64[N] -> float64 scalar, 0 when there are none."""
+    return sizes.max() if len(sizes) else sizes.new_zeros(())
 
 
 def _fold(terms: torch.Tensor) -> torch.Tensor:
@@ -63,17 +65,26 @@ def _fold(terms: torch.Tensor) -> torch.Tensor:
     return terms[:, 0] if terms.shape[1] else terms.sum(1)
 
 
-def _distances(name: str, q: torch.Tensor, c: torch.Tensor, length: blocked.Length, slope: blocked.Slope) -> torch.Tensor:
-    """`cross` of the comparators that have kernels: compiled or in blocks. Raises ValueError for shapes that disagree."""
+class _Cross(torch.autograd.Function):
+    """`scores` and `slopes` of a comparator as one differentiable function."""
+
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, c: torch.Tensor, comparator: Comparator) -> torch.Tensor:
+        out = comparator.scores(q, c)
+        ctx.save_for_backward(q, c, out)
+        ctx.comparator = comparator
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        q, c, out = ctx.saved_tensors
+        return *ctx.comparator.slopes(q, c, out, grad), None
+
+
+def _check(q: torch.Tensor, c: torch.Tensor) -> None:
     if not (q.ndim == c.ndim == 3 and q.shape[0] == c.shape[0] and q.shape[2] == c.shape[2]):
         raise ValueError(f"queries {tuple(q.shape)} and candidates {tuple(c.shape)}: need [C,P,Q] and [C,N,Q]")
-    if name == "modulus" and q.shape[2] % 2:
-        raise ValueError(f"complex rows hold real and imaginary halves; width {q.shape[2]} is odd")
-    if choice.numba_for(q, c):
-        from kgdist.kernels.tiled import Tiled
-
-        return Tiled.apply(q, c, name)  # type: ignore[no-any-return, no-untyped-call]
-    return blocked.Blocked.apply(q, c, length, slope)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class Comparator(abc.ABC):
@@ -81,9 +92,26 @@ class Comparator(abc.ABC):
 
     name: str
 
-    @abc.abstractmethod
     def cross(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        """float[C,P,Q], float[C,N,Q] -> float[C,P,N]: every query of a chunk with every candidate of it. Differentiable once."""
+        """float[C,P,Q], float[C,N,Q] -> float[C,P,N]: every query of a chunk with every candidate of it. Differentiable once.
+
+        Raises ValueError for shapes that disagree.
+        """
+        _check(q, c)
+        return _Cross.apply(q, c, self)  # type: ignore[no-any-return, no-untyped-call]
+
+    @abc.abstractmethod
+    def scores(self, q: torch.Tensor, c: torch.Tensor, out: Out = None) -> torch.Tensor:
+        """The values of `cross`, without gradient; written to `out` float[C,P,N] (contiguous) if given."""
+
+    @abc.abstractmethod
+    def slopes(
+        self, q: torch.Tensor, c: torch.Tensor, scores: torch.Tensor, grad: torch.Tensor, out_q: Out = None, out_c: Out = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The gradients of q and c, given `scores` and their gradient, both float[C,P,N].
+
+        Written to `out_q` float[C,P,Q] and `out_c` float[C,N,Q] (contiguous) if given. `grad` may be overwritten if they are.
+        """
 
     @abc.abstractmethod
     def pair(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
@@ -94,12 +122,21 @@ class Comparator(abc.ABC):
         """float32[P,Q], float32[N,Q] -> float32[P,N]: a strictly increasing function of the score, without gradient."""
         return self.cross(q.unsqueeze(0), c.unsqueeze(0)).squeeze(0)
 
-    @abc.abstractmethod
     def slack(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         """float32[P,Q], float32[N,Q] -> float32[P]: bound on |`order` - the same in exact arithmetic| over all rows of `c`.
 
         Infinite where `order` may overflow.
         """
+        return self.bound(q.shape[-1], self.size(q), largest(self.size(c)))
+
+    @torch.no_grad()
+    def size(self, rows: torch.Tensor) -> torch.Tensor:
+        """float32[B,Q] -> float64[B]: the norm of each row that `bound` counts in; not finite for a row that is not."""
+        return self.exact(rows, torch.zeros_like(rows)).neg_()
+
+    @abc.abstractmethod
+    def bound(self, width: int, nq: torch.Tensor, nc: torch.Tensor) -> torch.Tensor:
+        """`slack` for rows of `width` numbers, of sizes `nq` float64[P] and at most `nc` (a float64 scalar)."""
 
     @torch.no_grad()
     def exact(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
@@ -126,8 +163,13 @@ class Dot(Comparator):
 
     name = "dot"
 
-    def cross(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        return torch.bmm(q, c.transpose(1, 2))
+    def scores(self, q: torch.Tensor, c: torch.Tensor, out: Out = None) -> torch.Tensor:
+        return _bmm(q, c.transpose(1, 2), out)
+
+    def slopes(
+        self, q: torch.Tensor, c: torch.Tensor, scores: torch.Tensor, grad: torch.Tensor, out_q: Out = None, out_c: Out = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return _bmm(grad, c, out_q), _bmm(grad.transpose(1, 2), q, out_c)
 
     def pair(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return (q * c).sum(-1)
@@ -136,12 +178,16 @@ class Dot(Comparator):
     def order(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return q @ c.T
 
-    def slack(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    @torch.no_grad()
+    def size(self, rows: torch.Tensor) -> torch.Tensor:
+        """|row|_2."""
+        return self.exact(rows, rows).sqrt_()
+
+    def bound(self, width: int, nq: torch.Tensor, nc: torch.Tensor) -> torch.Tensor:
         """gamma_Q |q| max|c|, by Cauchy-Schwarz on sum |q_k c_k|; plus what rounded factors and flushed subnormals may lose."""
-        width, unit = q.shape[-1], _matmul_unit()
-        size = _norms(q, 2) * _largest(c, 2)
+        unit, size = _matmul_unit(), nq * nc
         rounding = (gamma(width) * (1 + unit) ** 2 + unit * (2 + unit)) * size
-        return _up(rounding + FLUSH * width * (1 + _norms(q, 2) + _largest(c, 2)), size)
+        return _up(rounding + FLUSH * width * (1 + nq + nc), size)
 
     def _terms(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return q * c
@@ -152,8 +198,13 @@ class L2(Comparator):
 
     name = "l2"
 
-    def cross(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        return euclid.Euclid.apply(q, c)  # type: ignore[no-any-return, no-untyped-call]
+    def scores(self, q: torch.Tensor, c: torch.Tensor, out: Out = None) -> torch.Tensor:
+        return euclid.scores(q, c, out)
+
+    def slopes(
+        self, q: torch.Tensor, c: torch.Tensor, scores: torch.Tensor, grad: torch.Tensor, out_q: Out = None, out_c: Out = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return euclid.slopes(q, c, scores, grad, out_q, out_c)
 
     def pair(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return (q - c).square().sum(-1).clamp_min(euclid.NOTHING).sqrt().neg()
@@ -161,13 +212,17 @@ class L2(Comparator):
     @torch.no_grad()
     def order(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         """-||q - c||^2; within rounding it may come out slightly positive."""
-        squares = (q.square().sum(-1).unsqueeze(1) + c.square().sum(-1)).neg_()
+        squares = q.square().sum(-1).neg_().unsqueeze(1) - c.square().sum(-1)
         return squares.addmm_(q, c.T, alpha=2)
 
-    def slack(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    @torch.no_grad()
+    def size(self, rows: torch.Tensor) -> torch.Tensor:
+        """|row|_2."""
+        return super().size(rows).sqrt_()
+
+    def bound(self, width: int, nq: torch.Tensor, nc: torch.Tensor) -> torch.Tensor:
         """gamma_(Q+3) (|q| + max|c|)^2: Q roundings in each of |q|^2, |c|^2 and q.c, and three in adding them up."""
-        width, unit = q.shape[-1], _matmul_unit()
-        nq, nc = _norms(q, 2), _largest(c, 2)
+        unit = _matmul_unit()
         rounding = gamma(width + 3) * (nq + nc).square() + (gamma(width + 3) + 1) * unit * (2 + unit) * 2 * nq * nc
         return _up(rounding + 4 * FLUSH * width * (1 + nq + nc), (nq + nc).square())
 
@@ -175,47 +230,67 @@ class L2(Comparator):
         return (q - c).square_().neg_()
 
 
-class L1(Comparator):
+class _Lengths(Comparator):
+    """Minus a sum over dims of some length of the difference: compiled (`tiled`), or in blocks of plain torch (`blocked`)."""
+
+    length: staticmethod[[torch.Tensor], torch.Tensor]
+    slope: staticmethod[[torch.Tensor], torch.Tensor]
+
+    def scores(self, q: torch.Tensor, c: torch.Tensor, out: Out = None) -> torch.Tensor:
+        if choice.numba_for(q, c):
+            from kgdist.kernels import tiled
+
+            return tiled.scores(self.name, q, c, out)
+        return blocked.scores(self.length, q, c, out)
+
+    def slopes(
+        self, q: torch.Tensor, c: torch.Tensor, scores: torch.Tensor, grad: torch.Tensor, out_q: Out = None, out_c: Out = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if choice.numba_for(q, c):
+            from kgdist.kernels import tiled
+
+            return tiled.slopes(self.name, q, c, grad, out_q, out_c)
+        return blocked.slopes(self.slope, q, c, grad, out_q, out_c)
+
+
+class L1(_Lengths):
     """-sum_k |q_k - c_k|."""
 
     name = "l1"
-
-    def cross(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        return _distances(self.name, q, c, blocked.absolute, blocked.absolute_slope)
+    length, slope = staticmethod(blocked.absolute), staticmethod(blocked.absolute_slope)
 
     def pair(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return (q - c).abs().sum(-1).neg()
 
-    def slack(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    def bound(self, width: int, nq: torch.Tensor, nc: torch.Tensor) -> torch.Tensor:
         """gamma_Q (|q|_1 + max|c|_1): one rounding per difference, Q - 1 in their sum, which the triangle inequality bounds."""
-        width = q.shape[-1]
-        size = _norms(q, 1) + _largest(c, 1)
-        return _up(gamma(width) * size + 4 * FLUSH * width, size)
+        return _up(gamma(width) * (nq + nc) + 4 * FLUSH * width, nq + nc)
 
     def _terms(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return (q - c).abs_().neg_()
 
 
-class ComplexModulus(Comparator):
+class ComplexModulus(_Lengths):
     """-sum_k |q_k - c_k| over K complex numbers; a row is K real parts, then K imaginary parts (RotatE, arXiv:1902.10197)."""
 
     name = "modulus"
+    length, slope = staticmethod(blocked.modulus), staticmethod(blocked.modulus_slope)
 
     def cross(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        return _distances(self.name, q, c, blocked.modulus, blocked.modulus_slope)
+        if q.shape[-1] % 2:
+            raise ValueError(f"complex rows hold real and imaginary halves; width {q.shape[-1]} is odd")
+        return super().cross(q, c)
 
     def pair(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return blocked.modulus(q - c).neg()
 
-    def slack(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    def bound(self, width: int, nq: torch.Tensor, nc: torch.Tensor) -> torch.Tensor:
         """gamma_(K+12) (|q| + |c|, summed moduli, |c| the largest), plus 2^-59 K.
 
         A modulus takes two differences, two squares and a sum (4 roundings of its square, 2 of its root), a reciprocal root good
         to 8 (an estimate and a Newton step, or better) and a product; then K - 1 sums. Squares under 2^-120 are cut short.
         """
-        half = q.shape[-1] // 2
-        nq = blocked.modulus(q.detach().double())
-        nc = blocked.modulus(c.detach().double()).max() if len(c) else nq.new_zeros(())
+        half = width // 2
         return _up(gamma(half + 12) * (nq + nc) + 2.0**-59 * half, (nq + nc).square())
 
     def _terms(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from kgdist.kernels import choice
@@ -19,15 +20,22 @@ class Penalty:
     coef: float
     p: int
 
+    def arguments(self) -> tuple[np.float32, int]:
+        """coef and p as the compiled loops take them."""
+        return np.float32(self.coef if self.p else 0.0), self.p
+
     def add(self, rows: torch.Tensor, grads: torch.Tensor, counts: torch.Tensor | None = None) -> tuple[torch.Tensor, float]:
         """Add the term's gradient to `grads` in place; returns the mean square of each row of the sum, and the term's value.
 
         float32[U, D] values, float32[U, D] gradients, float32[U] uses of each row (None: one each) -> float32[U], number.
         """
         if choice.numba_for(rows, grads) and rows.is_contiguous() and grads.is_contiguous():
-            from kgdist.kernels import penalty_loop
+            from kgdist.kernels import uses as loops
 
-            return penalty_loop.add(rows, grads, counts, self.coef if self.p else 0.0, self.p)
+            squares = np.empty(len(rows), np.float32)
+            given = np.empty(0, np.float32) if counts is None else counts.contiguous().numpy()
+            value = loops.rows(rows.detach().numpy(), grads.detach().numpy(), given, *self.arguments(), squares)
+            return torch.from_numpy(squares), float(value)
         value = 0.0
         if self.coef and self.p:
             slope = rows.sign() if self.p == 1 else rows * rows.abs().pow(self.p - 2)  # sign(x) |x|^(p-1)

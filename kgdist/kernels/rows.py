@@ -9,11 +9,13 @@ import numpy as np
 import torch
 
 from kgdist.kernels.jit import disjoint
+from kgdist.kernels.prefetch import ahead
 
 
 @disjoint
 def _adagrad(table, state, ids, grads, squares, lr, eps, mean):
     for i in range(len(ids)):
+        ahead(table, ids, i)
         row = ids[i]
         if len(squares):
             square = squares[i]
@@ -32,6 +34,7 @@ def _adagrad(table, state, ids, grads, squares, lr, eps, mean):
 @disjoint
 def _gather(table, ids, out):
     for i in range(len(ids)):
+        ahead(table, ids, i)
         row = ids[i]
         for k in range(out.shape[1]):
             out[i, k] = table[row, k]

@@ -33,6 +33,12 @@ class Model:
     vectors: ClassVar[tuple[str, ...]] = (
         "relation",
     )  # relation tables read a row per triple; matrices are read once per relation
+    kernel: ClassVar[str | None] = None  # compiled loops that do the same as `query` (kgdist.kernels.query), if any
+
+    def __init_subclass__(cls) -> None:
+        """A class with a rule of its own has no kernel unless it says so."""
+        if vars(cls).keys() & {"query", "queries", "pair", "cross", "project"} and "kernel" not in vars(cls):
+            cls.kernel = None
 
     def __init__(self, *, hidden_dim: int, entity_dim: int, relation_dim: int, gamma: float) -> None:
         self.hidden_dim = hidden_dim
@@ -41,6 +47,11 @@ class Model:
         self.init_range = (gamma + 2.0) / hidden_dim
         self.comparator: Comparator = COMPARATORS[self.compare]
         self.offset = gamma if self.distance else 0.0
+
+    @property
+    def phase_scale(self) -> float:
+        """Radians of a relation value of 1, where relations are phases."""
+        return 1.0
 
     def tables(self, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:
         """Name -> (rows, width) of every table the model trains."""

@@ -14,6 +14,7 @@ class ComplEx(Model):
 
     name = "ComplEx"
     compare = "dot"
+    kernel = "complex"
 
     def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:
         """h r for a missing tail, conj(r) t for a missing head, so that the score is a real dot product."""

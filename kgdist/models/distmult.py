@@ -14,6 +14,7 @@ class DistMult(Model):
 
     name = "DistMult"
     compare = "dot"
+    kernel = "diagonal"
 
     def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:
         """The anchor scaled by the relation; the same for both sides."""

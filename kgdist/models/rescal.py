@@ -18,6 +18,7 @@ class RESCAL(Model):
 
     name = "RESCAL"
     compare = "dot"
+    kernel = "bilinear"
     vectors = ()
 
     def tables(self, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:

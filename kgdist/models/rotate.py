@@ -20,11 +20,17 @@ class RotatE(Model):
 
     name = "RotatE"
     compare = "modulus"
+    kernel = "rotate"
     distance = True
+
+    @property
+    def phase_scale(self) -> float:
+        """pi / init_range."""
+        return math.pi / self.init_range
 
     def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:
         """The anchor turned by theta for a missing tail, by -theta for a missing head."""
-        phase = relation * (math.pi / self.init_range)
+        phase = relation * self.phase_scale
         (re, im), cos, sin = halves(anchor), torch.cos(phase), torch.sin(phase)
         if side is Side.TAIL:
             return torch.cat([re * cos - im * sin, re * sin + im * cos], dim=-1)

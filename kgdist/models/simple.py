@@ -17,6 +17,7 @@ class SimplE(Model):
 
     name = "SimplE"
     compare = "dot"
+    kernel = "simple"
     score_limit = 20.0
 
     def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:

@@ -14,6 +14,7 @@ class TransE_l2(Model):
 
     name = "TransE_l2"
     compare = "l2"
+    kernel = "translate"
     distance = True
 
     def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:

@@ -15,7 +15,7 @@ import numpy as np
 
 from kgdist.errors import WorkerError
 from kgdist.kvstore.shm import SharedArray
-from kgdist.trainer import Losses
+from kgdist.step import Losses
 
 STOP, RELEASED, BEAT = 0, 1, 2  # slots of the coordinator
 HEADER = 3

@@ -33,7 +33,7 @@ from kgdist.runtime.start import NEVER, fresh, resumed
 from kgdist.runtime.threads import Threads
 from kgdist.runtime.warm import warm_up
 from kgdist.runtime.workers import Say, Workers
-from kgdist.trainer import Losses
+from kgdist.step import Losses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +142,8 @@ class Session:
 
     def train(self) -> None:
         """Run the loop to its end, early stop or Ctrl-C."""
+        warm_up(self.config, weighted=self.dataset.train.weights is not None)
+        self.observer.resume()  # compiling is no training
         if self.workers is None:
             trainer = trainer_of(self.config, self.dataset.train, self.tables, 0)
             self.start = [trainer.run(_SoloControl(self), self.start[0])]
@@ -152,7 +154,6 @@ class Session:
 
     def _watch(self, workers: Workers) -> list[int]:
         """Let the workers train, and do here what is to be done when all of them wait; returns the steps each has done."""
-        warm_up(self.model)
         ticks = 0
 
         def tick(shared: SharedControl) -> None:

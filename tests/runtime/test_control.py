@@ -13,7 +13,7 @@ import pytest
 from kgdist.errors import WorkerError
 from kgdist.runtime import control
 from kgdist.runtime.control import ARRIVED, BEAT, DONE, POSITIVES, SharedControl, WorkerControl
-from kgdist.trainer import Losses
+from kgdist.step import Losses
 
 
 @contextlib.contextmanager

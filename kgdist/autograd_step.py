@@ -1,0 +1,140 @@
+"""The step in plain torch with autograd: any model, any device. `fused_step` is held against it."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from kgdist.config import Config
+from kgdist.kernels.penalty import Penalty
+from kgdist.kvstore.tables import Tables
+from kgdist.losses import batch_loss
+from kgdist.models.base import Model
+from kgdist.sampling.negatives import masked
+from kgdist.step import Clock, Losses, Update
+from kgdist.types import Batch, RelationRows
+
+Parts = list[torch.Tensor]  # int64[.] rows of the batch's heads, tails, in-batch candidates and drawn negatives
+
+
+class AutogradStep:
+    """See kgdist.step.Step.
+
+    Args:
+        device: where scores are computed; rows are copied there and gradients back if the tables live elsewhere.
+    """
+
+    def __init__(self, config: Config, model: Model, tables: Tables, device: torch.device) -> None:
+        self.config = config
+        self.model = model
+        self.tables = tables
+        self.device = device
+        self.relation_tables = [name for name in tables.names() if name != "entity"]
+        self.penalty = Penalty(config.regularization_coef, config.regularization_norm)
+
+    def __call__(self, batch: Batch, clock: Clock) -> tuple[dict[str, Update], Losses]:
+        """See kgdist.step.Step."""
+        started = perf_counter()
+        drawn = batch.negatives[:, batch.in_batch :]
+        entities = [batch.heads, batch.tails, batch.negatives[:, : batch.in_batch].ravel(), drawn.ravel()]
+        ids, places = np.unique(np.concatenate(entities), return_inverse=True)
+        relation_ids, relation_places = np.unique(batch.relations, return_inverse=True)
+        sampled = perf_counter()
+
+        rows = self._pull("entity", ids)  # float32[U, D]
+        relation = self._relations(relation_ids, relation_places)
+        parts: Parts = list(torch.split(self._to_device(places), [len(part) for part in entities]))
+        uses = [rows.index_select(0, part).requires_grad_() for part in parts]
+        losses = self._forward(batch, uses, relation)
+        forward = perf_counter()
+
+        losses[0].backward()  # type: ignore[no-untyped-call]
+        grads, squares, norm = _entity_gradients(rows, parts, uses, self.penalty)
+        updates = {"entity": Update(ids, grads, squares)}
+        for name in relation.rows:
+            grads, relation_squares, relation_norm = _relation_gradients(name, relation, self.penalty)
+            updates[name] = Update(relation_ids, grads, relation_squares)
+            norm += relation_norm
+        total, positive, negative = (value.item() for value in losses)
+        ended = perf_counter()
+        clock.sample += sampled - started
+        clock.forward += forward - sampled
+        clock.backward += ended - forward
+        return updates, Losses(positive, negative, total + norm, norm)
+
+    def _pull(self, name: str, ids: np.ndarray) -> torch.Tensor:
+        return self.tables.pull(name, torch.from_numpy(ids)).to(self.device, non_blocking=True)
+
+    def _to_device(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+    def _relations(self, ids: np.ndarray, places: np.ndarray) -> RelationRows:
+        """Rows that gradients are collected on: one per triple for vectors, one per relation for matrices."""
+        index = self._to_device(places)
+        rows = {name: self._pull(name, ids) for name in self.relation_tables}
+        uses = {name: rows[name].index_select(0, index).requires_grad_() for name in self.model.vectors}
+        for name in rows.keys() - uses.keys():
+            rows[name].requires_grad_()
+        return RelationRows(rows, index, uses)
+
+    def _forward(
+        self, batch: Batch, uses: list[torch.Tensor], relation: RelationRows
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        heads, tails, *negatives = uses
+        model, config = self.model, self.config
+        anchors, true = batch.side.pick(head=(tails, heads), tail=(heads, tails))
+        queries = model.queries(anchors, relation, batch.side)
+        positive = model.pair(queries, true, relation)
+        chunks = len(batch.negatives)
+        candidates = torch.cat([part.view(chunks, -1, part.shape[1]) for part in negatives if len(part)], dim=1)
+        negative = model.cross(queries, candidates, relation, batch.chunk)
+        if model.score_limit is not None:
+            positive = positive.clamp(-model.score_limit, model.score_limit)
+            negative = negative.clamp(-model.score_limit, model.score_limit)
+        mask = masked(batch)
+        loss = batch_loss(
+            positive,
+            negative,
+            genre=config.loss_genre,
+            margin=config.margin,
+            pairwise=config.pairwise,
+            temperature=config.adversarial_temperature if config.neg_adversarial_sampling else None,
+            weights=self._to_device(batch.weights) if batch.weights is not None else None,
+            masked=self._to_device(mask) if mask is not None else None,
+        )
+        return loss.total, loss.positive.detach(), loss.negative.detach()
+
+
+def _entity_gradients(
+    rows: torch.Tensor, parts: Parts, uses: list[torch.Tensor], penalty: Penalty
+) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """Sum the gradients of heads, tails, in-batch candidates and drawn negatives by row: gradients, squares and the penalty.
+
+    In DGL-KE's groups, all uses of a row but draws count as one use, and each draw of it as another.
+    """
+    found = [use.grad if use.grad is not None else torch.zeros_like(use) for use in uses]
+    grads = torch.zeros_like(rows)
+    for part, grad in zip(parts[:3], found[:3], strict=True):
+        grads.index_add_(0, part, grad)
+    drawn, drawn_grads = parts[3], found[3]
+    own = torch.zeros(len(rows), dtype=rows.dtype, device=rows.device).index_fill_(0, torch.cat(parts[:2]), 1.0)
+    squares, own_norm = penalty.add(rows, grads, own)
+    drawn_squares, drawn_norm = penalty.add(uses[3].detach(), drawn_grads)
+    return grads.index_add_(0, drawn, drawn_grads), squares.index_add_(0, drawn, drawn_squares), own_norm + drawn_norm
+
+
+def _relation_gradients(name: str, relation: RelationRows, penalty: Penalty) -> tuple[torch.Tensor, torch.Tensor | None, float]:
+    """Sum the gradients of a relation table by row. TransR's projections are not regularised (DGL-KE)."""
+    rows, use = relation.rows[name], relation.uses.get(name)
+    leaf = rows if use is None else use
+    grads = leaf.grad if leaf.grad is not None else torch.zeros_like(leaf)
+    if name != "relation":
+        return grads, None, 0.0
+    counts = torch.bincount(relation.index, minlength=len(rows)).to(rows.dtype) if use is None else None
+    squares, norm = penalty.add(leaf.detach(), grads, counts)
+    if use is None:
+        return grads, squares, norm
+    sums = torch.zeros_like(rows).index_add_(0, relation.index, grads)
+    return sums, rows.new_zeros(len(rows)).index_add_(0, relation.index, squares), norm

@@ -1,0 +1,140 @@
+# mypy: disable-error-code="no-untyped-def"
+"""The losses of `kgdist.losses` and their gradients in one pass over the scores, compiled.
+
+exp is a polynomial (its coefficients are those of Cephes' expf, Moshier 1987), good to 2e-7 of its value; log(1 + e) is
+2 artanh(e / (2 + e)) by its series: calls of the C library would keep the loops from being vectors. NaN passes through.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kgdist.kernels.jit import disjoint, inlined
+
+_ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
+_LOG2E, _LN2 = np.float32(1.4426950408889634), np.float32(0.6931471805599453)
+_LOWEST = np.float32(-87)
+_E0, _E1, _E2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
+_E3, _E4, _E5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
+_L3, _L5, _L7 = np.float32(2 / 3), np.float32(2 / 5), np.float32(2 / 7)
+_L9, _L11, _L13 = np.float32(2 / 9), np.float32(2 / 11), np.float32(2 / 13)
+_BIAS, _SHIFT = np.int32(127), np.int32(23)
+_MINUS_INFINITY = np.float32(-np.inf)
+
+
+@inlined
+def _exp(x):
+    """e^x of x <= 0."""
+    x = max(x, _LOWEST)
+    n = np.int32(x * _LOG2E - _HALF)  # rounds to nearest, for x <= 0
+    r = x - np.float32(n) * _LN2
+    p = ((((_E0 * r + _E1) * r + _E2) * r + _E3) * r + _E4) * r + _E5
+    return (p * r * r + r + _ONE) * np.int32((n + _BIAS) << _SHIFT).view(np.float32)
+
+
+@inlined
+def _log1p(e):
+    """log(1 + e) of 0 <= e <= 1."""
+    z = e / (_TWO + e)
+    s = z * z
+    return z * (_TWO + s * (_L3 + s * (_L5 + s * (_L7 + s * (_L9 + s * (_L11 + s * _L13))))))
+
+
+@inlined
+def _softplus(s):
+    """(log(1 + e^s), its derivative)."""
+    e = _exp(-abs(s))
+    inverse = _ONE / (_ONE + e)
+    return _HALF * (s + abs(s)) + _log1p(e), inverse if s > _ZERO else e * inverse
+
+
+@inlined
+def _against(hinge, margin, s):
+    """Loss of a false triple's score, and its derivative."""
+    if hinge:
+        return max(margin + s, _ZERO) + _ZERO * s, _ONE if margin + s > _ZERO else _ZERO
+    return _softplus(s)
+
+
+@inlined
+def _within(s, limit):
+    return max(min(s, limit), -limit)
+
+
+@disjoint
+def pointwise(positive, scores, keep, weights, offset, limit, hinge, margin, temperature, grad, grad_scores, share):
+    """Writes the gradients of both kinds of scores; returns the sums of w L+ and of w A over the batch.
+
+    float32[B] and float32[>= B,N] without the model's `offset`, clamped to +-`limit` with it. `keep` bool[B,N] or [0,N]:
+    negatives that exist. `weights` float32[B] or [0]. `temperature` < 0: no self-adversarial weights. `share` float32[N] is
+    scratch. Rows beyond B get zeros.
+    """
+    rows, width = len(positive), scores.shape[1]
+    sum_positive, sum_negative = 0.0, 0.0
+    for i in range(rows):
+        weight = weights[i] if len(weights) else _ONE
+        scale = weight / np.float32(2 * rows)
+        raw = offset + positive[i]
+        value, slope = _against(hinge, margin, -_within(raw, limit))
+        sum_positive += np.float64(weight * value)
+        grad[i] = -scale * slope if abs(raw) <= limit else _ZERO
+        line, out = scores[i], grad_scores[i]
+        for j in range(width):
+            share[j] = _ONE
+        if len(keep):
+            for j in range(width):
+                share[j] = _ONE if keep[i, j] else _ZERO
+        if temperature >= _ZERO:
+            most = _MINUS_INFINITY
+            for j in range(width):
+                logit = temperature * _within(offset + line[j], limit)
+                most = max(most, logit if share[j] > _ZERO else _MINUS_INFINITY)
+            if most > _MINUS_INFINITY:
+                for j in range(width):
+                    logit = temperature * _within(offset + line[j], limit)
+                    share[j] *= _exp(min(logit - most, _ZERO))
+        total = _ZERO
+        for j in range(width):
+            total += share[j]
+        # Nothing left: all masked, no weight; or NaN and infinity, which shall show.
+        part = _ONE / total if total > _ZERO or total != total else _ZERO
+        against = _ZERO
+        factor = scale * part
+        for j in range(width):
+            s = offset + line[j]
+            value, slope = _against(hinge, margin, _within(s, limit))
+            against += share[j] * value if share[j] != _ZERO else _ZERO
+            out[j] = factor * share[j] * slope if abs(s) <= limit else _ZERO
+        sum_negative += np.float64(weight * part * against)
+    grad_scores[rows:] = _ZERO
+    return sum_positive, sum_negative
+
+
+@disjoint
+def pairwise(positive, scores, keep, weights, offset, limit, hinge, margin, grad, grad_scores):
+    """As `pointwise` for L+(s_i - s_ij); returns the sum of w_i mean_j."""
+    rows, width = len(positive), scores.shape[1]
+    result = 0.0
+    for i in range(rows):
+        weight = weights[i] if len(weights) else _ONE
+        raw = offset + positive[i]
+        true, kept = _within(raw, limit), np.float32(width)
+        if len(keep):
+            kept = _ZERO
+            for j in range(width):
+                kept += _ONE if keep[i, j] else _ZERO
+        scale = weight / (np.float32(rows) * max(kept, _ONE))
+        line, out = scores[i], grad_scores[i]
+        total, down = _ZERO, _ZERO
+        for j in range(width):
+            s = offset + line[j]
+            value, slope = _against(hinge, margin, _within(s, limit) - true)
+            if len(keep) and not keep[i, j]:
+                value, slope = _ZERO, _ZERO
+            total += value
+            down += slope
+            out[j] = scale * slope if abs(s) <= limit else _ZERO
+        grad[i] = -scale * down if abs(raw) <= limit else _ZERO
+        result += np.float64(weight / max(kept, _ONE) * total)
+    grad_scores[rows:] = _ZERO
+    return result

@@ -1,0 +1,98 @@
+# mypy: disable-error-code="no-untyped-def"
+"""Each query with a candidate of its own, the positive: the comparators of `compare` row by row, both ways, compiled."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kgdist.kernels.jit import disjoint
+
+KINDS = {"dot": 0, "l2": 1, "l1": 2, "modulus": 3}
+DOT, L2, L1 = 0, 1, 2
+_NOTHING = np.float32(1e-30)  # euclid.NOTHING
+_TINY = np.float32(2.0**-120)  # blocked.TINY
+_ONE, _ZERO = np.float32(1), np.float32(0)
+
+
+@disjoint
+def _forward(kind, queries, entities, places, out):
+    for b in range(len(places)):
+        q, c = queries[b], entities[places[b]]
+        total = _ZERO
+        if kind == DOT:
+            for k in range(len(q)):
+                total += q[k] * c[k]
+            out[b] = total
+        elif kind == L2:
+            for k in range(len(q)):
+                total += (q[k] - c[k]) * (q[k] - c[k])
+            out[b] = -math.sqrt(max(total, _NOTHING))
+        elif kind == L1:
+            for k in range(len(q)):
+                total += abs(q[k] - c[k])
+            out[b] = -total
+        else:
+            half = len(q) // 2
+            for k in range(half):
+                r, j = q[k] - c[k], q[half + k] - c[half + k]
+                square = r * r + j * j
+                total += square * (_ONE / math.sqrt(max(square, _TINY)))
+            out[b] = -total
+
+
+@disjoint
+def _backward(kind, queries, entities, places, scores, grad, grad_queries, grad_entities):
+    for b in range(len(places)):
+        q, c, gq, gc, g = queries[b], entities[places[b]], grad_queries[b], grad_entities[places[b]], grad[b]
+        if kind == DOT:
+            for k in range(len(q)):
+                gq[k] += g * c[k]
+                gc[k] += g * q[k]
+        elif kind == L2:
+            push = g / scores[b]  # the score is minus the distance
+            for k in range(len(q)):
+                step = push * (q[k] - c[k])
+                gq[k] += step
+                gc[k] -= step
+        else:
+            for k in range(len(q)):
+                difference = q[k] - c[k]
+                step = g if difference > _ZERO else (-g if difference < _ZERO else _ZERO)
+                gq[k] -= step
+                gc[k] += step
+
+
+@disjoint
+def _modulus_backward(queries, entities, places, grad, gq1, gq2, gc1, gc2):
+    """The halves of the gradients are flat arrays apart, as in `modulus`."""
+    half = queries.shape[1] // 2
+    for b in range(len(places)):
+        q, c, g, at, to = queries[b], entities[places[b]], grad[b], 2 * half * b, 2 * half * places[b]
+        q1, q2, c1, c2 = q[:half], q[half:], c[:half], c[half:]
+        u1, u2, v1, v2 = gq1[at : at + half], gq2[at : at + half], gc1[to : to + half], gc2[to : to + half]
+        for k in range(half):
+            r, j = q1[k] - c1[k], q2[k] - c2[k]
+            slope = g * (_ONE / math.sqrt(max(r * r + j * j, _TINY)))
+            u1[k] -= slope * r
+            u2[k] -= slope * j
+            v1[k] += slope * r
+            v2[k] += slope * j
+
+
+def forward(name: str, queries: np.ndarray, entities: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
+    """Comparator `name`: float32[B,Q], float32[U,Q], int64[B] rows of it; fills float32[B]."""
+    _forward(KINDS[name], queries, entities, places, out)
+
+
+def backward(
+    name: str, queries: np.ndarray, entities: np.ndarray, places: np.ndarray, scores: np.ndarray, grad: np.ndarray,
+    grad_queries: np.ndarray, grad_entities: np.ndarray,
+) -> None:  # fmt: skip
+    """`scores` float32[B] of the forward pass and their gradient; adds to float32[B,Q] and float32[U,Q]."""
+    if name == "modulus":
+        flat_q, flat_c, half = grad_queries.reshape(-1), grad_entities.reshape(-1), queries.shape[1] // 2
+        _modulus_backward(queries, entities, places, grad, flat_q, flat_q[half:], flat_c, flat_c[half:])
+    else:
+        _backward(KINDS[name], queries, entities, places, scores, grad, grad_queries, grad_entities)

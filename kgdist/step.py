@@ -1,0 +1,58 @@
+"""What a training step is: a batch in, the gradients of the rows it looked up and the values of its loss out.
+
+Two do the same: `autograd_step` for any model on any device, `fused_step` by compiled loops for the built-in models on a CPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from kgdist.types import Batch
+
+
+@dataclass
+class Losses:
+    """Values of one step, or their sums over several."""
+
+    positive: float = 0.0
+    negative: float = 0.0
+    total: float = 0.0
+    regularization: float = 0.0
+
+    def add(self, other: Losses) -> None:
+        """Add another step's values."""
+        self.positive += other.positive
+        self.negative += other.negative
+        self.total += other.total
+        self.regularization += other.regularization
+
+
+class Update(NamedTuple):
+    """What a step has for the rows of a table. Good until the next step."""
+
+    ids: np.ndarray  # int64[U], unique
+    grads: torch.Tensor  # float32[U, D], summed over all uses
+    squares: torch.Tensor | None  # float32[U], mean squares summed over all uses (kgdist.optim)
+
+
+@dataclass
+class Clock:
+    """Seconds spent in each part since the last log line."""
+
+    sample: float = 0.0
+    forward: float = 0.0
+    backward: float = 0.0
+    update: float = 0.0
+    started: float = field(default_factory=perf_counter)
+
+
+class Step(Protocol):
+    """One way to do it. It pulls rows, and leaves pushing to the trainer."""
+
+    def __call__(self, batch: Batch, clock: Clock) -> tuple[dict[str, Update], Losses]:
+        """Updates by table, and the losses, `total` with the regularisation. Adds to the clock's sample, forward and backward."""
