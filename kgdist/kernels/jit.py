@@ -39,6 +39,33 @@ if not CACHE:
 
 import numba  # noqa: E402  (reads the environment when imported)
 
+
+def _tell_of_compiling() -> None:
+    """Say once that loops are being compiled: seconds in which nothing else is seen to happen."""
+    try:
+        from numba.core import event
+
+        class Listener(event.Listener):  # type: ignore[misc]
+            said = False
+
+            def on_start(self, event: Any) -> None:
+                if not self.said:
+                    again = f"anew each time, for {os.environ['NUMBA_CACHE_DIR']} cannot be written"
+                    log.info(
+                        "compiling the loops of this run, %s: up to half a minute", "once for this machine" if CACHE else again
+                    )
+                self.said = True
+
+            def on_end(self, event: Any) -> None:
+                """Nothing to say."""
+
+        event.register("numba:compile", Listener())  # told of what is not in the cache
+    except (ImportError, AttributeError):  # another Numba: the seconds pass in silence
+        log.debug("Numba %s does not tell when it compiles", numba.__version__)
+
+
+_tell_of_compiling()
+
 # Rounding may be reordered and contracted, but NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz", "afn"}
 
