@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from kgdist.data.cache import Appender
 from kgdist.data.dictionary import read_dictionary
@@ -40,6 +41,7 @@ def build(folder: Path, sources: Sources, weighted: bool, vocabularies: tuple[Vo
         splits[split], digests = _split(folder, split, path, spec, encoder)
         contents += digests
     entities, relations = encoder.vocabularies()
+    pa.default_memory_pool().release_unused()  # what the parser took, before the vocabularies are written
     _check_claims(sources, (entities, relations), sum(entry["triples"] for entry in splits.values()))
     entities.save(folder, "entities")
     relations.save(folder, "relations")

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kgdist.data.explain import wrong_bytes
-from kgdist.data.names import MAX_IDS
+from kgdist.data.names import MAX_IDS, as_binary, hash_names
 from kgdist.data.rows import shown
 from kgdist.data.stream import blocks, check_file
 from kgdist.data.text import read_columns
@@ -31,6 +31,9 @@ def read_dictionary(path: Path, delimiter: str = "\t", *, counted: bool = False,
     a gap).
     """
     check_file(path, "one name or `id<delimiter>name` a line")
+    names = None if counted else _in_order(path, delimiter, header)
+    if names is not None:
+        return names
     lines = _lines(path, header)
     first = 2 if header else 1
     if counted:
@@ -57,6 +60,37 @@ def read_dictionary(path: Path, delimiter: str = "\t", *, counted: bool = False,
         names, numbers = _columns(path, lines, fields, delimiter, first)
     _check(path, lines, names, numbers, first)
     return names.take(pa.array(np.argsort(numbers)))
+
+
+def _in_order(path: Path, delimiter: str, header: bool) -> Any:
+    """The names of a file that has the ids 0, 1, ... in order beside them, as nearly all have; None for any other file, and for
+    one with a mistake.
+
+    Block by block, in a quarter of the time and memory that the general way takes, which holds all lines and their parts at once.
+    """
+    pieces: list[Any] = []
+    count, first = 0, "id"
+    for block in blocks(path, header=header):
+        if not pieces:
+            left, _, right = block.raw[: block.raw.index(b"\n")].rstrip(b"\r").partition(delimiter.encode())
+            # Integers in front could be the ids, whatever comes behind: only all of the file tells.
+            if left != b"0" and (right != b"0" or left.strip(b" ").isdigit()):
+                return None
+            first = "id" if left == b"0" else "name"
+        order = ("id", "name") if first == "id" else ("name", "id")
+        columns = read_columns(block.raw, {column: pa.large_string() for column in order}, delimiter)
+        if columns is None or not pc.all(pc.greater(pc.binary_length(columns["name"]), 0)).as_py():
+            return None
+        ids = pa.array(np.arange(count, count + len(columns["id"])))
+        if not columns["id"].equals(ids.cast(pa.large_string())):
+            return None
+        pieces.append(columns["name"])
+        count += len(ids)
+    if not pieces or count > MAX_IDS:
+        return None
+    names = pa.concat_arrays(pieces)
+    hashes = np.sort(hash_names(as_binary(names)))
+    return None if (hashes[1:] == hashes[:-1]).any() else names  # equal names have equal hashes
 
 
 def _lines(path: Path, header: bool) -> Any:

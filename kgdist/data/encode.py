@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from kgdist.data.names import Interner, as_binary
+from kgdist.data.interner import Interner
+from kgdist.data.names import as_binary
 from kgdist.data.rows import NOUNS, Rows, shown
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.errors import DataError
@@ -86,17 +87,26 @@ class ByAppearance:
 def _number(interner: Interner, columns: list[Any]) -> list[np.ndarray]:
     """int64[n] ids for each dictionary<string>[n] column, new names numbered row by row, columns in order within a row."""
     codes = [column.indices.to_numpy() for column in columns]
-    firsts = []  # for each dictionary entry, where in reading order it is met first
-    for place, column in enumerate(codes):
-        first = np.zeros(len(columns[place].dictionary), np.int64)
-        first[column[::-1]] = np.arange(len(column) - 1, -1, -1)
-        firsts.append(first * len(columns) + place)
-    order = np.argsort(np.concatenate(firsts))
-    names = pa.concat_arrays([as_binary(column.dictionary) for column in columns]).take(pa.array(order)).dictionary_encode()
-    ids = np.empty(len(order), np.int64)
-    ids[order] = interner.intern(names.dictionary)[names.indices.to_numpy()]
-    ends = np.cumsum([len(first) for first in firsts])
-    return [ids[end - len(first) : end][column] for end, first, column in zip(ends, firsts, codes, strict=True)]
+    names = [as_binary(column.dictionary) for column in columns]
+    found = [interner.find(each) for each in names]
+    new = [np.flatnonzero(each < 0) for each in found]
+    if any(each.size for each in new):
+        firsts = []  # for each new name, where in reading order it is met first
+        for place, (column, ids) in enumerate(zip(codes, found, strict=True)):
+            rows = np.flatnonzero(ids[column] < 0)[::-1]
+            first = np.empty(len(ids), np.int64)
+            first[column[rows]] = rows * len(columns) + place
+            firsts.append(first[new[place]])
+        order = np.argsort(np.concatenate(firsts))
+        fresh = pa.concat_arrays([each.take(pa.array(which)) for each, which in zip(names, new, strict=True)])
+        distinct = fresh.take(pa.array(order)).dictionary_encode()  # a name may be new in both columns
+        ids = np.empty(len(order), np.int64)
+        ids[order] = interner.add(distinct.dictionary)[distinct.indices.to_numpy()]
+        start = 0
+        for each, which in zip(found, new, strict=True):
+            each[which] = ids[start : start + len(which)]
+            start += len(which)
+    return [ids[column] for ids, column in zip(found, codes, strict=True)]
 
 
 def _stack(heads: np.ndarray, relations: np.ndarray, tails: np.ndarray) -> np.ndarray:

@@ -19,11 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgdist.data.ntriples import read_ntriples
-from kgdist.data.parquet import read_parquet
 from kgdist.data.rows import Rows, Spec
 from kgdist.data.stream import COMPRESSED, suffix
-from kgdist.data.text import read_text
 from kgdist.errors import DataError, OptionError
 from kgdist.files import PathLike, safe_join
 
@@ -145,5 +142,13 @@ def read_rows(path: Path, spec: Spec) -> Iterator[Rows]:
     """
     kind = suffix(path)
     if kind == ".nt":
+        from kgdist.data.ntriples import read_ntriples
+
         return read_ntriples(path, spec)
-    return read_parquet(path, spec) if kind in (".parquet", ".pq") else read_text(path, spec)
+    if kind in (".parquet", ".pq"):
+        from kgdist.data.parquet import read_parquet
+
+        return read_parquet(path, spec)
+    from kgdist.data.text import read_text
+
+    return read_text(path, spec)

@@ -3,6 +3,9 @@
 The index is an array of sorted 64-bit hashes with the ids beside them: 12 bytes a name, made of plain arrays, so that it
 can be memory-mapped. A hash only proposes candidates; equal bytes decide, so that collisions cost time and never
 correctness. Not the public mapping: that is vocabulary.py.
+
+pyarrow is imported in the functions that need it, for vocabulary.py's sake: a training that finds its graph cached does
+without the library's 40 MiB.
 """
 
 from __future__ import annotations
@@ -10,15 +13,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from kgdist.errors import UsageError
 
 MAX_IDS = 2**31 - 1  # ids are int32
-_BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2^64
+BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2^64
 _PIECE = 1 << 18  # bytes hashed at once
-_BYTES = np.random.Generator(np.random.PCG64(20)).integers(0, 2**64, 256, dtype=np.uint64)
+BYTES = np.random.Generator(np.random.PCG64(20)).integers(0, 2**64, 256, dtype=np.uint64)
 
 
 class Run(NamedTuple):
@@ -32,6 +31,8 @@ def as_binary(values: Any) -> Any:
     """Strings in any usual form (list, NumPy array, pyarrow array or chunked array) -> pa.LargeBinaryArray[n]. Raises
     TypeError.
     """
+    import pyarrow as pa
+
     if isinstance(values, np.ndarray):
         values = values.tolist()
     if not isinstance(values, pa.Array | pa.ChunkedArray):
@@ -55,6 +56,8 @@ def as_binary(values: Any) -> Any:
 
 def view(offsets: np.ndarray, data: np.ndarray) -> Any:
     """int64[n + 1], uint8[bytes] -> pa.LargeBinaryArray[n] over the same memory."""
+    import pyarrow as pa
+
     return pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
@@ -86,10 +89,10 @@ def hash_names(names: Any) -> np.ndarray:
             size = max(_PIECE, len(piece)) + 1
             powers, inverses = (
                 np.cumprod(np.concatenate([np.ones(1, np.uint64), np.full(size - 1, base, np.uint64)]), dtype=np.uint64)
-                for base in (_BASE, pow(_BASE, -1, 2**64))
+                for base in (BASE, pow(BASE, -1, 2**64))
             )
         sums = np.zeros(len(piece) + 1, np.uint64)
-        np.cumsum(_BYTES[piece] * powers[: len(piece)], out=sums[1:])
+        np.cumsum(BYTES[piece] * powers[: len(piece)], out=sums[1:])
         ends = offsets[start : stop + 1] - offsets[start]
         hashes[start:stop] = (
             (sums[ends[1:]] - sums[ends[:-1]]) * inverses[ends[:-1]] + ends[1:].astype(np.uint64) - ends[:-1].astype(np.uint64)
@@ -110,6 +113,9 @@ def make_run(hashes: np.ndarray, first: int = 0) -> Run:
 
 def search(run: Run, hashes: np.ndarray, values: Any, names: Any) -> np.ndarray:
     """int64[n]: the id of each of `values` (whose hashes are `hashes`) in `run`, an index of `names`; -1 where there is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     found = np.full(len(hashes), -1, np.int64)
     order = np.argsort(hashes)  # asked in order, neighbours share cache lines
     position = np.empty(len(hashes), np.int64)
@@ -124,74 +130,3 @@ def search(run: Run, hashes: np.ndarray, values: Any, names: Any) -> np.ndarray:
         pending = pending[~same]  # another name with the same hash: try the next entry
         position[pending] += 1
     return found
-
-
-class Interner:
-    """Numbers names in the order in which they first come."""
-
-    def __init__(self, what: str = "names", limit: int = MAX_IDS) -> None:
-        self._what, self._limit = what, limit
-        self._count = 0
-        self._offsets = np.zeros(1024, np.int64)
-        self._data = np.zeros(1 << 14, np.uint8)
-        self._runs: list[Run] = []
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def names(self) -> Any:
-        """pa.LargeBinaryArray of all names so far, in id order."""
-        return view(self._offsets[: self._count + 1], self._data[: self._offsets[self._count]])
-
-    def intern(self, values: Any) -> np.ndarray:
-        """int64[n]: ids of `values` (pa.LargeBinaryArray, no repeats), those not seen before numbered in order. Raises
-        UsageError past int32.
-        """
-        hashes = hash_names(values)
-        names = self.names
-        found = np.full(len(hashes), -1, np.int64)
-        for run in self._runs:
-            open_ = np.flatnonzero(found < 0)
-            found[open_] = search(run, hashes[open_], values.take(pa.array(open_)), names)
-        new = np.flatnonzero(found < 0)
-        if new.size:
-            found[new] = np.arange(self._count, self._count + new.size)
-            self._append(values.take(pa.array(new)), hashes[new])
-        return found
-
-    def finish(self) -> tuple[np.ndarray, np.ndarray, Run]:
-        """(offsets int64[n + 1], data uint8[bytes], index) of all names."""
-        while len(self._runs) > 1:
-            self._merge()
-        run = self._runs[0] if self._runs else Run(np.zeros(0, np.uint64), np.zeros(0, np.int32))
-        return self._offsets[: self._count + 1], self._data[: self._offsets[self._count]], run
-
-    def _append(self, values: Any, hashes: np.ndarray) -> None:
-        offsets, data = parts(values)
-        if self._count + len(values) > self._limit:
-            raise UsageError(f"more than {self._limit:,} distinct {self._what}; ids are 32-bit integers")
-        used = int(self._offsets[self._count])
-        self._data = _grown(self._data, used, used + len(data))
-        self._offsets = _grown(self._offsets, self._count + 1, self._count + 1 + len(values))
-        self._data[used : used + len(data)] = data
-        self._offsets[self._count + 1 : self._count + 1 + len(values)] = offsets[1:] + used
-        self._runs.append(make_run(hashes, self._count))
-        self._count += len(values)
-        # Runs double in size, so there are few to search and each name is moved few times.
-        while len(self._runs) > 1 and len(self._runs[-2].ids) < 2 * len(self._runs[-1].ids):
-            self._merge()
-
-    def _merge(self) -> None:
-        last, before = self._runs.pop(), self._runs.pop()
-        hashes = np.concatenate([before.hashes, last.hashes])
-        order = np.argsort(hashes, kind="stable")
-        self._runs.append(Run(hashes[order], np.concatenate([before.ids, last.ids])[order]))
-
-
-def _grown(array: np.ndarray, used: int, needed: int) -> np.ndarray:
-    if needed <= len(array):
-        return array
-    larger = np.zeros(max(needed, 2 * len(array)), array.dtype)
-    larger[:used] = array[:used]
-    return larger

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
 
 from kgdist.errors import DataError
 
@@ -81,6 +80,8 @@ def bad_name(values: Any) -> int | None:
     """Index of the first name that is empty or holds NUL, LF or CR (which no text file could carry), or None. `values`: a
     string array.
     """
+    import pyarrow.compute as pc
+
     bad = pc.or_(pc.equal(pc.binary_length(values), 0), pc.match_substring_regex(values, r"[\x00\r\n]"))
     return int(pc.index(bad, True).as_py()) if pc.any(bad, min_count=0).as_py() else None
 

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from kgdist.data import cache
-from kgdist.data.build import build
 from kgdist.data.formats import Format, Sources, built_in_files, user_files
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.errors import CheckpointError, OptionError
@@ -108,6 +107,8 @@ def load_dataset(
             dataset = meta and _open(folder, meta, name)
             if dataset:
                 return dataset
+        from kgdist.data.build import build  # only here: it takes pyarrow, which a cached graph does not need
+
         with cache.build_folder(folders) as (temporary, folder):
             hashed_ns = time.time_ns()
             recorded = cache.fingerprints(sources.files, hashed=True)

@@ -21,8 +21,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-import pyarrow as pa
-
 from kgdist.errors import DataError
 
 BLOCK = 4 << 20  # bytes read at once
@@ -74,6 +72,7 @@ def check_file(path: Path, expected: str) -> os.stat_result:
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     """The file's bytes, decompressed as its suffix says. Raises DataError for a file that cannot be read or is damaged."""
     kind = path.suffix.lower()
+    damages: list[type[Exception]] = [EOFError, lzma.LZMAError, zlib.error, OSError, ValueError]
     try:
         with contextlib.ExitStack() as stack:
             raw: Any = stack.enter_context(path.open("rb"))
@@ -84,9 +83,12 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
             elif kind == ".bz2":
                 raw = stack.enter_context(bz2.BZ2File(raw))
             elif kind == ".zst":
+                import pyarrow as pa
+
+                damages.append(pa.ArrowException)
                 raw = stack.enter_context(pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"))
             yield raw
-    except (EOFError, lzma.LZMAError, zlib.error, pa.ArrowException, OSError, ValueError) as error:
+    except tuple(damages) as error:
         # Decompressors raise OSError for bad bytes, too, but then without a number of the system's.
         damaged = kind in COMPRESSED and getattr(error, "errno", None) is None
         what = "damaged or cut short, cannot be decompressed" if damaged else "cannot be read"

@@ -4,6 +4,8 @@ Names are byte-exact Unicode: nothing is trimmed, folded or normalised, so the t
 names. A name is not empty and holds no NUL, line feed or carriage return, so that every name can stand in a text file; tabs
 are fine. Held as two arrays (UTF-8 bytes and offsets) plus a sorted hash index, all of which can be memory-mapped: 86
 million names need no Python objects. Not a parser: dictionary.py reads the files.
+
+Only looking names up takes pyarrow: a training that finds its graph cached does without the library's 40 MiB.
 """
 
 from __future__ import annotations
@@ -16,10 +18,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from kgdist.data.dictionary import read_dictionary
 from kgdist.data.names import Run, as_binary, hash_names, make_run, parts, search, view
 from kgdist.data.rows import bad_name
 from kgdist.errors import CheckpointError
@@ -28,20 +27,12 @@ from kgdist.files import PathLike, atomic_write, load_npy, save_npy
 _PIECE = 1 << 16  # names written or hashed at once
 
 
-def _scalar(text: str) -> Any:
-    return pa.scalar(text.encode(), pa.large_binary())
-
-
-_EMPTY = _scalar("")
-
-
 class Vocabulary:
     """Names by id and ids by name; immutable."""
 
     def __init__(self, offsets: np.ndarray, data: np.ndarray, run: Run | None = None) -> None:
         """`offsets` int64[n + 1] into `data` uint8[bytes]; the caller vouches for distinct, valid names. See `from_names`."""
         self._offsets, self._data = offsets, data
-        self._array = view(offsets, data)
         if run is not None:
             self._run = run
 
@@ -51,6 +42,8 @@ class Vocabulary:
 
         Raises ValueError for a repeated name, an empty one, or one with NUL, LF or CR.
         """
+        import pyarrow as pa
+
         array = as_binary(names if hasattr(names, "__len__") else list(names))
         text = array.cast(pa.large_string())
         row = bad_name(text)
@@ -87,7 +80,7 @@ class Vocabulary:
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), _PIECE):
-            yield from self._slice(start, start + _PIECE).cast(pa.large_string()).to_pylist()
+            yield from self._lines(start, start + _PIECE).decode().split("\n")[:-1]
 
     def id(self, name: str) -> int:
         """The id of a name. Raises KeyError."""
@@ -113,32 +106,36 @@ class Vocabulary:
             raise IndexError(
                 f"id {int(wanted[(wanted < 0) | (wanted >= len(self))][0])} is out of range, allowed: 0 to {len(self) - 1}"
             )
-        return [str(name) for name in self._take(wanted).to_pylist()]
+        return [self._name(number) for number in wanted.tolist()]
 
     @functools.cached_property
     def digest(self) -> str:
         """sha256 (hex) of the names in id order, each followed by a line feed."""
         digest = hashlib.sha256()
         for start in range(0, len(self), _PIECE):
-            digest.update(_joined(self._slice(start, start + _PIECE), _EMPTY, "\n").data)
+            digest.update(self._lines(start, start + _PIECE))
         return digest.hexdigest()
 
     def padded(self) -> int:
         """How many names begin or end with a blank, which is easy to do and hard to see."""
-        starts, ends = self._offsets[:-1], self._offsets[1:] - 1
-        return int(((self._data[starts] == 32) | (self._data[ends] == 32)).sum())
+        count = 0
+        for start in range(0, len(self), _PIECE):
+            places = self._offsets[start : start + _PIECE + 1]
+            count += int(((self._data[places[:-1]] == 32) | (self._data[places[1:] - 1] == 32)).sum())
+        return count
 
     def write_tsv(self, path: PathLike) -> None:
         """Write lines `id<TAB>name`, atomically."""
         with atomic_write(path) as file:
             for start in range(0, len(self), _PIECE):
-                names = self._slice(start, start + _PIECE)
-                ids = pa.array(np.arange(start, start + len(names))).cast(pa.large_string()).cast(pa.large_binary())
-                file.write(_joined(pc.binary_join_element_wise(ids, names, _scalar("\t")), _EMPTY, "\n").data)
+                names = self._lines(start, start + _PIECE).split(b"\n")[:-1]
+                file.write(b"".join([b"%d\t%b\n" % line for line in enumerate(names, start)]))
 
     @classmethod
     def read_tsv(cls, path: PathLike, delimiter: str = "\t") -> Vocabulary:
         """Read lines `id<delimiter>name` (or what else dictionary.py allows). Raises DataError with the line."""
+        from kgdist.data.dictionary import read_dictionary
+
         return cls(*parts(as_binary(read_dictionary(Path(path), delimiter))))
 
     def save(self, folder: Path, stem: str) -> None:
@@ -162,17 +159,25 @@ class Vocabulary:
     def _run(self) -> Run:
         return make_run(hash_names(self._array))
 
+    @functools.cached_property
+    def _array(self) -> Any:
+        return view(self._offsets, self._data)
+
     def _name(self, number: int) -> str:
         return self._data[self._offsets[number] : self._offsets[number + 1]].tobytes().decode("utf-8")
 
     def _find(self, values: Any) -> np.ndarray:
         return search(self._run, hash_names(values), values, self._array)
 
-    def _slice(self, start: int, stop: int) -> Any:
-        return self._array[start:stop]
-
-    def _take(self, ids: np.ndarray) -> Any:
-        return self._array.take(pa.array(ids)).cast(pa.large_string())
+    def _lines(self, start: int, stop: int) -> bytes:
+        """The names of some ids, each followed by a line feed (which no name holds)."""
+        ends = self._offsets[start : stop + 1]
+        feeds = ends[1:] - ends[0] + np.arange(len(ends) - 1)
+        text = np.full(ends[-1] - ends[0] + len(feeds), ord("\n"), np.uint8)
+        is_text = np.ones(len(text), bool)
+        is_text[feeds] = False
+        text[is_text] = self._data[ends[0] : ends[-1]]
+        return text.tobytes()
 
 
 class _Numbered(Vocabulary):
@@ -200,17 +205,12 @@ class _Numbered(Vocabulary):
         return str(number)
 
     def _find(self, values: Any) -> np.ndarray:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         plain = pc.match_substring_regex(values, "^(0|[1-9][0-9]{0,17})$")
         ids = pc.if_else(plain, values, b"-1").cast(pa.large_string()).cast(pa.int64()).to_numpy()
         return np.where(ids < self._count, ids, -1)
 
-    def _slice(self, start: int, stop: int) -> Any:
-        return self._take(np.arange(start, min(stop, self._count))).cast(pa.large_binary())
-
-    def _take(self, ids: np.ndarray) -> Any:
-        return pa.array(ids).cast(pa.large_string())
-
-
-def _joined(left: Any, right: Any, separator: str) -> np.ndarray:
-    """uint8[bytes] of all left + separator + right, one after the other."""
-    return parts(pc.binary_join_element_wise(left, right, _scalar(separator)))[1]
+    def _lines(self, start: int, stop: int) -> bytes:
+        return b"".join([b"%d\n" % number for number in range(start, min(stop, self._count))])

@@ -167,6 +167,22 @@ def test_many_builders_at_once(tmp_path: Path) -> None:
     assert answers == {f"{dataset.digest} {dataset.train.array.sum()}\n"}
 
 
+def test_a_cached_graph_is_used_without_the_parser(tmp_path: Path) -> None:
+    files = write_raw(tmp_path)
+    age(tmp_path)
+    raw(tmp_path, files)
+    script = (
+        "import sys; from pathlib import Path; from kgdist.data.store import load_dataset\n"
+        "d = load_dataset(path=sys.argv[1], name='x', format='raw_udd_hrt', files=sys.argv[2:])\n"
+        "d.entities.write_tsv(Path(sys.argv[1], 'entities.tsv')); names = d.entities.names(range(2)), list(d.relations)\n"
+        "import kgdist.runtime.local\n"
+        "print([name for name in sys.modules if name.startswith('pyarrow')])"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path), *files]
+    made = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2], timeout=100, check=True)
+    assert made.stdout == "[]\n"
+
+
 def test_readers_during_rebuilds_see_one_graph_or_the_other(tmp_path: Path) -> None:
     write_raw(tmp_path)
     graphs = (TRAIN, [("p", "q", "s"), ("s", "q", "u")])

@@ -11,11 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgdist.data import dictionary as dictionary_module
+from kgdist.data import interner as interner_module
 from kgdist.data import names as names_module
 from kgdist.data.dictionary import read_dictionary
-from kgdist.data.names import Interner, as_binary, hash_names, make_run, search
+from kgdist.data.interner import Interner
+from kgdist.data.names import as_binary, hash_names, make_run, parts, search
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.errors import CheckpointError, DataError, UsageError
+from kgdist.kernels import names_loop
 
 NAME = st.text(st.characters(exclude_characters="\0\r\n", exclude_categories=("Cs",)), min_size=1, max_size=12)
 NAMES = st.lists(NAME, unique=True, max_size=40)
@@ -158,16 +162,51 @@ def test_colliding_hashes_cost_time_only(names: list[str], others: list[str], ki
     assert search(make_run(weak), hashes, asked, stored).tolist() == wanted
 
 
-@given(st.lists(st.lists(NAME, unique=True, max_size=20), max_size=12))
-def test_interner_numbers_by_first_appearance(batches: list[list[str]]) -> None:
-    interner = Interner()
+@pytest.mark.parametrize("many", [0, 7, 1 << 40])  # compiled from the start, from the seventh name on, never
+@given(batches=st.lists(st.lists(NAME, unique=True, max_size=20), max_size=12))
+def test_interner_numbers_by_first_appearance(many: int, batches: list[list[str]]) -> None:
     ids: dict[str, int] = {}
-    for batch in batches:
-        wanted = [ids.setdefault(name, len(ids)) for name in batch]
-        assert interner.intern(as_binary(batch)).tolist() == wanted
-    assert len(interner) == len(ids)
-    assert list(Vocabulary(*interner.finish())) == list(ids)
-    assert Vocabulary(*interner.finish()).encode(list(ids)).tolist() == list(range(len(ids)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interner_module, "MANY", many)
+        interner = Interner()
+        for batch in batches:
+            wanted = [ids.setdefault(name, len(ids)) for name in batch]
+            assert interner.intern(as_binary(batch)).tolist() == wanted
+            assert interner.find(as_binary([*batch, "\0"])).tolist() == [*wanted, -1]
+        assert len(interner) == len(ids)
+        vocabulary = Vocabulary(*interner.finish())
+    assert list(vocabulary) == list(ids)
+    assert vocabulary.encode(list(ids)).tolist() == list(range(len(ids)))
+
+
+def test_both_indices_of_an_interner_agree_on_many_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    batches = [[f"{number:x}" * int(number % 5 + 1) for number in np.unique(rng.integers(0, 60_000, 4000))] for _ in range(30)]
+    made = []
+    for many in (1000, 1 << 40):
+        monkeypatch.setattr(interner_module, "MANY", many)
+        interner = Interner()
+        ids = [interner.intern(as_binary(batch)).tolist() for batch in batches]
+        offsets, data, run = interner.finish()
+        made.append((ids, offsets.tolist(), data.tobytes(), run.hashes.tolist(), run.ids.tolist()))
+    assert made[0] == made[1]
+
+
+@given(st.lists(st.binary(max_size=40), max_size=30))
+def test_the_compiled_hash_is_the_same(values: list[bytes]) -> None:
+    names = pa.array(values, pa.large_binary())
+    assert interner_module._Table().hash(names).tolist() == hash_names(names).tolist()
+
+
+@given(st.lists(NAME, unique=True, max_size=60), st.lists(NAME, max_size=10), st.integers(1, 5))
+def test_colliding_hashes_in_a_table_cost_time_only(names: list[str], others: list[str], kinds: int) -> None:
+    asked = as_binary(names + others)
+    weak = np.array([len(name) % kinds for name in names + others], np.uint64) << np.uint64(32)  # same place, few high halves
+    table = np.zeros(128, np.uint64)
+    names_loop.insert(table, weak[: len(names)], 0)
+    found = np.empty(len(asked), np.int64)
+    names_loop.find(table, *parts(as_binary(names or ["x"])), *parts(asked), weak, found)
+    assert found.tolist() == [names.index(name) if name in names else -1 for name in names + others]
 
 
 def test_interner_stops_at_the_id_limit() -> None:
@@ -208,6 +247,31 @@ def read(path: Path, text: str | bytes, delimiter: str = "\t", **options: bool) 
 )
 def test_dictionary_layouts(tmp_path: Path, text: str, names: list[str]) -> None:
     assert read(tmp_path / "d", text) == names
+
+
+@pytest.mark.parametrize("text", ["0\ta\n1\tb\n2\tc\n", "a\t0\nb\t1\nc\t2\n", "0\ta\r\n1\tb\r\n2\tc"])
+def test_dictionaries_in_order_are_read_the_short_way_and_the_general_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    (tmp_path / "d").write_bytes(text.encode())
+    assert dictionary_module._in_order(tmp_path / "d", "\t", False).to_pylist() == ["a", "b", "c"]
+    monkeypatch.setattr(dictionary_module, "_in_order", lambda *_: None)
+    assert read(tmp_path / "d", text) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "text", ["1\t0\n0\t1\n", "0\ta\n2\tb\n", "0\ta\n1\ta\n", "0\ta\n1\t\n", "5\t0\n7\t1\n", "00\ta\n", "a\n"]
+)
+def test_other_dictionaries_are_left_to_the_general_way(tmp_path: Path, text: str) -> None:
+    (tmp_path / "d").write_text(text)
+    assert dictionary_module._in_order(tmp_path / "d", "\t", False) is None
+
+
+def test_dictionaries_of_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kgdist.data.stream.BLOCK", 64)
+    names = [f"name {i}" for i in range(50)]
+    assert read(tmp_path / "d", "".join(f"{i}\t{name}\n" for i, name in enumerate(names))) == names
+    assert read(tmp_path / "d", "".join(f"{name}\t{i}\n" for i, name in enumerate(names))) == names
 
 
 def test_dictionary_with_other_delimiters_header_and_count(tmp_path: Path) -> None:

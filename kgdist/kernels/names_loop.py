@@ -1,0 +1,92 @@
+# mypy: disable-error-code="no-untyped-def"
+"""Byte strings by hash, compiled: the loops of `data.interner` for many names. Arguments are taken as checked there.
+
+Strings are `data[offsets[i] : offsets[i + 1]]`. A table has a power of two of places, uint64: the high half of a hash above, the
+id + 1 below, 0 for a free place; who finds its own taken looks at the next. The high half only proposes, equal bytes decide.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kgdist.kernels.jit import inlined, strict
+
+TOGETHER = 512  # names looked up at once; what they touch stays in the second cache
+HALF, ID = np.uint64(32), np.uint64(0xFFFFFFFF)
+
+
+@strict
+def hashes(offsets, data, letters, base, out):
+    """uint64[n]: the sum that `data.names.hash_names` takes, and its finaliser."""
+    for i in range(len(out)):
+        total, power = np.uint64(0), np.uint64(1)
+        for k in range(offsets[i], offsets[i + 1]):
+            total += letters[data[k]] * power
+            power *= base
+        total += np.uint64(offsets[i + 1] - offsets[i])
+        total = (total ^ (total >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+        total = (total ^ (total >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+        out[i] = total ^ (total >> np.uint64(33))
+
+
+@inlined
+def _equal(offsets, data, i, others, content, j):
+    # Unsigned indices are not tried for counting from the end, and no way out lets several bytes be compared at once.
+    start, begin, length = np.uint64(offsets[i]), np.uint64(others[j]), np.uint64(offsets[i + 1] - offsets[i])
+    if np.uint64(others[j + 1]) - begin != length:
+        return False
+    differ = np.uint64(0)
+    for k in range(length):
+        differ |= np.uint64(data[start + k] ^ content[begin + k])
+    return differ == np.uint64(0)
+
+
+@inlined
+def _proposed(table, place, top):
+    """The first place from `place` on that is free or holds a hash with the high half `top`."""
+    mask = np.uint64(len(table) - 1)
+    while table[place] != np.uint64(0) and table[place] >> HALF != top:
+        place = (place + np.uint64(1)) & mask
+    return place
+
+
+@strict
+def find(table, names, content, offsets, data, hashed, out):
+    """int64[n]: ids of strings (offsets, data, hashed) among those of the table (names, content); -1 where there is none.
+
+    What a look-up needs lies in three far places, each told by the one before. So some hundreds go through each place together:
+    then the memory is asked for many lines at once, which makes it several times faster than one after the other.
+    """
+    mask = np.uint64(len(table) - 1)
+    places, starts, touched = np.empty(TOGETHER, np.uint64), np.empty(TOGETHER, np.int64), np.uint64(0)
+    for begin in range(0, len(out), TOGETHER):
+        count = min(TOGETHER, len(out) - begin)
+        for i in range(count):
+            touched |= table[hashed[begin + i] & mask]
+        for i in range(count):
+            places[i] = _proposed(table, hashed[begin + i] & mask, hashed[begin + i] >> HALF)
+        for i in range(count):
+            starts[i] = names[max(np.int64(table[places[i]] & ID) - 1, 0)]
+        for i in range(count):
+            touched |= np.uint64(content[starts[i]])
+        for i in range(count):
+            place, found = places[i], np.int64(-1)
+            while table[place] != np.uint64(0):
+                known = np.int64(table[place] & ID) - 1
+                if _equal(offsets, data, begin + i, names, content, known):
+                    found = known
+                    break
+                place = _proposed(table, (place + np.uint64(1)) & mask, hashed[begin + i] >> HALF)
+            out[begin + i] = found
+    return touched  # of no use, but without it the first looks would be left out
+
+
+@strict
+def insert(table, hashed, first):
+    """Put strings with ids first, first + 1, ..., none of them there yet, into a table that has room."""
+    mask = np.uint64(len(table) - 1)
+    for i in range(len(hashed)):
+        place = hashed[i] & mask
+        while table[place] != np.uint64(0):
+            place = (place + np.uint64(1)) & mask
+        table[place] = (hashed[i] >> HALF) << HALF | np.uint64(first + i + 1)
