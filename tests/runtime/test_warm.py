@@ -1,0 +1,67 @@
+"""What is compiled before the workers start is all that a step needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# A fresh process, in which nothing else has asked for a kernel: prints the kernels that real steps ask for after the warm-up.
+CODE = """
+import gc, json, sys
+import numpy as np
+from kgdist.config import Config
+from kgdist.data.store import Triples
+from kgdist.kvstore.tables import MemoryTables, initialise
+from kgdist.resolve import resolve
+from kgdist.runtime.job import model_of, trainer_of
+from kgdist.runtime.warm import warm_up
+
+def compiled():
+    from numba.core.dispatcher import Dispatcher
+    kernels = [each for each in gc.get_objects() if isinstance(each, Dispatcher)]
+    return {(each.py_func.__module__, each.py_func.__name__, args) for each in kernels for args in each.overloads}
+
+flags = dict(hidden_dim=20, batch_size=32, neg_sample_size=16, max_step=4, neg_adversarial_sampling=True)
+config, _ = resolve(Config(model_name=sys.argv[1], **flags, **json.loads(sys.argv[2])))
+weighted = config.has_edge_importance
+warm_up(config, weighted=weighted)
+before = compiled()
+rng = np.random.default_rng(0)
+array = rng.integers(0, 30, (90, 3)).astype(np.int32)
+tables = MemoryTables.create(model_of(config).tables(30, 30), config.optimizer)
+for stream, rows in enumerate(tables.rows.values()):
+    initialise(rows, config.init, 0.1, seed=0, stream=stream)
+filling = compiled()
+trainer = trainer_of(config, Triples(array, np.ones(90, np.float32) if weighted else None), tables, 0)
+for step in range(4):
+    trainer.step(step)
+print(len(before) > 3, sorted(compiled() - filling))
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("TransE_l1", {}),
+        ("DistMult", {"neg_deg_sample": True, "has_edge_importance": True}),
+        ("RotatE", {"neg_deg_sample": True, "regularization_coef": 0.0}),
+        ("TransR", {"optimizer": "adagrad"}),
+        ("TransE_l2", {"loss_genre": "Hinge"}),
+    ],
+)
+def test_a_step_asks_for_no_kernel_that_is_not_warm(model: str, options: dict[str, object]) -> None:
+    env = os.environ | {"PYTHONPATH": os.fspath(Path(__file__).resolve().parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, model, json.dumps(options)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("True []\n", 0), done.stderr
