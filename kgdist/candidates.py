@@ -16,6 +16,7 @@ import torch
 
 from kgdist.data.known import KnownTriples
 from kgdist.errors import KgdistError, OptionError
+from kgdist.kernels.compare import Comparator, largest
 from kgdist.kvstore.tables import Tables
 from kgdist.types import Side
 
@@ -42,6 +43,9 @@ class Skip(NamedTuple):
 class Candidates(Protocol):
     """A list of entities, read in blocks."""
 
+    largest: torch.Tensor | None
+    """The largest `Comparator.size` among their rows, a float64 scalar; None where each block has to be asked."""
+
     def __len__(self) -> int: ...
 
     def block(self, start: int, stop: int) -> torch.Tensor:
@@ -52,14 +56,24 @@ class Candidates(Protocol):
 
 
 class AllEntities:
-    """Every entity, at the position of its id; raises KgdistError at once when a row is not finite."""
+    """Every entity, at the position of its id; raises KgdistError at once when a row is not finite.
 
-    def __init__(self, tables: Tables, num_entities: int, block: int) -> None:
+    `comparator` is the one that will rank the rows as they are; None when a model projects them first.
+    """
+
+    def __init__(self, tables: Tables, num_entities: int, block: int, comparator: Comparator | None = None) -> None:
         self.tables = tables
         self.num_entities = num_entities
+        self.largest: torch.Tensor | None = None
+        sizes = []
         for start in range(0, num_entities, block):
             stop = min(start + block, num_entities)
-            require_finite("entity", self.block(start, stop), np.arange(start, stop))
+            rows = self.block(start, stop)
+            require_finite("entity", rows, np.arange(start, stop))
+            if comparator is not None:
+                sizes.append(largest(comparator.size(rows)))
+        if comparator is not None:
+            self.largest = largest(torch.stack(sizes))
 
     def __len__(self) -> int:
         return self.num_entities
@@ -75,6 +89,8 @@ class AllEntities:
 
 class Sample:
     """Some entities, `ids` int64[n]; one that is listed twice counts twice."""
+
+    largest: torch.Tensor | None = None
 
     def __init__(self, tables: Tables, ids: np.ndarray) -> None:
         self.tables = tables
@@ -158,9 +174,14 @@ def pull_rows(tables: Tables, name: str, ids: np.ndarray) -> torch.Tensor:
     return rows if len(unique) == len(ids) and (unique == ids).all() else rows[torch.from_numpy(index).to(rows.device)]
 
 
+def all_finite(rows: torch.Tensor) -> bool:
+    """Whether there is neither NaN nor infinity; mostly one sum, since a sum with such a term is never finite."""
+    return bool(torch.isfinite(rows.sum())) or bool(torch.isfinite(rows).all())
+
+
 def require_finite(name: str, rows: torch.Tensor, ids: np.ndarray) -> None:
     """Raise KgdistError naming the first row of `rows` float32[B, width] that holds NaN or infinity."""
-    if not bool(torch.isfinite(rows).all()):
+    if not all_finite(rows):
         bad = int(torch.nonzero(~torch.isfinite(rows).all(1))[0, 0])
         raise KgdistError(
             f"table {name}, row {ids[bad]}: holds NaN or infinity, so nothing can be ranked; the training diverged: "

@@ -1,7 +1,7 @@
 """How many candidates beat the true entity, and how many tie with it: exactly, and at the speed of a matrix product.
 
 Queries meet a block of candidates in float32 (`Comparator.order`). Whoever lies outside of the comparator's proven rounding
-bound (`slack`) around the true entity is decided; the few within it are compared once more in float64, row by row (`exact`), so
+bound (`bound`) around the true entity is decided; the few within it are compared once more in float64, row by row (`exact`), so
 that the counts are those of a float64 brute force and equal rows tie. No matrix of all scores exists: memory is one block.
 
 The given values are the float32 rows of the tables and the float32 queries that the model makes of them. A model that projects
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from kgdist.candidates import Candidates, Project, Skip
-from kgdist.kernels.compare import Comparator
+from kgdist.kernels.compare import Comparator, largest
 from kgdist.kernels.rank import Near, rank_block
 
 PAIRS = 1 << 20  # floats of one slice of pairs that are compared exactly
@@ -31,7 +31,7 @@ def count_rivals(
     skip: Skip,
     *,
     project: Project | None = None,
-    block: int = 2048,
+    block: int = 1024,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hold `queries` float32[P,Q] against all candidates but the positions in `skip`.
@@ -43,15 +43,17 @@ def count_rivals(
     surely = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)
     key = comparator.exact(queries, project(true) if project else true)  # float64[P]
     true_key = key.cpu().numpy()
+    sizes, most = comparator.size(queries), None if project else candidates.largest
     near = Near()
     for start in range(0, len(candidates), block):
         check()
         rows = candidates.block(start, min(start + block, len(candidates)))
         seen = project(rows) if project else rows
-        slack = comparator.slack(queries, seen).double()  # infinite where float32 says nothing
-        if project is not None:
-            slack *= 2  # room for equal rows whose projections were rounded apart
-        low, high = _outward(key - slack, -1), _outward(key + slack, 1)
+        if start == 0 or most is None:
+            slack = comparator.bound(queries.shape[1], sizes, largest(comparator.size(seen)) if most is None else most).double()
+            if project is not None:
+                slack *= 2  # room for equal rows whose projections were rounded apart
+            low, high = _outward(key - slack, -1), _outward(key + slack, 1)  # infinite where float32 says nothing
         near.clear()
         rank_block(comparator.order(queries, seen), start, low, high, skip.offsets, skip.positions, surely, near)
         if not len(near):

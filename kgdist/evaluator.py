@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kgdist.candidates import AllEntities, Candidates, Pool, Project, not_rivals, pull_rows, stack
+from kgdist.candidates import AllEntities, Candidates, Pool, Project, all_finite, not_rivals, pull_rows, stack
 from kgdist.config import Config
 from kgdist.counting import count_rivals
 from kgdist.data.known import KnownTriples
@@ -32,6 +32,7 @@ from kgdist.report_text import protocol_line, reference_lines, report_table
 from kgdist.types import RelationRows, Side
 
 QUERIES = 1000  # queries that share one pass over the candidates, at least
+PROJECTED = 4  # times as many candidates as usual, at most, in the blocks of a relation that has fewer queries than usual
 MATRIX_FLOATS = 1 << 24  # floats of relation rows held at a time
 
 
@@ -46,7 +47,7 @@ def evaluate(
     threads: int = 1,
     desc: str = "ranking",
     query_block: int = QUERIES,
-    candidate_block: int = 2048,
+    candidate_block: int = 1024,
 ) -> Ranks:
     """Rank both ends of `triples` int[T,3]; the 2T ranks are those of all heads, then of all tails, in the order given.
 
@@ -143,10 +144,17 @@ class _Work:
     def _groups(self) -> Iterator[tuple[np.ndarray, Callable[[], Candidates]]]:
         """(positions in `ranks` int64[P], what makes the candidates that they share)."""
         if self.pool.sampled < 0:
-            everybody = AllEntities(self.tables, self.num_entities, self.candidate_block)
+            comparator = None if self.model.projects else self.model.comparator
+            everybody = AllEntities(self.tables, self.num_entities, self.candidate_block, comparator)
             order = np.argsort(self.ranks.relation, kind="stable")
-            for start in range(0, len(order), self.query_block):
-                yield order[start : start + self.query_block], lambda: everybody
+            relations, start = self.ranks.relation[order], 0
+            while start < len(order):
+                stop = min(start + self.query_block, len(order))
+                if self.model.projects and stop < len(order):  # where a relation ends, so that few are projected twice
+                    first = int(np.searchsorted(relations, relations[stop]))
+                    stop = first if first > start else stop
+                yield order[start:stop], lambda: everybody
+                start = stop
             return
         count = len(self.ranks) // 2
         for batch, start in enumerate(range(0, count, self.pool.batch)):
@@ -171,6 +179,7 @@ class _Work:
         parts = [(side, part) for code, side in enumerate(SIDES) if len(part := rows[self.ranks.side[rows] == code])]
         skip = candidates.locate(stack([not_rivals(self.known, side, *self._given(side, part)) for side, part in parts]))
         true = np.concatenate([side.pick(self.ranks.head, self.ranks.tail)[part] for side, part in parts])
+        longer = 1 if relation is None else min(PROJECTED, max(1, self.query_block // len(rows)))
         greater, equal = count_rivals(
             self.model.comparator,
             torch.cat([self._queries(side, part) for side, part in parts]),
@@ -178,7 +187,7 @@ class _Work:
             candidates,
             skip,
             project=None if relation is None else self._projection(relation),
-            block=self.candidate_block,
+            block=self.candidate_block * longer,
             check=self._check,
         )
         self.ranks.greater[rows], self.ranks.equal[rows] = greater, equal
@@ -203,7 +212,7 @@ class _Work:
             anchor_rows = pull_rows(self.tables, "entity", anchors)
             made.append(self.model.queries(anchor_rows, self._relation(unique, index, anchor_rows.device), side))
         queries = torch.cat(made)
-        if not bool(torch.isfinite(queries).all()):
+        if not all_finite(queries):
             row = rows[int(torch.nonzero(~torch.isfinite(queries).all(1))[0, 0])]
             triple = tuple(int(column[row]) for column in (self.ranks.head, self.ranks.relation, self.ranks.tail))
             raise KgdistError(f"triple {triple}: its embeddings are too large for float32; train again with a smaller --lr")
@@ -221,21 +230,24 @@ class _Work:
 
 
 class Evaluator:
-    """Evaluations of one data set under the options of one run; the filter is built once, at the first of them."""
+    """Evaluations of one data set under the options of one run; a split's filter is built at the first of them."""
 
     def __init__(self, dataset: Dataset, config: Config) -> None:
         self.dataset = dataset
         self.config = config
         self.pool = Pool(config.neg_sample_size_eval, config.neg_deg_sample_eval, config.batch_size_eval, config.seed)
         self.pool.check(len(dataset.entities), filtered=not config.no_eval_filter)
+        self._known: dict[str, KnownTriples] = {}
 
-    @cached_property
-    def known(self) -> KnownTriples | None:
-        """The filter: the triples of all splits (Bordes et al. 2013); None for raw ranks."""
+    def known(self, split: str) -> KnownTriples | None:
+        """The filter of `split`: what the triples of all splits say (Bordes et al. 2013) to its queries; None for raw ranks."""
         if self.config.no_eval_filter:
             return None
-        arrays = [triples.array for triples in self.dataset.splits.values()]
-        return KnownTriples.build(arrays, len(self.dataset.entities), len(self.dataset.relations))
+        if split not in self._known:
+            arrays = [triples.array for triples in self.dataset.splits.values()]
+            counts = len(self.dataset.entities), len(self.dataset.relations)
+            self._known[split] = KnownTriples.build(arrays, *counts, asked=self.triples(split))
+        return self._known[split]
 
     @cached_property
     def categories(self) -> np.ndarray:
@@ -263,7 +275,7 @@ class Evaluator:
             tables,
             self.triples(split),
             num_entities=len(self.dataset.entities),
-            known=self.known,
+            known=self.known(split),
             pool=self.pool,
             threads=min(self.config.num_proc * self.config.num_thread, os.cpu_count() or 1),
             desc=split,

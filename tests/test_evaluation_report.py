@@ -65,7 +65,7 @@ def test_the_report_is_the_summary_of_filtered_ranks(
     evaluator = Evaluator(dataset, config())
     report = evaluator.run(model, tables, "test")
     assert dataset.test is not None
-    ranks = evaluate(model, tables, dataset.test.array, num_entities=ENTITIES, known=evaluator.known)
+    ranks = evaluate(model, tables, dataset.test.array, num_entities=ENTITIES, known=evaluator.known("test"))
     assert report["all"]["realistic"] == metrics(ranks)
     assert report["count"] == 100 and report["split"] == "test"
     assert {int(relation): part["name"] for relation, part in report["relations"].items()} == dict(enumerate(dataset.relations))

@@ -13,7 +13,7 @@ from kgdist.data.known import KnownTriples
 from kgdist.types import Side
 
 ENTITIES, RELATIONS = 7, 3
-BIG = 2**31 - 1  # far beyond what one machine word can hold for a triple, so pairs are sorted the other way
+BIG = 2**31 - 1  # far beyond what one machine word can hold for a triple
 
 
 def split(rows: list[tuple[int, int, int]]) -> np.ndarray:
@@ -47,11 +47,45 @@ def test_answers_are_those_of_the_oracle(splits: list[np.ndarray], scale: int, s
             assert ids[offsets[b] : offsets[b + 1]].tolist() == sorted(expected[query])
 
 
-def test_both_ways_of_sorting_agree() -> None:
+@given(splits=st.lists(triples.map(split), max_size=3), asked=triples.map(split), scale=st.sampled_from([1, BIG // ENTITIES]))
+def test_a_filter_for_some_queries_answers_these_as_the_whole_one_and_no_others(
+    splits: list[np.ndarray], asked: np.ndarray, scale: int
+) -> None:
+    wide = np.array([scale, 1, scale], np.int32)
+    splits, asked = [part * wide for part in splits], asked * wide
+    whole = KnownTriples.build(splits, ENTITIES * scale, RELATIONS)
+    some = KnownTriples.build(splits, ENTITIES * scale, RELATIONS, asked)
+    for side in Side:
+        anchors = side.other.pick(asked[:, 0], asked[:, 2])
+        for one, other in zip(whole.answers(side, anchors, asked[:, 1]), some.answers(side, anchors, asked[:, 1]), strict=True):
+            np.testing.assert_array_equal(one, other)
+        queries = set(zip(anchors.tolist(), asked[:, 1].tolist(), strict=True))
+        for anchor in range(0, ENTITIES * scale, scale):
+            if (anchor, 0) not in queries:
+                with pytest.raises(ValueError, match=f"not built for anchor {anchor}, relation 0"):
+                    some.answers(side, np.array([anchor]), np.array([0]))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 1000])
+def test_it_is_built_by_pieces(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    part = np.stack([rng.integers(0, n, 200) for n in (9, 2, 9)], axis=1).astype(np.int32)
+    expected = KnownTriples.build([part], 9, 2)
+    monkeypatch.setattr("kgdist.data.known.ROWS", rows)
+    monkeypatch.setattr("kgdist.data.known.SIEVE", 4)  # which lets others through
+    for asked in (None, part[:9]):
+        known = KnownTriples.build([part], 9, 2, asked)
+        for side in Side:
+            query = side.other.pick(part[:9, 0], part[:9, 2]), part[:9, 1]
+            for one, other in zip(expected.answers(side, *query), known.answers(side, *query), strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_large_entity_counts_change_nothing() -> None:
     rng = np.random.default_rng(0)
     part = np.stack([rng.integers(0, n, 5000) for n in (50, 4, 50)], axis=1).astype(np.int32)
     small = KnownTriples.build([part], 50, 4)
-    large = KnownTriples.build([part], BIG, 4)  # the same triples, but a count of entities that needs the two-key sort
+    large = KnownTriples.build([part], BIG, 4)
     anchors, relations = np.repeat(np.arange(50), 4), np.tile(np.arange(4), 50)
     for side in Side:
         for one, other in zip(small.answers(side, anchors, relations), large.answers(side, anchors, relations), strict=True):
@@ -70,6 +104,8 @@ def test_a_query_of_no_rows_and_a_graph_of_no_triples() -> None:
 def test_ids_out_of_range_are_refused_when_built(rows: list[tuple[int, int, int]]) -> None:
     with pytest.raises(ValueError, match=r"ids must be in"):
         KnownTriples.build([split(rows)], 5, 2)
+    with pytest.raises(ValueError, match=r"ids must be in"):
+        KnownTriples.build([], 5, 2, asked=split(rows))
 
 
 @pytest.mark.parametrize(("anchor", "relation"), [(5, 0), (-1, 0), (0, 2), (0, -1)])

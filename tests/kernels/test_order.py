@@ -73,6 +73,20 @@ def test_the_order_key_is_never_further_off_than_it_says(name: str, crowd: tuple
 
 
 @pytest.mark.parametrize("name", NAMES)
+@given(crowds())
+@settings(max_examples=40)
+def test_a_bound_for_larger_candidates_holds_for_smaller_ones(name: str, crowd: tuple[torch.Tensor, torch.Tensor]) -> None:
+    q, c = crowd
+    comparator = COMPARATORS[name]
+    size = comparator.size(c)
+    halves = c.double().abs().chunk(2, -1)
+    want = {"l1": c.double().abs().sum(-1), "modulus": torch.hypot(*halves).sum(-1)}.get(name, c.double().norm(dim=-1))
+    torch.testing.assert_close(size, want)
+    assert (comparator.slack(q, c[:1]) <= comparator.bound(q.shape[1], comparator.size(q), size.max())).all()
+    assert not comparator.size(torch.cat([c[:1] * torch.nan, c[:1] + torch.inf])).isfinite().any()
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_bound_is_worth_having(name: str) -> None:
     """At the usual width it leaves only a few in a thousand candidates undecided."""
     torch.manual_seed(0)
