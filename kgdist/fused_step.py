@@ -10,15 +10,14 @@ writes, without a copy.
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Protocol
 
 import numpy as np
 import torch
 
 from kgdist.config import Config
-from kgdist.kernels import bilinear, gemm, loss, pairs, uses
+from kgdist.fused_relations import Buffers, MatrixRelations, ProjectedRelations, Relations, VectorRelations
+from kgdist.kernels import gemm, loss, uses
 from kgdist.kernels.penalty import Penalty
-from kgdist.kernels.query import VectorQuery
 from kgdist.kernels.unique import unique
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
@@ -27,86 +26,6 @@ from kgdist.step import Clock, Losses, Update
 from kgdist.types import Batch
 
 UNLIMITED = np.float32(np.inf)
-
-
-class Buffers:
-    """Memory that is taken anew each step but allocated once, by name; contents are left as they are."""
-
-    def __init__(self) -> None:
-        self._flat: dict[str, torch.Tensor] = {}
-
-    def take(self, name: str, *shape: int) -> torch.Tensor:
-        """float32[*shape], contiguous."""
-        size = int(np.prod(shape))
-        if name not in self._flat or len(self._flat[name]) < size:
-            self._flat[name] = torch.empty(size + size // 8)
-        return self._flat[name][:size].view(shape)
-
-
-class Relations(Protocol):
-    """The relation side of one step: queries forward, gradients backward, then the updates of its tables."""
-
-    def forward(self, out: np.ndarray) -> None:
-        """Fills the queries float32[B,Q]."""
-
-    def backward(self, grad: np.ndarray, grad_entities: np.ndarray) -> None:
-        """Adds to float32[U,D] what the queries' gradient float32[B,Q] gives."""
-
-    def updates(self, penalty: Penalty) -> tuple[dict[str, Update], float]:
-        """By table, and the value of the regularisation."""
-
-
-class VectorRelations:
-    """A row per relation, and a gradient for each use of it."""
-
-    def __init__(
-        self, model: Model, tables: Tables, buffers: Buffers, batch: Batch, entities: np.ndarray, anchors: np.ndarray
-    ) -> None:  # fmt: skip
-        assert model.kernel is not None
-        self.ids, self.index = unique(batch.relations)
-        width = tables.shape("relation")[1]
-        self.rows = tables.pull("relation", torch.from_numpy(self.ids), buffers.take("relations", len(self.ids), width)).numpy()
-        self.uses = buffers.take("grad_uses", len(batch), width).numpy()
-        self.grads = buffers.take("grad_relations", *self.rows.shape)
-        scale = model.phase_scale
-        self.query = VectorQuery(model.kernel, batch.side, entities, anchors, self.rows, self.index, scale=scale)
-        self.forward = self.query.forward
-
-    def backward(self, grad: np.ndarray, grad_entities: np.ndarray) -> None:
-        """See Relations."""
-        self.query.backward(grad, grad_entities, self.uses)
-
-    def updates(self, penalty: Penalty) -> tuple[dict[str, Update], float]:
-        """See Relations."""
-        squares = np.zeros(len(self.ids), np.float32)
-        grads = self.grads.zero_().numpy()
-        norm = uses.gather(self.rows, self.index, self.uses, *penalty.arguments(), grads, squares)
-        return {"relation": Update(self.ids, self.grads, torch.from_numpy(squares))}, norm
-
-
-class MatrixRelations:
-    """A matrix per relation, and one gradient for all the uses of it."""
-
-    def __init__(
-        self, model: Model, tables: Tables, buffers: Buffers, batch: Batch, entities: np.ndarray, anchors: np.ndarray
-    ) -> None:  # fmt: skip
-        self.ids, self.index = unique(batch.relations)
-        shape = len(self.ids), tables.shape("relation")[1]
-        self.rows = tables.pull("relation", torch.from_numpy(self.ids), buffers.take("relations", *shape)).numpy()
-        self.grads = buffers.take("grad_relations", *shape)
-        self.query = bilinear.MatrixQuery(batch.side, entities, anchors, self.rows, self.index)
-        self.forward = self.query.forward
-
-    def backward(self, grad: np.ndarray, grad_entities: np.ndarray) -> None:
-        """See Relations."""
-        self.query.backward(grad, grad_entities, self.grads.numpy())
-
-    def updates(self, penalty: Penalty) -> tuple[dict[str, Update], float]:
-        """See Relations."""
-        counts = np.bincount(self.index, minlength=len(self.ids)).astype(np.float32)
-        squares = np.empty(len(self.ids), np.float32)
-        norm = uses.rows(self.rows, self.grads.numpy(), counts, *penalty.arguments(), squares)
-        return {"relation": Update(self.ids, self.grads, torch.from_numpy(squares))}, norm
 
 
 class FusedStep:
@@ -118,10 +37,16 @@ class FusedStep:
         self.tables = tables
         self.penalty = Penalty(config.regularization_coef, config.regularization_norm)
         self.buffers = Buffers()
+        self.relations: type[Relations] = VectorRelations
+        self.width = model.entity_dim  # of a query
+        if model.projects:
+            self.relations, self.width = ProjectedRelations, model.relation_dim
+        elif not model.vectors:
+            self.relations = MatrixRelations
 
     def __call__(self, batch: Batch, clock: Clock) -> tuple[dict[str, Update], Losses]:
         """See kgdist.step.Step."""
-        started, size, take, name = perf_counter(), len(batch), self.buffers.take, self.model.comparator.name
+        started, size, take = perf_counter(), len(batch), self.buffers.take
         chunks, n = batch.negatives.shape
         near, far = batch.negatives[:, : batch.in_batch].ravel(), batch.negatives[:, batch.in_batch :].ravel()
         ids, places = unique(np.concatenate([batch.heads, batch.tails, near, far]))
@@ -133,33 +58,29 @@ class FusedStep:
         rows = take("rows", first + len(far), width)
         self.tables.pull("entity", torch.from_numpy(np.concatenate([ids[:first], far])), rows)
         anchors, true = batch.side.pick(head=(tails, heads), tail=(heads, tails))
-        kind = VectorRelations if self.model.vectors else MatrixRelations
-        relations: Relations = kind(self.model, self.tables, self.buffers, batch, rows.numpy(), anchors)
-        queries = take("queries", chunks * batch.chunk, width)
+        relations = self.relations(self.model, self.tables, self.buffers, batch, rows.numpy(), anchors, true)
+        queries = take("queries", chunks * batch.chunk, self.width)
         queries[size:] = 0
-        relations.forward(queries.numpy()[:size])
+        relations.queries(queries.numpy()[:size])
         positive = np.empty(size, np.float32)
-        pairs.forward(name, queries.numpy(), rows.numpy(), true, positive)
+        relations.positives(queries.numpy()[:size], positive)
         candidates = rows[first:].view(chunks, -1, width)
         if batch.in_batch:
             candidates = torch.cat([rows[torch.from_numpy(own)].view(chunks, -1, width), candidates], 1)
-        q = queries.view(chunks, batch.chunk, width)
+        q, scores = queries.view(chunks, batch.chunk, -1), take("scores", chunks, batch.chunk, n)
         with gemm.products(batch.chunk, width):
-            scores = self.model.comparator.scores(q, candidates, take("scores", chunks, batch.chunk, n))
+            relations.scores(q, candidates, scores)
             grad_positive, grad_scores, losses = self._loss(batch, positive, scores.view(-1, n))
             forward = perf_counter()
 
             grads, grad_queries = take("grads", *rows.shape), take("grad_queries", *queries.shape)
             grads[:first] = 0
             grad_candidates = take("grad_candidates", chunks, n, width) if batch.in_batch else grads[first:].view_as(candidates)
-            slopes = grad_scores.view_as(scores), grad_queries.view_as(q), grad_candidates
-            self.model.comparator.slopes(q, candidates, scores, *slopes)
+            relations.slopes(q, candidates, scores, grad_scores.view_as(scores), grad_queries.view_as(q), grad_candidates)
         if batch.in_batch:
             grads.index_add_(0, torch.from_numpy(own), grad_candidates[:, : batch.in_batch].reshape(-1, width))
             grads[first:].view(chunks, -1, width).copy_(grad_candidates[:, batch.in_batch :])
-        arrays = positive, grad_positive, grad_queries.numpy(), grads.numpy()
-        pairs.backward(name, queries.numpy(), rows.numpy(), true, *arrays)
-        relations.backward(grad_queries.numpy()[:size], grads.numpy())
+        relations.backward(queries.numpy()[:size], positive, grad_positive, grad_queries.numpy()[:size], grads.numpy())
         updates, norm = relations.updates(self.penalty)
         squares = np.empty(len(ids), np.float32)
         given = rows.numpy(), grads.numpy(), *self.penalty.arguments()

@@ -1,84 +1,124 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Row times matrix, a matrix per relation, compiled: RESCAL's query, forward and backward. `grouped` is the torch twin.
+"""Row times matrix, a matrix per relation, compiled, forward and backward: RESCAL and TransR. `grouped` is the torch twin.
 
-A batch has hundreds of relations with a few rows each, too few for a GEMM call: so a matrix is read row by row, once, for all the
-triples of its relation.
+A batch has hundreds of relations with a few rows each, too few for a GEMM call. So a matrix stays in the cache for the rows of
+its relation, four of its rows (or four triples) are worked on at a time, and each loop writes to one row only (`l1` tells why).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from kgdist.kernels.jit import disjoint
-from kgdist.types import Side
+from kgdist.kernels.jit import disjoint, inlined
 
 _ZERO = np.float32(0)
 
 
-@disjoint
-def _forward(tail, entities, anchors, matrices, order, bounds, out):
-    """out[b] = x M for a missing tail, M x for a missing head; matrices float32[V, D, D]."""
-    for v in range(len(bounds) - 1):
-        for i in range(matrices.shape[1]):
-            m = matrices[v, i]
-            for at in range(bounds[v], bounds[v + 1]):
-                b = order[at]
-                x, q = entities[anchors[b]], out[b]
-                if tail:
-                    factor = x[i]
-                    if i == 0:
-                        for k in range(len(m)):
-                            q[k] = factor * m[k]
-                    else:
-                        for k in range(len(m)):
-                            q[k] += factor * m[k]
-                else:
-                    total = _ZERO
-                    for k in range(len(m)):
-                        total += x[k] * m[k]
-                    q[i] = total
+@inlined
+def _combine(m, x, out):
+    """out[k] += sum_i x[i] m[i, k]."""
+    last = len(m) - 1
+    for i in range(0, len(m), 4):
+        i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
+        f0, f1 = x[i], x[i1] if i + 1 <= last else _ZERO
+        f2, f3 = x[i2] if i + 2 <= last else _ZERO, x[i3] if i + 3 <= last else _ZERO
+        m0, m1, m2, m3 = m[i], m[i1], m[i2], m[i3]
+        for k in range(len(out)):
+            out[k] += (f0 * m0[k] + f1 * m1[k]) + (f2 * m2[k] + f3 * m3[k])
+
+
+@inlined
+def _products(m, x, out):
+    """out[i] += sum_k m[i, k] x[k]."""
+    last = len(m) - 1
+    for i in range(0, len(m), 4):
+        m0, m1, m2, m3 = m[i], m[min(i + 1, last)], m[min(i + 2, last)], m[min(i + 3, last)]
+        s0 = s1 = s2 = s3 = _ZERO
+        for k in range(len(x)):
+            s0 += m0[k] * x[k]
+            s1 += m1[k] * x[k]
+            s2 += m2[k] * x[k]
+            s3 += m3[k] * x[k]
+        out[i] += s0
+        if i + 1 <= last:
+            out[i + 1] += s1
+        if i + 2 <= last:
+            out[i + 2] += s2
+        if i + 3 <= last:
+            out[i + 3] += s3
 
 
 @disjoint
-def _backward(tail, entities, anchors, matrices, order, bounds, grad, grad_entities, grad_matrices):
-    for v in range(len(bounds) - 1):
-        for i in range(matrices.shape[1]):
-            m, gm = matrices[v, i], grad_matrices[v, i]
-            for k in range(len(m)):
-                gm[k] = _ZERO
-            for at in range(bounds[v], bounds[v + 1]):
-                b = order[at]
-                x, g, gx = entities[anchors[b]], grad[b], grad_entities[anchors[b]]
-                if tail:
-                    factor, total = x[i], _ZERO
-                    for k in range(len(m)):
-                        gm[k] += factor * g[k]
-                        total += g[k] * m[k]
-                    gx[i] += total
+def _forward(transpose, entities, places, matrices, order, bounds, out):
+    for v in range(len(matrices)):
+        m = matrices[v]
+        for at in range(bounds[v], bounds[v + 1]):
+            x, q = entities[places[order[at]]], out[order[at]]
+            for k in range(len(q)):
+                q[k] = _ZERO
+            if transpose:
+                _products(m, x, q)
+            else:
+                _combine(m, x, q)
+
+
+@disjoint
+def _backward_rows(transpose, places, matrices, order, bounds, grad, grad_entities):
+    for v in range(len(matrices)):
+        m = matrices[v]
+        for at in range(bounds[v], bounds[v + 1]):
+            g, gx = grad[order[at]], grad_entities[places[order[at]]]
+            if transpose:
+                _combine(m, g, gx)
+            else:
+                _products(m, g, gx)
+
+
+@disjoint
+def _backward_matrices(left, lefts, right, rights, fresh, order, bounds, grad):
+    """Adds, or writes if `fresh`, the outer products of left[lefts[b]] and right[rights[b]] to the matrix of b's relation."""
+    for v in range(len(grad)):
+        last = bounds[v + 1] - 1
+        for at in range(bounds[v], bounds[v + 1], 4):
+            b0, b1, b2, b3 = order[at], order[min(at + 1, last)], order[min(at + 2, last)], order[min(at + 3, last)]
+            x0, x1, x2, x3 = left[lefts[b0]], left[lefts[b1]], left[lefts[b2]], left[lefts[b3]]
+            y0, y1, y2, y3 = right[rights[b0]], right[rights[b1]], right[rights[b2]], right[rights[b3]]
+            write = fresh and at == bounds[v]
+            for i in range(grad.shape[1]):
+                gm = grad[v, i]
+                f0, f1 = x0[i], x1[i] if at + 1 <= last else _ZERO
+                f2, f3 = x2[i] if at + 2 <= last else _ZERO, x3[i] if at + 3 <= last else _ZERO
+                if write:
+                    for k in range(len(gm)):
+                        gm[k] = (f0 * y0[k] + f1 * y1[k]) + (f2 * y2[k] + f3 * y3[k])
                 else:
-                    factor = g[i]
-                    for k in range(len(m)):
-                        gm[k] += factor * x[k]
-                        gx[k] += factor * m[k]
+                    for k in range(len(gm)):
+                        gm[k] += (f0 * y0[k] + f1 * y1[k]) + (f2 * y2[k] + f3 * y3[k])
 
 
-class MatrixQuery:
-    """The query of one step, as `query.VectorQuery`; gradients are by relation instead of by use."""
+class Matrices:
+    """Rows of entities times the matrix of their relation, and back.
 
-    def __init__(
-        self, side: Side, entities: np.ndarray, anchors: np.ndarray, matrices: np.ndarray, index: np.ndarray
+    Args:
+        matrices: float32[V,D,R].
+        index: int64[B], the matrix of each triple.
+    """
+
+    def __init__(self, matrices: np.ndarray, index: np.ndarray) -> None:
+        self.matrices = matrices
+        self.order = np.argsort(index, kind="stable")
+        self.bounds = np.searchsorted(index[self.order], np.arange(len(matrices) + 1))
+
+    def forward(self, entities: np.ndarray, places: np.ndarray, out: np.ndarray, *, transpose: bool = False) -> None:
+        """out[b] = x M, float32[B,R], or x M^T, float32[B,D]; x the row places[b] of float32[U,.]."""
+        _forward(transpose, entities, places, self.matrices, self.order, self.bounds, out)
+
+    def backward(
+        self, entities: np.ndarray, places: np.ndarray, grad: np.ndarray, grad_entities: np.ndarray, grad_matrices: np.ndarray,
+        *, transpose: bool = False, fresh: bool = False,
     ) -> None:  # fmt: skip
-        """float32[U,D], int64[B] rows of it, float32[V,D*D], int64[B] rows of it."""
-        dim = entities.shape[1]
-        self.tail = side is Side.TAIL
-        order = np.argsort(index, kind="stable")
-        bounds = np.searchsorted(index[order], np.arange(len(matrices) + 1))
-        self.given = entities, anchors, matrices.reshape(-1, dim, dim), order, bounds
-
-    def forward(self, out: np.ndarray) -> None:
-        """Fills float32[B,D]."""
-        _forward(self.tail, *self.given, out)
-
-    def backward(self, grad: np.ndarray, grad_entities: np.ndarray, grad_matrices: np.ndarray) -> None:
-        """float32[B,D]; adds to float32[U,D], writes float32[V,D*D]."""
-        _backward(self.tail, *self.given, grad, grad_entities, grad_matrices.reshape(self.given[2].shape))
+        """Adds to float32[U,.] and float32[V,D,R]; `fresh`: overwrites the latter (every relation has a triple)."""
+        _backward_rows(transpose, places, self.matrices, self.order, self.bounds, grad, grad_entities)
+        each = np.arange(len(places))
+        pair = (grad, each, entities, places) if transpose else (entities, places, grad, each)
+        _backward_matrices(*pair, fresh, self.order, self.bounds, grad_matrices)

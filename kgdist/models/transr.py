@@ -15,6 +15,7 @@ class TransR(Model):
 
     name = "TransR"
     compare = "l1"
+    kernel = "projected"
     distance = True
     projects = True
 
