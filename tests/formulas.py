@@ -6,6 +6,8 @@ import math
 
 import torch
 
+from kgdist.kernels import blocked, euclid
+
 DIM, GAMMA = 6, 4.0
 NAMES = ("TransE", "TransE_l1", "TransE_l2", "TransR", "RESCAL", "DistMult", "ComplEx", "RotatE", "SimplE")
 
@@ -41,3 +43,20 @@ def score(name: str, h: torch.Tensor, r: torch.Tensor, t: torch.Tensor, projecti
         return GAMMA - (hc * torch.complex(phase.cos(), phase.sin()) - tc).abs().sum()
     assert name == "SimplE"
     return 0.5 * ((h[:half] * r[:half] * t[half:]).sum() + (t[:half] * r[half:] * h[half:]).sum())
+
+
+def crossed(name: str, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """float64[C,P,Q], float64[C,N,Q] -> float64[C,P,N]. Roots of next to nothing are made parabolas, as documented."""
+    difference = q[:, :, None] - c[:, None]
+    if name == "dot":
+        return (q[:, :, None] * c[:, None]).sum(-1)
+    if name == "l1":
+        return -difference.abs().sum(-1)
+    if name == "l2":
+        return -root(difference.square().sum(-1), euclid.NOTHING)
+    re, im = difference.chunk(2, -1)
+    return -root(re.square() + im.square(), blocked.TINY).sum(-1)
+
+
+def root(square: torch.Tensor, least: float) -> torch.Tensor:
+    return torch.where(square > least, square.clamp_min(least).sqrt(), square / (2 * least**0.5))

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Iterator
 
 import torch
+
+_LOOKING = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -40,10 +43,20 @@ def _error(size: int, width: int) -> float:
 
 
 @functools.cache
-def keeps_precision(size: int, width: int) -> bool:
-    """Whether "medium" products of these sizes have float32's precision on this CPU: true, or bfloat16's 2^-9, which shows."""
+def measured(size: int, width: int) -> bool:
+    """`keeps_precision`, for one thread at a time."""
     with _precision("medium"):
         return _error(size, width) < 1e-5
+
+
+def keeps_precision(size: int, width: int) -> bool:
+    """Whether "medium" products of these sizes have float32's precision on this CPU: true, or bfloat16's 2^-9, which shows.
+
+    torch's setting is that of the process: a thread that put it back while another measures would let that one measure the
+    wrong products, so they take turns.
+    """
+    with _LOOKING:
+        return measured(size, width)
 
 
 @contextlib.contextmanager

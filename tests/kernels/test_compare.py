@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kgdist.kernels import blocked, euclid
 from kgdist.kernels.compare import COMPARATORS, Comparator, gamma
+from tests.formulas import crossed
 
 NAMES = sorted(COMPARATORS)
 
@@ -19,23 +20,6 @@ def kernels(request: pytest.FixtureRequest) -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KGDIST_KERNELS", request.param)
         yield request.param
-
-
-def formula(name: str, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-    """float64[C,P,Q], float64[C,N,Q] -> float64[C,P,N]. Roots of next to nothing are made parabolas, as documented."""
-    difference = q[:, :, None] - c[:, None]
-    if name == "dot":
-        return (q[:, :, None] * c[:, None]).sum(-1)
-    if name == "l1":
-        return -difference.abs().sum(-1)
-    if name == "l2":
-        return -root(difference.square().sum(-1), euclid.NOTHING)
-    re, im = difference.chunk(2, -1)
-    return -root(re.square() + im.square(), blocked.TINY).sum(-1)
-
-
-def root(square: torch.Tensor, least: float) -> torch.Tensor:
-    return torch.where(square > least, square.clamp_min(least).sqrt(), square / (2 * least**0.5))
 
 
 @st.composite
@@ -67,11 +51,11 @@ def grown(q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("name", NAMES)
 @given(meetings())
 @settings(max_examples=60)
-def test_values_and_gradients_are_those_of_the_formula(name: str, meeting: tuple[torch.Tensor, ...]) -> None:
+def test_values_and_gradients_are_those_of_the_crossed(name: str, meeting: tuple[torch.Tensor, ...]) -> None:
     q, c, upstream = meeting
     single = [each.clone().requires_grad_() for each in (q, c)]
     double = [each.double().requires_grad_() for each in (q, c)]
-    got, want = COMPARATORS[name].cross(*single), formula(name, *double)
+    got, want = COMPARATORS[name].cross(*single), crossed(name, *double)
     got_grads, want_grads = torch.autograd.grad(got, single, upstream), torch.autograd.grad(want, double, upstream.double())
     assert got.dtype == torch.float32
 
@@ -105,7 +89,7 @@ def test_wide_rows(name: str, p: int, n: int) -> None:
     q, c, upstream = torch.randn(2, p, 400), torch.randn(2, n, 400), torch.randn(2, p, n)
     single = [each.clone().requires_grad_() for each in (q, c)]
     double = [each.double().requires_grad_() for each in (q, c)]
-    got, want = COMPARATORS[name].cross(*single), formula(name, *double)
+    got, want = COMPARATORS[name].cross(*single), crossed(name, *double)
     torch.testing.assert_close(got.double(), want, rtol=2e-6, atol=2e-5)
     got_grads, want_grads = torch.autograd.grad(got, single, upstream), torch.autograd.grad(want, double, upstream.double())
     for got_grad, want_grad in zip(got_grads, want_grads, strict=True):
@@ -115,7 +99,26 @@ def test_wide_rows(name: str, p: int, n: int) -> None:
 @pytest.mark.parametrize("name", ["dot", "l1", "l2"])
 def test_rows_of_one_number(name: str) -> None:
     q, c = torch.tensor([[[1.0], [2.0], [-3.0]]]), torch.tensor([[[2.0], [5.0]]])
-    torch.testing.assert_close(COMPARATORS[name].cross(q, c).double(), formula(name, q.double(), c.double()))
+    torch.testing.assert_close(COMPARATORS[name].cross(q, c).double(), crossed(name, q.double(), c.double()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(meetings())
+@settings(max_examples=30)
+def test_results_may_be_asked_for_in_memory_that_is_there(name: str, meeting: tuple[torch.Tensor, ...]) -> None:
+    """Whatever lay there before."""
+    q, c, upstream = meeting
+    comparator = COMPARATORS[name]
+    scores = comparator.scores(q, c)
+    out = torch.full_like(scores, float("nan"))
+    assert comparator.scores(q, c, out) is out
+    assert torch.equal(out, scores)
+    want = comparator.slopes(q, c, scores, upstream.clone())
+    given_q, given_c = torch.full_like(q, float("nan")), torch.full_like(c, float("nan"))
+    got = comparator.slopes(q, c, scores, upstream.clone(), given_q, given_c)
+    for got_grad, want_grad, place in zip(got, want, (given_q, given_c), strict=True):
+        assert got_grad is place
+        assert torch.equal(got_grad, want_grad)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -123,7 +126,7 @@ def test_float64_stays_float64(name: str) -> None:
     torch.manual_seed(0)
     q, c = torch.randn(2, 3, 6).double().requires_grad_(), torch.randn(2, 5, 6).double().requires_grad_()
     comparator = COMPARATORS[name]
-    torch.testing.assert_close(comparator.cross(q, c), formula(name, q, c), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(comparator.cross(q, c), crossed(name, q, c), rtol=1e-12, atol=1e-12)
     assert torch.autograd.gradcheck(comparator.cross, (q, c))
     assert torch.autograd.gradcheck(comparator.pair, (q[0], c[0, :3]))
 
@@ -182,7 +185,7 @@ def test_views_and_expanded_gradients(name: str) -> None:
     q = wide.transpose(1, 2)
     (got,) = torch.autograd.grad(COMPARATORS[name].cross(q, c).sum(), wide)
     double = wide.detach().double().requires_grad_()
-    (want,) = torch.autograd.grad(formula(name, double.transpose(1, 2), c.double()).sum(), double)
+    (want,) = torch.autograd.grad(crossed(name, double.transpose(1, 2), c.double()).sum(), double)
     torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
 
 

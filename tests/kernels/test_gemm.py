@@ -1,0 +1,69 @@
+"""Whatever GEMM a step gets, products are float32's and torch's setting is the user's again afterwards."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kgdist.kernels import gemm
+
+
+@pytest.fixture(autouse=True)
+def unchanged() -> Iterator[None]:
+    """No test leaves another setting."""
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@given(st.integers(1, 3), st.integers(1, 70), st.integers(1, 70), st.integers(0, 2**32))
+@settings(max_examples=40)
+def test_products_have_all_the_bits_of_float32(chunks: int, size: int, width: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    q, c = (torch.rand(chunks, size, width, generator=generator) + 0.5 for _ in range(2))
+    with gemm.products(size, width):
+        left = q.transpose(1, 2)
+        found = [torch.bmm(q, c.transpose(1, 2)), torch.bmm(left, c), left.baddbmm(left, c @ c.mT)]
+    doubles = q.double(), c.double()
+    want = [
+        doubles[0] @ doubles[1].mT,
+        doubles[0].mT @ doubles[1],
+        doubles[0].mT + doubles[0].mT @ (doubles[1] @ doubles[1].mT),
+    ]
+    for got, true in zip(found, want, strict=True):
+        assert ((got.double() - true).abs() / true).max() < 1e-5  # bfloat16 would be off by 2e-3
+
+
+@pytest.mark.parametrize("setting", ["highest", "high", "medium"])
+def test_the_users_setting_comes_back(setting: str) -> None:
+    torch.set_float32_matmul_precision(setting)
+    with gemm.products(20, 30):
+        pass
+    assert torch.get_float32_matmul_precision() == setting
+    with pytest.raises(ZeroDivisionError), gemm.products(20, 30):
+        raise ZeroDivisionError
+    assert torch.get_float32_matmul_precision() == setting
+    with gemm.products(20, 30), gemm.products(40, 10):
+        pass
+    assert torch.get_float32_matmul_precision() == setting
+
+
+def test_all_threads_learn_the_same() -> None:
+    """The setting is the process's: a thread that looks while another has just put it back would look at the wrong products."""
+    gemm.measured.cache_clear()
+    want = gemm.keeps_precision(50, 60)
+    found: list[bool] = []
+    for _ in range(20):
+        gemm.measured.cache_clear()
+        threads = [threading.Thread(target=lambda: found.append(gemm.keeps_precision(50, 60))) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert found == [want] * 60
+    assert gemm.measured.cache_info().misses == 1
