@@ -192,7 +192,7 @@ def initialise(rows: torch.Tensor, kind: str, spread: float, *, seed: int, strea
     count, width = rows.shape
     if kind == "xavier":
         spread = (6.0 / (count + width)) ** 0.5
-    step = max(1, (1 << 22) // max(width, 1))
+    step = max(1, (1 << 18) // max(width, 1))  # a block of 1 MB stays in the cache
     for start in range(first, count, step):
         stop = min(start + step, count)
         if kind == "normal":
