@@ -259,7 +259,14 @@ class Config:
         (-1,), "numbers of the GPUs to use; -1: train on the CPU", low=-1, high=1023, least=1, dglke=_BOTH, metavar="GPU"
     )
     mix_cpu_gpu: bool = _hardware(False, "keep the entity table in CPU memory and compute on the GPU", dglke=_BOTH)
-    num_proc: int = _hardware(1, "processes; every one does --max_step steps", low=1, high=4096, dglke=_BOTH)
+    num_proc: int = _hardware(
+        1,
+        "processes; every one does --max_step steps. When not given: training with --preset, whose steps are divided, takes a "
+        "process for each core, up to 8, and evaluation takes all cores; with a --seed, or without a preset, training takes one",
+        low=1,
+        high=4096,
+        dglke=_BOTH,
+    )
     num_thread: int = _hardware(1, "threads of each process", low=1, high=4096, dglke=_BOTH)
     worker: str = _hardware(
         "process",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -17,6 +17,7 @@ from kgdist import presets
 from kgdist.config import OPTIONS, Config
 from kgdist.configfile import read_yaml
 from kgdist.errors import OptionError, UsageError
+from kgdist.machine import usable_cores
 from kgdist.option import Option, closest, is_number, show
 from kgdist.resolve import EXCLUSIVE
 
@@ -42,6 +43,7 @@ example:
 
 A flag may be shortened while it stays unambiguous. Without flags all test triples are ranked among all entities, filtered.""",
 }
+MOST = 8  # processes that are started unasked: as many as DGL-KE has published figures for; more lose updates on small graphs
 _NEGATIVE = re.compile(r"-(\.?[0-9].*|inf|infinity|nan)", re.IGNORECASE)  # a value, although it starts with a dash
 _OFF = "--!"  # internal spelling of --switch=false
 _INHERITED = ("data", "model", "training", "loss", "negative samples")  # what kgdist-eval takes from a run
@@ -182,7 +184,8 @@ class Parsed:
             for name, row in OPTIONS.items()
             if row.sticky and (self.command != "eval" or row.group in _INHERITED)
         }
-        return Config(**layered(eligible, self.explicit))
+        own = {"num_proc": self.config.num_proc} if self.command == "eval" else {}
+        return Config(**layered(eligible, own, self.explicit))
 
 
 def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,16 +210,36 @@ def parse(command: str, argv: Sequence[str] | None = None) -> Parsed:
     file = read_yaml(given["config"], command) if given.get("config") else {}
     explicit = layered(file, given)
     config = Config(**explicit)
+    default, notes = processes(command, config, explicit, usable_cores())
+    config = config.replace(num_proc=default)
     if not config.preset:
-        return Parsed(command, config, explicit)
+        return Parsed(command, config, explicit, tuple(notes))
     row = presets.find(config.model_name, config.dataset)
-    processes = max(config.num_proc, len(config.gpu))
-    notes = row.notes(processes)
-    preset = row.values(processes)
+    several = max(config.num_proc, len(config.gpu))
+    notes += row.notes(several)
+    preset = row.values(several)
     own = [f"--{name}" for name, value in explicit.items() if name in preset and value != preset[name]]
     if own:
         notes.append(f"preset changed by you: {' '.join(own)}")
-    return Parsed(command, Config(**layered(preset, explicit)), explicit, tuple(notes))
+    return Parsed(command, Config(**layered(preset, {"num_proc": default}, explicit)), explicit, tuple(notes))
+
+
+def processes(command: str, config: Config, explicit: Collection[str], cores: int) -> tuple[int, list[str]]:
+    """--num_proc where the user has not set it, and what to say about it.
+
+    Ranks do not depend on it, so kgdist-eval takes all cores. A preset states its steps in total, and they are divided: it takes
+    the cores, too, unless a --seed asks for a run that can be repeated bit for bit. --max_step counts for every process (DGL-KE),
+    so more processes would be another, longer training: one, and a line that tells of the others.
+    """
+    if cores == 1 or config.gpu != (-1,) or config.resume or {"num_proc", "num_thread"} & set(explicit):
+        return config.num_proc, []
+    if command == "eval":
+        return cores, []
+    number = min(cores, MOST)
+    if config.preset and not {"seed", "max_step"} & set(explicit):
+        return number, [f"--num_proc {number}: the preset's steps are divided; one process would repeat itself bit for bit"]
+    what = "each does --max_step steps" if config.max_epoch is None else "they divide the epochs"
+    return config.num_proc, [f"one process on one of {cores} cores; --num_proc {number} would use {number}, {what}"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- docs

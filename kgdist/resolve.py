@@ -39,6 +39,10 @@ def _refuse_contradictions(config: Config, explicit: Collection[str]) -> None:
         raise OptionError("--resume", "contradicts --init_from: go on with a run, or start a new one from its embeddings")
     if config.resume and config.preset:
         raise OptionError("--resume", "contradicts --preset: a run that goes on keeps its options")
+    if config.resume and "save_path" in explicit:
+        raise OptionError(
+            "--save_path", f"has no place beside --resume: the run goes on in its own folder, {config.resume}; drop it"
+        )
     if config.debug and config.quiet:
         raise OptionError("--debug", "contradicts --quiet")
     if config.early_stop_patience and not config.valid:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from kgdist.config import OPTIONS, Config
 from kgdist.errors import OptionError, UsageError
-from kgdist.flags import Parsed, expand, layered, options, parse, parser, reference_page
+from kgdist.flags import Parsed, expand, layered, options, parse, parser, processes, reference_page
+from kgdist.machine import usable_cores
 
 # DGL-KE's flags, typed in independently of the table
 FLAGS = {
@@ -186,7 +187,7 @@ def test_what_is_given_is_explicit_and_the_rest_default(data: st.DataObject) -> 
 def test_precedence_is_defaults_preset_file_flags(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("model_name: ComplEx\ndataset: wn18\npreset: true\nlr: 0.3\ngamma: 150\nneg_adversarial_sampling: false\n")
-    parsed = parse("train", ["--config", str(file), "--lr", "0.4"])
+    parsed = parse("train", ["--config", str(file), "--lr", "0.4", "--num_proc", "1"])
     config = parsed.config
     assert config.lr == 0.4  # flag over file
     assert config.gamma == 150 and not config.neg_adversarial_sampling  # file over preset
@@ -194,6 +195,43 @@ def test_precedence_is_defaults_preset_file_flags(tmp_path: Path) -> None:
     assert config.margin == 1.0  # default
     assert "hidden_dim" not in parsed.explicit and {"lr", "gamma", "model_name"} <= set(parsed.explicit)
     assert any("changed by you" in note and "--lr" in note and "--gamma" in note for note in parsed.notes)
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "cores", "expected", "said"),
+    [
+        ("train", {}, 4, 1, "--num_proc 4 would use 4, each does --max_step steps"),
+        ("train", {"max_epoch": 2.0}, 4, 1, "they divide the epochs"),
+        ("train", {}, 1, 1, None),
+        ("train", {"preset": True}, 4, 4, "--num_proc 4"),
+        ("train", {"preset": True}, 96, 8, "--num_proc 8"),
+        ("train", {"preset": True}, 1, 1, None),
+        ("train", {"preset": True, "max_epoch": 2.0}, 4, 4, "--num_proc 4"),
+        ("train", {"preset": True, "seed": 0}, 4, 1, "--num_proc 4 would use 4"),
+        ("train", {"preset": True, "max_step": 9}, 4, 1, "--num_proc 4 would use 4"),
+        ("train", {"preset": True, "num_proc": 3}, 4, 3, None),
+        ("train", {"num_thread": 2}, 4, 1, None),
+        ("train", {"gpu": (0, 1)}, 4, 1, None),
+        ("train", {"resume": "run"}, 4, 1, None),
+        ("eval", {}, 4, 4, None),
+        ("eval", {"num_proc": 2}, 4, 2, None),
+        ("eval", {"gpu": (0,)}, 4, 1, None),
+    ],
+)
+def test_how_many_processes_there_are_when_none_are_asked_for(
+    command: str, given: dict[str, Any], cores: int, expected: int, said: str | None
+) -> None:
+    number, notes = processes(command, Config(**given), given, cores)
+    assert number == expected and len(notes) == (said is not None)
+    assert said is None or said in notes[0]
+
+
+def test_a_preset_divides_its_steps_over_the_cores() -> None:
+    words = "--model ComplEx --dataset wn18 --preset".split()
+    parsed, one = parse("train", words), parse("train", [*words, "--seed", "0"])
+    assert one.config.num_proc == 1 and parsed.config.num_proc == min(8, usable_cores())
+    assert parsed.config.max_step == -(-one.config.max_step // parsed.config.num_proc)
+    assert "num_proc" not in parsed.explicit
 
 
 def test_a_higher_level_replaces_steps_by_epochs_and_the_reverse(tmp_path: Path) -> None:
@@ -231,7 +269,7 @@ def test_evaluation_takes_model_and_data_from_the_run_but_not_its_machine_or_pro
     assert (config.gpu, config.mix_cpu_gpu, config.num_proc, config.no_eval_filter, config.neg_sample_size_eval) == (
         (-1,),
         False,
-        1,
+        usable_cores(),
         False,
         -1,
     )

@@ -87,7 +87,7 @@ def test_steps_are_divided_over_the_processes(processes: int) -> None:
 
 
 def test_what_a_preset_sets_is_printed_with_what_it_reached_and_what_the_user_changed() -> None:
-    parsed = parse("train", ["--model", "ComplEx", "--dataset", "WN18", "--preset", "--lr", "0.2", "--gamma", "200"])
+    parsed = parse("train", ["--model", "ComplEx", "--dataset", "WN18", "--preset", *"--lr 0.2 --gamma 200 --num_proc 1".split()])
     text = "\n".join(parsed.notes)
     assert "--hidden_dim 512" in text and "--max_step 20000" in text and "MRR 0.932" in text and "DGL-KE, 1 GPU" in text
     assert "changed by you: --lr" in text and "--gamma 200" in text.splitlines()[0] and not text.endswith("--gamma")

@@ -114,6 +114,13 @@ def test_contradictions_are_refused_in_one_line(options: dict[str, Any], option:
     assert caught.value.option == option and hint in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_a_resumed_run_keeps_its_folder() -> None:
+    config = Config(resume="ckpts/a", save_path="elsewhere")
+    assert resolve(config)[0] == config  # the run's own --save_path
+    with pytest.raises(OptionError, match="--save_path: has no place beside --resume: .* in its own folder, ckpts/a; drop it"):
+        resolve(config, ("resume", "save_path"))
+
+
 def test_max_step_and_max_epoch_contradict_only_when_both_were_asked_for() -> None:
     config = Config(max_step=10, max_epoch=2.0)
     assert resolve(config, ("max_epoch",)) == (config, [])
