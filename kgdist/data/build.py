@@ -41,7 +41,7 @@ def build(folder: Path, sources: Sources, weighted: bool, vocabularies: tuple[Vo
         splits[split], digests = _split(folder, split, path, spec, encoder)
         contents += digests
     entities, relations = encoder.vocabularies()
-    pa.default_memory_pool().release_unused()  # what the parser took, before the vocabularies are written
+    pa.default_memory_pool().release_unused()  # what the parser took: the vocabularies are next to take some
     _check_claims(sources, (entities, relations), sum(entry["triples"] for entry in splits.values()))
     entities.save(folder, "entities")
     relations.save(folder, "relations")

@@ -10,13 +10,14 @@ without the library's 40 MiB.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 MAX_IDS = 2**31 - 1  # ids are int32
 BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2^64
-_PIECE = 1 << 18  # bytes hashed at once
+_PIECE = 1 << 16  # bytes hashed at once
 BYTES = np.random.Generator(np.random.PCG64(20)).integers(0, 2**64, 256, dtype=np.uint64)
 
 
@@ -73,6 +74,14 @@ def parts(names: Any) -> tuple[np.ndarray, np.ndarray]:
     return (positions if positions[0] == 0 else positions - positions[0]), content[positions[0] : positions[-1]]
 
 
+@functools.lru_cache(1)
+def _powers(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """uint64[size] of BASE^i and of BASE^-i, modulo 2^64."""
+    powers, inverses = (np.full(size, base, np.uint64) for base in (BASE, pow(BASE, -1, 2**64)))
+    powers[0] = inverses[0] = 1
+    return np.cumprod(powers, dtype=np.uint64), np.cumprod(inverses, dtype=np.uint64)
+
+
 def hash_names(names: Any) -> np.ndarray:
     """uint64[n]: sum of T[byte_i] * BASE^i modulo 2^64 over each name (T a fixed random table), then mixed; by prefix sums,
     a piece at a time.
@@ -86,11 +95,7 @@ def hash_names(names: Any) -> np.ndarray:
         stop = max(start + 1, int(np.searchsorted(offsets, offsets[start] + _PIECE, side="right")) - 1)
         piece = data[offsets[start] : offsets[stop]]
         if len(powers) <= len(piece):
-            size = max(_PIECE, len(piece)) + 1
-            powers, inverses = (
-                np.cumprod(np.concatenate([np.ones(1, np.uint64), np.full(size - 1, base, np.uint64)]), dtype=np.uint64)
-                for base in (BASE, pow(BASE, -1, 2**64))
-            )
+            powers, inverses = _powers(max(_PIECE, len(piece)) + 1)
         sums = np.zeros(len(piece) + 1, np.uint64)
         np.cumsum(BYTES[piece] * powers[: len(piece)], out=sums[1:])
         ends = offsets[start : stop + 1] - offsets[start]

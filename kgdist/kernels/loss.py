@@ -19,7 +19,8 @@ _E3, _E4, _E5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.flo
 _L3, _L5, _L7 = np.float32(2 / 3), np.float32(2 / 5), np.float32(2 / 7)
 _L9, _L11, _L13 = np.float32(2 / 9), np.float32(2 / 11), np.float32(2 / 13)
 _BIAS, _SHIFT = np.int32(127), np.int32(23)
-_MINUS_INFINITY = np.float32(-np.inf)
+_MINUS_INFINITY, _LEAST = np.float32(-np.inf), np.int32(0x7F800000 ^ -1)  # the latter is `_ordered` of the former
+_SIGN, _ALL = np.int32(31), np.int32(0x7FFFFFFF)
 
 
 @inlined
@@ -61,6 +62,23 @@ def _within(s, limit):
     return max(min(s, limit), -limit)
 
 
+@inlined
+def _ordered(bits):
+    """The bits of a float32 as an integer that grows with it, and back. NaN is at one end or the other."""
+    return bits ^ ((bits >> _SIGN) & _ALL)
+
+
+@inlined
+def _largest(temperature, offset, limit, line, share):
+    """The largest logit where share is not 0, -infinity if there is none. As integers: a loop over the largest of numbers that may
+    be NaN would not be a vector."""
+    most = _LEAST
+    for j in range(len(line)):
+        logit = temperature * _within(offset + line[j], limit)
+        most = max(most, _ordered(np.float32(logit if share[j] > _ZERO else _MINUS_INFINITY).view(np.int32)))
+    return np.int32(_ordered(most)).view(np.float32)
+
+
 @disjoint
 def pointwise(positive, scores, keep, weights, offset, limit, hinge, margin, temperature, grad, grad_scores, share):
     """Writes the gradients of both kinds of scores; returns the sums of w L+ and of w A over the batch.
@@ -85,10 +103,7 @@ def pointwise(positive, scores, keep, weights, offset, limit, hinge, margin, tem
             for j in range(width):
                 share[j] = _ONE if keep[i, j] else _ZERO
         if temperature >= _ZERO:
-            most = _MINUS_INFINITY
-            for j in range(width):
-                logit = temperature * _within(offset + line[j], limit)
-                most = max(most, logit if share[j] > _ZERO else _MINUS_INFINITY)
+            most = _largest(temperature, offset, limit, line, share)
             if most > _MINUS_INFINITY:
                 for j in range(width):
                     logit = temperature * _within(offset + line[j], limit)

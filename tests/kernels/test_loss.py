@@ -97,7 +97,7 @@ def test_values_and_gradients_are_those_of_the_plain_loss(pairwise: bool, case: 
     assert not grad_scores[size:].any()
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("bad", [math.nan, -math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("genre", ["Logsigmoid", "Hinge"])
 @pytest.mark.parametrize("temperature", [-1.0, 1.0])
 @pytest.mark.parametrize("pairwise", [False, True])
