@@ -70,8 +70,10 @@ def _ordered(bits):
 
 @inlined
 def _largest(temperature, offset, limit, line, share):
-    """The largest logit where share is not 0, -infinity if there is none. As integers: a loop over the largest of numbers that may
-    be NaN would not be a vector."""
+    """The largest logit where share is not 0, -infinity if there is none.
+
+    As integers: a loop for the largest of numbers that may be NaN would not be a vector.
+    """
     most = _LEAST
     for j in range(len(line)):
         logit = temperature * _within(offset + line[j], limit)

@@ -76,7 +76,7 @@ def batch_of(model: Model, config: Config, run: tuple, which: int) -> Batch:
     return draws.batch(number, Positives(heads, relation, tails, weights))
 
 
-def check(name: str, got: tuple[dict[str, Update], Losses], want: tuple[dict[str, Update], Losses]) -> None:
+def check(got: tuple[dict[str, Update], Losses], want: tuple[dict[str, Update], Losses]) -> None:
     """Ids as sets; gradients and squares by id. Raises AssertionError.
 
     What a positive and a negative push may cancel, so gradients agree within roundings of the largest push, which is about 1.
@@ -96,7 +96,7 @@ def check(name: str, got: tuple[dict[str, Update], Losses], want: tuple[dict[str
             pairs.append((update.squares, other.squares, 1e-5 * other.squares.max().item() + 1e-11))
         for mine, theirs, near in pairs:
             found, expected = mine[torch.from_numpy(order)], theirs[torch.from_numpy(others)]
-            torch.testing.assert_close(found, expected, rtol=3e-4, atol=near, msg=lambda text: f"{name} {table}: {text}")
+            torch.testing.assert_close(found, expected, rtol=3e-4, atol=near)
 
 
 def plainly(step: Step, batch: Batch) -> tuple[dict[str, Update], Losses]:
@@ -116,7 +116,7 @@ def test_updates_and_losses_agree(name: str, width: int, gamma: float, options: 
     fused, plain = FusedStep(config, model, tables), AutogradStep(config, model, tables, CPU)
     for which in range(len(run[4])):
         batch = batch_of(model, config, run, which)
-        check(name, fused(batch, Clock()), plainly(plain, batch))
+        check(fused(batch, Clock()), plainly(plain, batch))
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -132,7 +132,7 @@ def test_a_step_of_the_usual_shape(name: str, side: int) -> None:
     batch = batch_of(model, config, run, 0)
     assert batch.side is (Side.HEAD if side else Side.TAIL)
     fused, plain = FusedStep(config, model, tables), AutogradStep(config, model, tables, CPU)
-    check(name, fused(batch, Clock()), plainly(plain, batch))
+    check(fused(batch, Clock()), plainly(plain, batch))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -148,7 +148,7 @@ def test_a_broken_row_shows_in_the_loss(name: str, bad: float) -> None:
         tables.rows[table][getattr(batch, part).flat[5], 1] = bad
         with np.errstate(invalid="ignore"):
             losses = FusedStep(config, model, tables)(batch, Clock())[1]
-        assert name == "SimplE" and bad == math.inf or not math.isfinite(losses.total), part
+        assert (name == "SimplE" and bad == math.inf) or not math.isfinite(losses.total), part
 
 
 @pytest.mark.parametrize("name", NAMES)
