@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from kgdist.kernels import blocked, choice, euclid
+from kgdist.kernels import blocked, choice, euclid, gemm
 
 Out = torch.Tensor | None  # where a result goes; None: into new memory
 
@@ -176,7 +176,7 @@ class Dot(Comparator):
 
     @torch.no_grad()
     def order(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        return q @ c.T
+        return gemm.linear(q, c)
 
     @torch.no_grad()
     def size(self, rows: torch.Tensor) -> torch.Tensor:
@@ -212,8 +212,7 @@ class L2(Comparator):
     @torch.no_grad()
     def order(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         """-||q - c||^2; within rounding it may come out slightly positive."""
-        squares = q.square().sum(-1).neg_().unsqueeze(1) - c.square().sum(-1)
-        return squares.addmm_(q, c.T, alpha=2)
+        return gemm.linear(2 * q, c, c.square().sum(-1).neg_()).sub_(q.square().sum(-1).unsqueeze(1))
 
     @torch.no_grad()
     def size(self, rows: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ import numpy as np
 
 from kgdist.kernels.jit import inlined, strict
 
-STRIP = 128
+STRIP = 64
 
 
 @inlined
@@ -37,7 +37,7 @@ def block(scores, low, high, row, start, offsets, known, greater, rows, candidat
         if sure < width:
             if written + width - sure > len(rows):
                 return p, written
-            skip = at
+            left, skip = width - sure, at
             for strip in range(0, width, STRIP):
                 stop = min(strip + STRIP, width)
                 sure = np.int32(0)
@@ -45,6 +45,7 @@ def block(scores, low, high, row, start, offsets, known, greater, rows, candidat
                     sure += np.int32((line[k] > most) | (line[k] < least))
                 if sure == stop - strip:
                     continue
+                left -= stop - strip - sure
                 for k in range(strip, stop):
                     if line[k] > most or line[k] < least:
                         continue
@@ -55,6 +56,8 @@ def block(scores, low, high, row, start, offsets, known, greater, rows, candidat
                     rows[written] = p
                     candidates[written] = start + k
                     written += 1
+                if left == 0:
+                    break
         for i in range(at, end):
             if (i == at or known[i] != known[i - 1]) and line[known[i] - start] > most:
                 above -= 1

@@ -1,4 +1,4 @@
-"""Whatever GEMM a step gets, products are float32's and torch's setting is the user's again afterwards."""
+"""Whatever GEMM ranking or a step gets, products are float32's and torch's setting is the user's again afterwards."""
 
 from __future__ import annotations
 
@@ -37,6 +37,25 @@ def test_products_have_all_the_bits_of_float32(chunks: int, size: int, width: in
     ]
     for got, true in zip(found, want, strict=True):
         assert ((got.double() - true).abs() / true).max() < 1e-5  # bfloat16 would be off by 2e-3
+
+
+@pytest.mark.parametrize("library", ["as it comes", "none"])
+@given(st.integers(0, 40), st.integers(0, 90), st.integers(0, 130), st.booleans(), st.integers(0, 2**32))
+@settings(max_examples=60)
+def test_a_product_for_ranking_is_off_by_no_more_than_its_roundings(
+    library: str, p: int, n: int, width: int, biased: bool, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    q, c = torch.randn(p, 2 * width, generator=generator)[:, ::2], torch.randn(width, n, generator=generator).T  # not contiguous
+    bias = torch.randn(n, generator=generator) if biased else None
+    with pytest.MonkeyPatch.context() as patch:
+        if library == "none":
+            patch.setattr(gemm, "_one_dnn", lambda: None)
+        got = gemm.linear(q, c, bias)
+    want = q.double() @ c.double().T + (0 if bias is None else bias.double())
+    terms = q.double().abs() @ c.double().abs().T + (0 if bias is None else bias.double().abs())
+    assert got.shape == want.shape and got.dtype == torch.float32
+    assert ((got.double() - want).abs() <= (width + 1) * 2.0**-24 * 1.001 * terms + 1e-37).all()
 
 
 @pytest.mark.parametrize("setting", ["highest", "high", "medium"])
