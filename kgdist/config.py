@@ -277,6 +277,12 @@ class Config:
     huge_pages: bool = _hardware(
         False, "keep the tables on huge pages: random rows are found sooner. One line says when the system refuses", ours=_TRAIN
     )
+    compute_dtype: str = _hardware(
+        "float32",
+        "how training multiplies matrices; bfloat16 is faster on CPUs and GPUs that have it. Rows, losses and ranks stay float32",
+        choices=("float32", "bfloat16"),
+        ours=_TRAIN,
+    )
     force_sync_interval: int = _hardware(
         -1,
         "steps after which the processes wait for one another; -1: 1000 when there are several",

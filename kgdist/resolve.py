@@ -14,6 +14,7 @@ from kgdist.errors import OptionError
 
 EXCLUSIVE = (("max_step", "max_epoch"),)  # at one level only one of them; a higher level's choice replaces the lower one's
 COMPLEX = ("ComplEx", "SimplE")  # embeddings in two halves
+NO_PRODUCTS = ("TransE_l1", "RotatE", "TransR")  # their comparators are no matrix products
 
 
 def resolve(config: Config, explicit: Collection[str] = (), *, devices: int | None = None) -> tuple[Config, list[str]]:
@@ -117,10 +118,22 @@ def _processes(config: Config, notes: list[str], devices: int | None) -> Config:
                 raise OptionError(f"--{name}", "needs a GPU: add --gpu 0, or drop it to train on the CPU")
     else:
         config = _gpus(config, notes, devices)
+    if config.compute_dtype == "bfloat16":
+        _bfloat16(config, notes)
     if config.num_proc > 1 and config.force_sync_interval < 0:
         config = config.replace(force_sync_interval=1000)
         notes.append("--force_sync_interval 1000: the processes wait for one another every 1000 steps")
     return config
+
+
+def _bfloat16(config: Config, notes: list[str]) -> None:
+    if config.model_name in NO_PRODUCTS:
+        message = f"bfloat16 is for models that multiply matrices; {config.model_name} sums distances"
+        raise OptionError("--compute_dtype", message)
+    from kgdist.kernels.products import fast_on_this_cpu  # imports torch, which is slow
+
+    if config.gpu == (-1,) and not fast_on_this_cpu():
+        notes.append("--compute_dtype bfloat16: this CPU has no units for it, so float32 would be faster")
 
 
 def _gpus(config: Config, notes: list[str], devices: int | None) -> Config:

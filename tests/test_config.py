@@ -100,6 +100,7 @@ OURS = {
     "quiet": (False, {"train", "eval"}),
     "worker": ("process", {"train"}),
     "huge_pages": (False, {"train"}),
+    "compute_dtype": ("float32", {"train"}),
 }
 
 

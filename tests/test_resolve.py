@@ -158,3 +158,11 @@ def test_several_gpus_share_the_processes_and_the_table() -> None:
     assert resolve(fixed, devices=2) == (fixed, [])
     one = Config(gpu=(1,), async_update=True)
     assert resolve(one, devices=2) == (one, [])
+
+
+@pytest.mark.parametrize("model", ["TransE_l1", "RotatE", "TransR"])
+def test_bfloat16_is_refused_where_nothing_is_multiplied(model: str) -> None:
+    with pytest.raises(
+        OptionError, match=f"--compute_dtype.*bfloat16 is for models that multiply matrices; {model} sums distances"
+    ):
+        resolve(Config(model_name=model, compute_dtype="bfloat16"))

@@ -13,6 +13,7 @@ with or without fused multiply-add, is off by at most gamma_n = n u / (1 - n u) 
 from __future__ import annotations
 
 import abc
+import copy
 import math
 from typing import Any
 
@@ -20,8 +21,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from kgdist.kernels import blocked, choice, euclid, gemm
-
-Out = torch.Tensor | None  # where a result goes; None: into new memory
+from kgdist.kernels.products import BFLOAT16, FLOAT32, Out, Products
 
 UNIT = 2.0**-24  # unit roundoff of float32
 FLUSH = 2.0**-125  # more than one operation can lose when subnormal numbers are flushed to zero
@@ -44,10 +44,6 @@ def _up(bound: torch.Tensor, size: torch.Tensor, limit: float = LARGEST) -> torc
     rounded = (bound * SAFE).float()
     above = torch.nextafter(rounded, torch.full_like(rounded, math.inf))
     return torch.where(size * SAFE < limit, above, math.inf)
-
-
-def _bmm(a: torch.Tensor, b: torch.Tensor, out: Out) -> torch.Tensor:
-    return torch.bmm(a, b) if out is None else torch.bmm(a, b, out=out)
 
 
 def largest(sizes: torch.Tensor) -> torch.Tensor:
@@ -91,6 +87,7 @@ class Comparator(abc.ABC):
     """One way to compare. Stateless; use the instances in `COMPARATORS`."""
 
     name: str
+    products: Products | None = None  # how it multiplies matrices, if it does
 
     def cross(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         """float[C,P,Q], float[C,N,Q] -> float[C,P,N]: every query of a chunk with every candidate of it. Differentiable once.
@@ -154,6 +151,14 @@ class Comparator(abc.ABC):
     def _terms(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         """float64[B,Q], float64[B,Q] -> float64[B,*]: the terms whose sum is the order key."""
 
+    def in_bfloat16(self) -> Comparator:
+        """The same, but what trains multiplies in bfloat16. Raises ValueError where there is nothing to multiply."""
+        if self.products is None:
+            raise ValueError(f"the comparator {self.name} has no matrix products")
+        rounded = copy.copy(self)
+        rounded.products = BFLOAT16
+        return rounded
+
     def __repr__(self) -> str:
         return f"<comparator {self.name}>"
 
@@ -162,14 +167,15 @@ class Dot(Comparator):
     """q . c."""
 
     name = "dot"
+    products: Products = FLOAT32
 
     def scores(self, q: torch.Tensor, c: torch.Tensor, out: Out = None) -> torch.Tensor:
-        return _bmm(q, c.transpose(1, 2), out)
+        return self.products.multiply(q, c.transpose(1, 2), out)
 
     def slopes(
         self, q: torch.Tensor, c: torch.Tensor, scores: torch.Tensor, grad: torch.Tensor, out_q: Out = None, out_c: Out = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        return _bmm(grad, c, out_q), _bmm(grad.transpose(1, 2), q, out_c)
+        return self.products.multiply(grad, c, out_q), self.products.multiply(grad.transpose(1, 2), q, out_c)
 
     def pair(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return (q * c).sum(-1)
@@ -197,14 +203,15 @@ class L2(Comparator):
     """-||q - c||_2, through |q|^2 + |c|^2 - 2 q.c; ranked by the square."""
 
     name = "l2"
+    products: Products = FLOAT32
 
     def scores(self, q: torch.Tensor, c: torch.Tensor, out: Out = None) -> torch.Tensor:
-        return euclid.scores(q, c, out)
+        return euclid.scores(q, c, out, self.products)
 
     def slopes(
         self, q: torch.Tensor, c: torch.Tensor, scores: torch.Tensor, grad: torch.Tensor, out_q: Out = None, out_c: Out = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        return euclid.slopes(q, c, scores, grad, out_q, out_c)
+        return euclid.slopes(q, c, scores, grad, out_q, out_c, self.products)
 
     def pair(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return (q - c).square().sum(-1).clamp_min(euclid.NOTHING).sqrt().neg()

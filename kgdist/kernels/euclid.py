@@ -10,17 +10,16 @@ from __future__ import annotations
 import torch
 
 from kgdist.kernels import choice
+from kgdist.kernels.products import FLOAT32, Out, Products
 
 NOTHING = 1e-30  # squared distances below count as this much; the gradient then fades to 0 with the difference
 CLOSE = 2.0**-10
 ROWS = 1 << 14  # close pairs done at a time
-Out = torch.Tensor | None
 
 
-def scores(q: torch.Tensor, c: torch.Tensor, out: Out = None) -> torch.Tensor:
+def scores(q: torch.Tensor, c: torch.Tensor, out: Out = None, by: Products = FLOAT32) -> torch.Tensor:
     """float[C,P,Q], float[C,N,Q] -> float[C,P,N], minus the distance."""
-    products = torch.empty(q.shape[0], q.shape[1], c.shape[1], dtype=q.dtype, device=q.device) if out is None else out
-    torch.bmm(q, c.transpose(1, 2), out=products)
+    products = by.multiply(q, c.transpose(1, 2), out)
     if choice.numba_for(q, c):
         from kgdist.kernels import euclid_loops
 
@@ -38,7 +37,13 @@ def scores(q: torch.Tensor, c: torch.Tensor, out: Out = None) -> torch.Tensor:
 
 
 def slopes(
-    q: torch.Tensor, c: torch.Tensor, scores: torch.Tensor, grad: torch.Tensor, out_q: Out = None, out_c: Out = None
+    q: torch.Tensor,
+    c: torch.Tensor,
+    scores: torch.Tensor,
+    grad: torch.Tensor,
+    out_q: Out = None,
+    out_c: Out = None,
+    by: Products = FLOAT32,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradients of q and c, given `scores` and their gradient; zero gradient at zero distance, never NaN or infinite."""
     if choice.numba_for(q, c, scores, grad):
@@ -54,9 +59,9 @@ def slopes(
         sum_q, sum_c = weight.sum(2), weight.sum(1)
     # (q - c) / distance summed over the pairs of a row: the row times the sum of the weights, less the product with the others.
     grad_q = torch.mul(q, sum_q.unsqueeze(-1), out=torch.empty_like(q) if out_q is None else out_q)
-    grad_q.baddbmm_(weight, c, alpha=-1)
+    by.subtract(grad_q, weight, c)
     grad_c = torch.mul(c, sum_c.unsqueeze(-1), out=torch.empty_like(c) if out_c is None else out_c)
-    grad_c.baddbmm_(weight.transpose(1, 2), q, alpha=-1)
+    by.subtract(grad_c, weight.transpose(1, 2), q)
     for at, part in zip(close.split(ROWS), close_grad.split(ROWS), strict=True):
         chunk, row, column = at.unbind(1)
         distance = scores[chunk, row, column].neg()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from kgdist.kernels import l1, modulus
+from kgdist.kernels.products import Out
 
 KERNELS = {"l1": l1, "modulus": modulus}
-Out = torch.Tensor | None
 
 
 def scores(name: str, q: torch.Tensor, c: torch.Tensor, out: Out = None) -> torch.Tensor:

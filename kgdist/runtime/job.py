@@ -77,6 +77,8 @@ def device_of(config: Config, rank: int) -> torch.device:
 def trainer_of(config: Config, train: Triples, tables: Tables, rank: int) -> Trainer:
     """The training of process `rank` on the split `train`. Raises OptionError when it would have no triples."""
     model = model_of(config)
+    if config.compute_dtype == "bfloat16":
+        model.comparator = model.comparator.in_bfloat16()
     owned = relation_shares(train.array[:, 1], config.num_proc)[rank] if config.rel_part and config.num_proc > 1 else None
     try:
         batches = Batches(train, config.batch_size, seed=config.seed, rank=rank, world=config.num_proc, owned=owned)
