@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 # Many small processes: each gets one thread, or they would fight for the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
-.PHONY: help install demo test lint types unit bench-accuracy bench-train clean
+.PHONY: help install demo test lint types unit bench-accuracy bench-train bench-load clean
 .DELETE_ON_ERROR:
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make test            linters, types and all tests"
 	@echo "make bench-accuracy  the accuracy table of the README"
 	@echo "make bench-train     the speed table of the README"
+	@echo "make bench-load      speed and memory of loading, up to 50 million triples"
 	@echo "make clean           remove what these commands made"
 
 install: $(STAMP)
@@ -60,6 +61,9 @@ bench-accuracy: $(STAMP)
 
 bench-train: $(STAMP)
 	$(BIN)/python benchmarks/train.py
+
+bench-load: $(STAMP)
+	$(BIN)/python benchmarks/load.py
 
 clean:
 	if [ -f $(VENV)/pyvenv.cfg ]; then rm -rf $(VENV); fi
