@@ -80,8 +80,12 @@ def settle(values, places, first, coef, p, grads, squares):
             fresh += 1
             squares[place] = square * mean
             if place != first + u:
-                grads[place, :] = g
+                row = grads[place]
+                for d in range(len(g)):
+                    row[d] = g[d]
         else:
             squares[place] += square * mean
-            grads[place, :] += g
+            row = grads[place]
+            for d in range(len(g)):
+                row[d] += g[d]
     return total * coef
