@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-_LOOKING = threading.Lock()
+_SETTING = threading.Lock()
+_inside = 0  # threads that use "medium" now
+_before = "highest"  # what the first of them found
 
 
 @functools.cache
@@ -45,16 +47,21 @@ def linear(q: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None) -
 
 
 @contextlib.contextmanager
-def _precision(name: str) -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    if name == before:
-        yield
-        return
-    torch.set_float32_matmul_precision(name)
+def _medium() -> Iterator[None]:
+    """Allow torch bfloat16 products until the last thread is out of here: the setting is the process's."""
+    global _inside, _before
+    with _SETTING:
+        if _inside == 0:
+            _before = torch.get_float32_matmul_precision()
+            torch.set_float32_matmul_precision("medium")
+        _inside += 1
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        with _SETTING:
+            _inside -= 1
+            if _inside == 0:
+                torch.set_float32_matmul_precision(_before)
 
 
 def _error(size: int, width: int) -> float:
@@ -70,24 +77,14 @@ def _error(size: int, width: int) -> float:
 
 
 @functools.cache
-def measured(size: int, width: int) -> bool:
-    """`keeps_precision`, for one thread at a time."""
-    with _precision("medium"):
-        return _error(size, width) < 1e-5
-
-
 def keeps_precision(size: int, width: int) -> bool:
-    """Whether "medium" products of these sizes have float32's precision on this CPU: true, or bfloat16's 2^-9, which shows.
-
-    torch's setting is that of the process: a thread that put it back while another measures would let that one measure the
-    wrong products, so they take turns.
-    """
-    with _LOOKING:
-        return measured(size, width)
+    """Whether "medium" products of these sizes have float32's precision on this CPU: true, or bfloat16's 2^-9, which shows."""
+    with _medium():
+        return _error(size, width) < 1e-5
 
 
 @contextlib.contextmanager
 def products(size: int, width: int) -> Iterator[None]:
     """Within, float32 products on the CPU of [., size, width] matrices are as fast as they get at full precision."""
-    with _precision("medium") if keeps_precision(size, width) else contextlib.nullcontext():
+    with _medium() if keeps_precision(size, width) else contextlib.nullcontext():
         yield
