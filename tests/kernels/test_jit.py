@@ -68,6 +68,7 @@ LOOPS = {  # that matter: those over the numbers of a row, or the scores of a po
     "loss.pairwise": 2,
     "query._plain_forward": 2,
     "query._plain_backward": 2,
+    "query._turn": 1,
     "query._halves_forward": 2,
     "query._halves_backward": 3,
     "pairs._forward": 4,

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgdist.kernels.query import KINDS, VectorQuery
+from kgdist.kernels.query import KINDS, VectorQuery, _turn
 from kgdist.models.base import Model
 from kgdist.models.registry import MODELS, make_model
 from kgdist.types import Side
@@ -98,3 +98,19 @@ def test_broken_rows_show_in_their_own_queries_alone(kind: str, side: Side) -> N
             with np.errstate(invalid="ignore"):
                 VectorQuery(kind, side, *given, scale=1.0).forward(out)
             assert sorted(set(np.nonzero(~np.isfinite(out))[0])) == hit
+
+
+@pytest.mark.parametrize("width", [1, 5, 16, 200])
+def test_cosines_and_sines_of_all_phases(width: int) -> None:
+    """From none through every quarter to many turns, and no phase at all."""
+    rng = np.random.default_rng(width)
+    scales = np.array([1e-30, 1e-3, 1.0, 4.0, 100.0, 1e4, 1e6])
+    quarters = np.arange(-9, 10)[:, None] * (np.pi / 4) + np.zeros(width)
+    phases = np.concatenate([rng.normal(0, 1, (7, width)) * scales[:, None], quarters, np.zeros((1, width))]).astype(F)
+    out = np.full((len(phases), 2 * width), np.nan, F)
+    _turn(F(1), phases, out)
+    assert np.abs(out[:, :width] - np.cos(phases.astype(float))).max() < 2e-7
+    assert np.abs(out[:, width:] - np.sin(phases.astype(float))).max() < 2e-7
+    for bad in (np.nan, np.inf, -np.inf):
+        _turn(F(1), np.full((1, width), bad, F), out[:1])
+        assert np.isnan(out[0]).all()
