@@ -33,6 +33,7 @@ class AutogradStep:
         self.device = device
         self.relation_tables = [name for name in tables.names() if name != "entity"]
         self.penalty = Penalty(config.regularization_coef, config.regularization_norm)
+        self._pinned: dict[str, torch.Tensor] = {}
 
     def __call__(self, batch: Batch, clock: Clock) -> tuple[dict[str, Update], Losses]:
         """See kgdist.step.Step."""
@@ -65,7 +66,19 @@ class AutogradStep:
         return updates, Losses(positive, negative, total + norm, norm)
 
     def _pull(self, name: str, ids: np.ndarray) -> torch.Tensor:
-        return self.tables.pull(name, torch.from_numpy(ids)).to(self.device, non_blocking=True)
+        return self.tables.pull(name, torch.from_numpy(ids), self._staging(name, len(ids))).to(self.device, non_blocking=True)
+
+    def _staging(self, name: str, rows: int) -> torch.Tensor | None:
+        """float32[rows, width] of page-locked memory for rows on their way to a GPU, which copies from there by itself.
+
+        Free again at the next step, for each waits for its losses. None where rows need no such way.
+        """
+        if self.device.type != "cuda" or self.tables.block(name, 0, 0).device.type != "cpu":
+            return None
+        width = self.tables.shape(name)[1]
+        if name not in self._pinned or len(self._pinned[name]) < rows * width:
+            self._pinned[name] = torch.empty(rows * width * 5 // 4, pin_memory=True)
+        return self._pinned[name][: rows * width].view(rows, width)
 
     def _to_device(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device, non_blocking=True)

@@ -10,6 +10,7 @@ import resource
 import sys
 from pathlib import Path
 
+_HIGH_WATER = re.compile(rb"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 _PSS = re.compile(rb"^Pss:\s+(\d+) kB", re.MULTILINE)
 
 
@@ -26,7 +27,13 @@ def keep_freed_memory() -> None:
 
 
 def peak_of_this_process() -> int:
-    """Bytes of the largest resident set so far (which counts shared pages in full)."""
+    """Bytes of the largest resident set so far (which counts shared pages in full).
+
+    Linux lets `ru_maxrss` begin with what the process that started this one had; its own is in /proc.
+    """
+    with contextlib.suppress(OSError):
+        if match := _HIGH_WATER.search(Path("/proc/self/status").read_bytes()):
+            return int(match[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
