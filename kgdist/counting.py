@@ -19,7 +19,7 @@ from kgdist.candidates import Candidates, Project, Skip
 from kgdist.kernels.compare import Comparator, largest
 from kgdist.kernels.rank import Near, rank_block
 
-PAIRS = 1 << 20  # floats of one slice of pairs that are compared exactly
+PAIRS = 1 << 20  # floats of one slice of pairs of rows
 
 
 @torch.no_grad()
@@ -59,7 +59,7 @@ def count_rivals(
         if not len(near):
             continue
         queried, column, weight = _distinct(near.rows, near.candidates - start, rows)
-        order, own = _exact(comparator, queries, seen, queried, column), true_key[queried]
+        order, own = comparator.exact_pairs(queries, seen, queried, column).cpu().numpy(), true_key[queried]
         if project is not None:  # equal entities tie, whatever a matrix product makes of equal rows in different places
             order = np.where(_equal_rows(true, rows, queried, column), own, order)
         np.add.at(greater, queried, weight * (order > own))
@@ -85,16 +85,6 @@ def _distinct(queried: np.ndarray, column: np.ndarray, rows: torch.Tensor) -> tu
     weight = np.bincount(queried * len(first) + kind[column])
     pairs = np.flatnonzero(weight)
     return pairs // len(first), first[pairs % len(first)], weight[pairs]
-
-
-def _exact(
-    comparator: Comparator, queries: torch.Tensor, seen: torch.Tensor, queried: np.ndarray, column: np.ndarray
-) -> np.ndarray:
-    """float64[n], in slices of bounded size."""
-    keys = np.empty(len(queried))
-    for part in _slices(len(queried), queries.shape[1]):
-        keys[part] = comparator.exact(_take(queries, queried[part]), _take(seen, column[part])).cpu().numpy()
-    return keys
 
 
 def _equal_rows(true: torch.Tensor, rows: torch.Tensor, queried: np.ndarray, column: np.ndarray) -> np.ndarray:

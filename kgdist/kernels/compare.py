@@ -17,12 +17,14 @@ import copy
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
 from kgdist.kernels import blocked, choice, euclid, gemm
 from kgdist.kernels.products import BFLOAT16, FLOAT32, Out, Products
 
+PAIRS = 1 << 20  # floats of one slice of pairs that plain torch compares exactly
 UNIT = 2.0**-24  # unit roundoff of float32
 FLUSH = 2.0**-125  # more than one operation can lose when subnormal numbers are flushed to zero
 LARGEST = float(torch.finfo(torch.float32).max)
@@ -141,11 +143,21 @@ class Comparator(abc.ABC):
 
         Equal rows give equal bits wherever they stand in whatever batch, so that ties are ties. (CPU and GPU may differ.)
         """
+        each = np.arange(len(q))
+        return self.exact_pairs(q, c, each, each)
+
+    @torch.no_grad()
+    def exact_pairs(self, q: torch.Tensor, c: torch.Tensor, left: np.ndarray, right: np.ndarray) -> torch.Tensor:
+        """float32[P,Q], float32[N,Q] -> float64[B]: `exact` of the rows `left` int64[B] of q and `right` int64[B] of c."""
         if choice.numba_for(q, c):
             from kgdist.kernels import exact
 
-            return exact.rows(self.name, q, c)
-        return _fold(self._terms(q.double(), c.double()))
+            return exact.pairs(self.name, q, c, left, right)
+        keys, step = [torch.empty(0, dtype=torch.float64, device=q.device)], max(1, PAIRS // max(1, q.shape[-1]))
+        for start in range(0, len(left), step):
+            here = [torch.from_numpy(each[start : start + step]).to(q.device) for each in (left, right)]
+            keys.append(_fold(self._terms(q[here[0]].double(), c[here[1]].double())))
+        return torch.cat(keys)
 
     @abc.abstractmethod
     def _terms(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:

@@ -135,6 +135,8 @@ def test_equal_rows_have_equal_bits_wherever_they_stand(name: str, crowd: tuple[
     assert comparator.exact(left.flip(0), right.flip(0)).flip(0).tolist() == alone
     wide = torch.cat([torch.zeros(1, left.shape[1]), left])[1:]  # another place in memory
     assert comparator.exact(wide, right).tolist() == alone
+    some = torch.randperm(len(alone))[: len(alone) // 2 + 1].numpy()
+    assert comparator.exact_pairs(q, c, some // len(c), some % len(c)).tolist() == [alone[pair] for pair in some]
     views = torch.stack([left, left], 1)[:, 0], torch.stack([right, right], 2)[:, :, 1]
     assert comparator.exact(*views).tolist() == alone
 
