@@ -24,8 +24,10 @@ class Group(NamedTuple):
 
 
 def groups(index: np.ndarray, chunk: int) -> list[Group]:
-    """int64[B] relations, equal ones together, in chunks of `chunk` positives."""
+    """int64[B] relations, ascending, in chunks of `chunk` positives. Raises ValueError for another order."""
     size = len(index)
+    if (np.diff(index) < 0).any():
+        raise ValueError("positives must be sorted by relation")
     starts = np.flatnonzero((np.diff(index, prepend=-1) != 0) | (np.arange(size) % chunk == 0))
     stops = np.append(starts[1:], size)
     table = np.stack([starts // chunk, index[starts], starts, stops], axis=1)  # int64[G,4]
