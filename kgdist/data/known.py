@@ -80,7 +80,8 @@ class KnownTriples:
         counts = np.where(found, starts[np.minimum(row + 1, len(keys))] - first, 0)
         offsets = np.zeros(len(wanted) + 1, np.int64)
         np.cumsum(counts, out=offsets[1:])
-        take = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], counts)  # int64[sum]
+        take = np.repeat(first - offsets[:-1], counts)  # int64[sum], tens of megabytes where answers are many
+        take += np.arange(len(take))
         return offsets, ids[take]
 
 
