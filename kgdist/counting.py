@@ -19,6 +19,7 @@ from kgdist.candidates import Candidates, Project, Skip
 from kgdist.kernels.compare import Comparator, largest
 from kgdist.kernels.rank import Near, rank_block
 
+MANY = 64  # near pairs for each candidate from which on it pays to look for equal rows
 PAIRS = 1 << 20  # floats of one slice of pairs of rows
 
 
@@ -78,7 +79,7 @@ def _distinct(queried: np.ndarray, column: np.ndarray, rows: torch.Tensor) -> tu
 
     Candidates with equal rows are one. That matters to a collapsed model, where every candidate is near every true entity.
     """
-    if len(queried) < 4 * len(rows):
+    if len(queried) < MANY * len(rows):
         return queried, column, np.ones(len(queried), np.int64)
     bits = np.ascontiguousarray(rows.cpu().numpy()).view(np.dtype((np.void, rows.shape[1] * 4))).ravel()
     _, first, kind = np.unique(bits, return_index=True, return_inverse=True)
