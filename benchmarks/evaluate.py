@@ -72,7 +72,7 @@ class World:
 
     @classmethod
     def of(cls, run: Path, count: int) -> World:
-        """The run in a folder, and `count` test triples at random, sorted by relation; for a model that projects, of few relations.
+        """The run in a folder, and `count` test triples at random, by relation; of few relations if the model projects.
 
         A relation costs it the same with few queries as with many, so each must have as many as in the whole split.
         """
