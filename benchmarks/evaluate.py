@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import re
 import statistics
 import subprocess
@@ -24,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from datasets import prepare
+from roofs import machine
 
 from kgdist import runs
 from kgdist.candidates import not_rivals
@@ -258,8 +258,6 @@ def main() -> None:
     for count in threads:
         both = [statistics.median(gemm_roof(count, entities, 400, best=best) for _ in range(3)) for best in (False, True)]
         roofs.append(f"{count} thread{'s' if count > 1 else ''} {both[0]:.0f} and {both[1]:.0f}")
-    versions = f"Python {platform.python_version()}, torch {torch.__version__.split('+')[0]}, NumPy {np.__version__}"
-    cores = f"{os.cpu_count()} cores, {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}, {versions}"
     samples = ", ".join(f"{name} {setup.twin:,}" for name, setup in MODELS.items())
     lines = [
         "# Ranking",
@@ -286,7 +284,7 @@ def main() -> None:
         "|---|---:|---:|",
         *held,
         "",
-        f"Command: `make bench-eval`. Machine: {cores}.",
+        f"Command: `make bench-eval`. Machine: {machine()}.",
         "",
     ]
     text = "\n".join(lines)
