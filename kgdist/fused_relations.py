@@ -20,6 +20,8 @@ from kgdist.models.base import Model
 from kgdist.step import Update
 from kgdist.types import Batch, Side
 
+CACHED = 1 << 16  # floats of the matrices that are worked on together, which stay in a core's cache with their gradients
+
 
 class Buffers:
     """Memory that is taken anew each step but allocated once, by name; contents are left as they are."""
@@ -45,10 +47,10 @@ class Relations(abc.ABC):
 
     def __init__(
         self, model: Model, tables: Tables, buffers: Buffers, batch: Batch, entities: np.ndarray, anchors: np.ndarray,
-        true: np.ndarray,
+        true: np.ndarray, penalty: Penalty,
     ) -> None:  # fmt: skip
         self.model, self.tables, self.buffers, self.batch = model, tables, buffers, batch
-        self.entities, self.anchors, self.true = entities, anchors, true
+        self.entities, self.anchors, self.true, self.penalty = entities, anchors, true, penalty
         self.ids, self.index = unique(batch.relations)
 
     def pull(self, name: str) -> np.ndarray:
@@ -93,7 +95,7 @@ class Relations(abc.ABC):
         pairs.backward(self.model.comparator.name, queries, *given, grad_queries, grad_entities)
 
     @abc.abstractmethod
-    def updates(self, penalty: Penalty) -> tuple[dict[str, Update], float]:
+    def updates(self) -> tuple[dict[str, Update], float]:
         """By table, and the value of the regularisation."""
 
 
@@ -116,20 +118,27 @@ class VectorRelations(Relations):
         self.uses = self.buffers.take("grad_uses", len(self.batch), self.rows.shape[1]).numpy()
         self.query.backward(grad_queries, grad_entities, self.uses)
 
-    def updates(self, penalty: Penalty) -> tuple[dict[str, Update], float]:
+    def updates(self) -> tuple[dict[str, Update], float]:
         """See Relations."""
         squares, grads = np.zeros(len(self.ids), np.float32), self.grads("relation").zero_()
-        norm = uses.gather(self.rows, self.index, self.uses, *penalty.arguments(), grads.numpy(), squares)
+        norm = uses.gather(self.rows, self.index, self.uses, *self.penalty.arguments(), grads.numpy(), squares)
         return {"relation": Update(self.ids, grads, torch.from_numpy(squares))}, norm
 
 
 class MatrixRelations(Relations):
-    """A matrix per relation, and one gradient for all the uses of it."""
+    """A matrix per relation, and one gradient for all the uses of it.
+
+    Matrices are most of what a step moves (RESCAL at dim 100: 11 MB of 16), so they are read where they lie if that is here, and
+    the way back takes a few relations at a time, all of it while they are in the cache.
+    """
 
     def queries(self, out: np.ndarray) -> None:
         """See Relations; h^T M for a missing tail, M t for a missing head."""
-        self.rows, self.transpose = self.pull("relation"), self.batch.side is Side.HEAD
-        self.matrices = Matrices(self.rows.reshape(len(self.ids), -1, self.model.entity_dim), self.index)
+        table, self.transpose = self.tables.local("relation"), self.batch.side is Side.HEAD
+        self.rows = table.numpy() if table is not None else self.pull("relation")
+        self.which = self.ids if table is not None else np.arange(len(self.ids))
+        shape = -1, self.model.relation_dim, self.model.entity_dim
+        self.matrices = Matrices(self.rows.reshape(shape), self.index, self.which)
         self.matrices.forward(self.entities, self.anchors, out, transpose=self.transpose)
 
     def backward(
@@ -137,16 +146,19 @@ class MatrixRelations(Relations):
     ) -> None:  # fmt: skip
         """See Relations."""
         self.positives_backward(queries, scores, grad, grad_queries, grad_entities)
-        matrices = self.grads("relation").numpy().reshape(self.matrices.matrices.shape)
-        given = self.entities, self.anchors, grad_queries, grad_entities, matrices
-        self.matrices.backward(*given, transpose=self.transpose, fresh=True)
+        grads, count = self.grads("relation").numpy(), len(self.ids)
+        self.squares, self.norm = np.empty(count, np.float32), 0.0
+        uses_of = np.bincount(self.index, minlength=count).astype(np.float32)
+        given = self.entities, self.anchors, grad_queries, grad_entities, grads.reshape(count, *self.matrices.matrices.shape[1:])
+        step = max(1, CACHED // grads.shape[1])
+        for part in (slice(start, min(start + step, count)) for start in range(0, count, step)):
+            self.matrices.backward(*given, transpose=self.transpose, fresh=True, part=part)
+            rows = self.rows, self.which[part], grads[part], uses_of[part]
+            self.norm += uses.rows(*rows, *self.penalty.arguments(), self.squares[part])
 
-    def updates(self, penalty: Penalty) -> tuple[dict[str, Update], float]:
+    def updates(self) -> tuple[dict[str, Update], float]:
         """See Relations."""
-        counts = np.bincount(self.index, minlength=len(self.ids)).astype(np.float32)
-        squares, grads = np.empty(len(self.ids), np.float32), self.grads("relation")
-        norm = uses.rows(self.rows, grads.numpy(), counts, *penalty.arguments(), squares)
-        return {"relation": Update(self.ids, grads, torch.from_numpy(squares))}, norm
+        return {"relation": Update(self.ids, self.grads("relation"), torch.from_numpy(self.squares))}, self.norm
 
 
 class ProjectedRelations(Relations):
@@ -194,9 +206,9 @@ class ProjectedRelations(Relations):
         self.matrices.backward(self.entities, self.true, grad_true, grad_entities, grad_matrices)
         self.uses = self.sign * grad_queries
 
-    def updates(self, penalty: Penalty) -> tuple[dict[str, Update], float]:
+    def updates(self) -> tuple[dict[str, Update], float]:
         """See Relations; projections are not regularised (DGL-KE)."""
         squares, grads = np.zeros(len(self.ids), np.float32), self.grads("relation").zero_()
-        norm = uses.gather(self.rows, self.index, self.uses, *penalty.arguments(), grads.numpy(), squares)
+        norm = uses.gather(self.rows, self.index, self.uses, *self.penalty.arguments(), grads.numpy(), squares)
         relation = Update(self.ids, grads, torch.from_numpy(squares))
         return {"relation": relation, "projection": Update(self.ids, self.grads("projection"), None)}, norm

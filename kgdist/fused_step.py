@@ -58,7 +58,7 @@ class FusedStep:
         rows = take("rows", first + len(far), width)
         self.tables.pull("entity", torch.from_numpy(np.concatenate([ids[:first], far])), rows)
         anchors, true = batch.side.pick(head=(tails, heads), tail=(heads, tails))
-        relations = self.relations(self.model, self.tables, self.buffers, batch, rows.numpy(), anchors, true)
+        relations = self.relations(self.model, self.tables, self.buffers, batch, rows.numpy(), anchors, true, self.penalty)
         queries = take("queries", chunks * batch.chunk, self.width)
         queries[size:] = 0
         relations.queries(queries.numpy()[:size])
@@ -81,7 +81,7 @@ class FusedStep:
             grads.index_add_(0, torch.from_numpy(own), grad_candidates[:, : batch.in_batch].reshape(-1, width))
             grads[first:].view(chunks, -1, width).copy_(grad_candidates[:, batch.in_batch :])
         relations.backward(queries.numpy()[:size], positive, grad_positive, grad_queries.numpy()[:size], grads.numpy())
-        updates, norm = relations.updates(self.penalty)
+        updates, norm = relations.updates()
         squares = np.empty(len(ids), np.float32)
         given = rows.numpy(), grads.numpy(), *self.penalty.arguments()
         norm += self._settle(first, drawn, *given, squares)
@@ -97,7 +97,7 @@ class FusedStep:
         self, first: int, drawn: np.ndarray, rows: np.ndarray, grads: np.ndarray, coef: np.float32, p: int, squares: np.ndarray
     ) -> float:
         """All uses of a row by positives are one use; each draw is one (DGL-KE). Returns the value of the regularisation."""
-        norm = uses.rows(rows[:first], grads[:first], np.empty(0, np.float32), coef, p, squares)
+        norm = uses.rows(rows[:first], np.empty(0, np.int64), grads[:first], np.empty(0, np.float32), coef, p, squares)
         return float(norm + uses.settle(rows[first:], drawn, first, coef, p, grads, squares))
 
     def _loss(self, batch: Batch, positive: np.ndarray, scores: torch.Tensor) -> tuple[np.ndarray, torch.Tensor, Losses]:

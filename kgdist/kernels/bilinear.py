@@ -49,9 +49,9 @@ def _products(m, x, out):
 
 
 @disjoint
-def _forward(transpose, entities, places, matrices, order, bounds, out):
-    for v in range(len(matrices)):
-        m = matrices[v]
+def _forward(transpose, entities, places, matrices, which, order, bounds, out):
+    for v in range(len(which)):
+        m = matrices[which[v]]
         for at in range(bounds[v], bounds[v + 1]):
             x, q = entities[places[order[at]]], out[order[at]]
             for k in range(len(q)):
@@ -63,9 +63,9 @@ def _forward(transpose, entities, places, matrices, order, bounds, out):
 
 
 @disjoint
-def _backward_rows(transpose, places, matrices, order, bounds, grad, grad_entities):
-    for v in range(len(matrices)):
-        m = matrices[v]
+def _backward_rows(transpose, places, matrices, which, order, bounds, grad, grad_entities):
+    for v in range(len(which)):
+        m = matrices[which[v]]
         for at in range(bounds[v], bounds[v + 1]):
             g, gx = grad[order[at]], grad_entities[places[order[at]]]
             if transpose:
@@ -100,25 +100,32 @@ class Matrices:
     """Rows of entities times the matrix of their relation, and back.
 
     Args:
-        matrices: float32[V,D,R].
-        index: int64[B], the matrix of each triple.
+        matrices: float32[n,D,R].
+        index: int64[B], the relation of each triple.
+        which: int64[V], the matrix of each relation; None: they are in order.
     """
 
-    def __init__(self, matrices: np.ndarray, index: np.ndarray) -> None:
+    def __init__(self, matrices: np.ndarray, index: np.ndarray, which: np.ndarray | None = None) -> None:
         self.matrices = matrices
+        self.which = np.arange(len(matrices)) if which is None else which
         self.order = np.argsort(index, kind="stable")
-        self.bounds = np.searchsorted(index[self.order], np.arange(len(matrices) + 1))
+        self.bounds = np.searchsorted(index[self.order], np.arange(len(self.which) + 1))
 
     def forward(self, entities: np.ndarray, places: np.ndarray, out: np.ndarray, *, transpose: bool = False) -> None:
         """out[b] = x M, float32[B,R], or x M^T, float32[B,D]; x the row places[b] of float32[U,.]."""
-        _forward(transpose, entities, places, self.matrices, self.order, self.bounds, out)
+        _forward(transpose, entities, places, self.matrices, self.which, self.order, self.bounds, out)
 
     def backward(
         self, entities: np.ndarray, places: np.ndarray, grad: np.ndarray, grad_entities: np.ndarray, grad_matrices: np.ndarray,
-        *, transpose: bool = False, fresh: bool = False,
+        *, transpose: bool = False, fresh: bool = False, part: slice = slice(None),
     ) -> None:  # fmt: skip
-        """Adds to float32[U,.] and float32[V,D,R]; `fresh`: overwrites the latter (every relation has a triple)."""
-        _backward_rows(transpose, places, self.matrices, self.order, self.bounds, grad, grad_entities)
+        """Adds to float32[U,.] and float32[V,D,R]; `fresh`: overwrites the latter (every relation has a triple).
+
+        `part`: only these relations, a run of them.
+        """
+        first, last, _ = part.indices(len(self.which))
+        order, bounds = self.order, self.bounds[first : last + 1]
+        _backward_rows(transpose, places, self.matrices, self.which[part], order, bounds, grad, grad_entities)
         each = np.arange(len(places))
         pair = (grad, each, entities, places) if transpose else (entities, places, grad, each)
-        _backward_matrices(*pair, fresh, self.order, self.bounds, grad_matrices)
+        _backward_matrices(*pair, fresh, order, bounds, grad_matrices[part])

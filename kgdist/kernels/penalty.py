@@ -34,7 +34,8 @@ class Penalty:
 
             squares = np.empty(len(rows), np.float32)
             given = np.empty(0, np.float32) if counts is None else counts.contiguous().numpy()
-            value = loops.rows(rows.detach().numpy(), grads.detach().numpy(), given, *self.arguments(), squares)
+            arrays = rows.detach().numpy(), np.empty(0, np.int64), grads.detach().numpy(), given
+            value = loops.rows(*arrays, *self.arguments(), squares)
             return torch.from_numpy(squares), float(value)
         value = 0.0
         if self.coef and self.p:

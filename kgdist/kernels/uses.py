@@ -39,12 +39,16 @@ def _regularise(x, g, scale, p):
 
 
 @disjoint
-def rows(values, grads, counts, coef, p, squares):
-    """Each row with its number of uses; grads float32[U,D] in place. Returns coef * sum |x|^p over all uses."""
+def rows(values, places, grads, counts, coef, p, squares):
+    """Each row with its number of uses; grads float32[U,D] in place. Returns coef * sum |x|^p over all uses.
+
+    The values of row u are values[places[u]], or values[u] where `places` is empty.
+    """
     total, mean = 0.0, _ONE / np.float32(max(1, grads.shape[1]))
     for u in range(len(grads)):
         uses = counts[u] if len(counts) else _ONE
-        norm, square = _regularise(values[u], grads[u], coef * np.float32(p) * uses, p)
+        x = values[places[u]] if len(places) else values[u]
+        norm, square = _regularise(x, grads[u], coef * np.float32(p) * uses, p)
         squares[u] = square * mean
         total += np.float64(norm * uses)
     return total * coef

@@ -33,6 +33,10 @@ class Tables(Protocol):
         """Let the optimiser take one step on the rows `ids`, where they live; float32[U, width], float32[U] (see
         kgdist.optim)."""
 
+    def local(self, name: str) -> torch.Tensor | None:
+        """The table itself, float32[n, width], if it lies in this process's memory: for reading while others may write. Else
+        None."""
+
     def block(self, name: str, start: int, stop: int) -> torch.Tensor:
         """Rows start..stop for reading only, without a copy where possible: float32[stop - start, width]."""
 
@@ -120,6 +124,11 @@ class MemoryTables:
         squares = squares.to(rows.device) if squares is not None else None
         self.optimizer.apply(rows, self.state[name], ids.to(rows.device), grads.to(rows.device), lr, squares)
 
+    def local(self, name: str) -> torch.Tensor | None:
+        """See Tables."""
+        rows = self.rows[name]
+        return rows if rows.device.type == "cpu" else None
+
     def block(self, name: str, start: int, stop: int) -> torch.Tensor:
         """See Tables."""
         return self.rows[name][start:stop]
@@ -164,7 +173,8 @@ class AsyncTables:
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self.pull, self.block, self.shape, self.names = tables.pull, tables.block, tables.shape, tables.names
+        self.pull, self.local, self.block = tables.pull, tables.local, tables.block
+        self.shape, self.names = tables.shape, tables.names
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kgdist-update")
         self._pending: Future[None] | None = None
 

@@ -28,11 +28,13 @@ def test_values_and_gradients_are_those_of_the_product(
     )  # fmt: skip
     places, matrices = rng.integers(rows, size=len(index)), rng.normal(0, 1, (relations, d, r)).astype(F)
     entities, upstream = rng.normal(0, 1, (rows, width)).astype(F), rng.normal(0, 1, (len(index), out_width)).astype(F)
-    subject, got = Matrices(matrices, index), np.full((len(index), out_width), np.nan, F)
+    which = rng.permutation(relations)
+    subject, got = Matrices(matrices[np.argsort(which)], index, which), np.full((len(index), out_width), np.nan, F)
     subject.forward(entities, places, got, transpose=transpose)
     before, before_matrices = rng.normal(0, 1, entities.shape).astype(F), rng.normal(0, 1, matrices.shape).astype(F)
     grad, grad_matrices = before.copy(), np.full_like(matrices, np.nan) if fresh else before_matrices.copy()
-    subject.backward(entities, places, upstream, grad, grad_matrices, transpose=transpose, fresh=fresh)
+    for part in (slice(0, relations // 2), slice(relations // 2, relations)):
+        subject.backward(entities, places, upstream, grad, grad_matrices, transpose=transpose, fresh=fresh, part=part)
 
     leaves = [torch.from_numpy(each).double().requires_grad_() for each in (entities, matrices)]
     chosen = leaves[1][torch.from_numpy(index)]

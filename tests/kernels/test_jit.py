@@ -39,7 +39,7 @@ for kind in query.KINDS:
 for kind in pairs.KINDS:
     pairs.forward(kind, x, x, places, one)
     pairs.backward(kind, x, x, places, one, one, new(), new())
-uses.rows(x, new(), one, f(1), 3, one.copy())
+uses.rows(x, np.arange(len(x)), new(), one, f(1), 3, one.copy())
 uses.gather(x, places, x, f(1), 3, new(), one.copy())
 uses.settle(x, places, 0, f(1), 3, new(), one.copy())
 euclid_loops.distances(square, torch.zeros(1, 4, 32), torch.zeros(1, 4, 32), 0.0, 1.0)

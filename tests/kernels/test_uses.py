@@ -11,6 +11,7 @@ from kgdist.kernels import uses
 from kgdist.kernels.unique import unique
 
 F = np.float32
+NONE = np.empty(0, np.int64)
 PENALTIES = st.tuples(st.sampled_from([0.0, 1e-9, 0.01, 2.0]), st.integers(1, 4))
 
 
@@ -47,16 +48,20 @@ def numbers(rng: np.random.Generator, count: int, width: int) -> np.ndarray:
 SEEDS, WIDTHS = st.integers(0, 2**32), st.one_of(st.integers(0, 40), st.sampled_from([64, 400, 512]))
 
 
-@given(SEEDS, st.integers(0, 12), WIDTHS, PENALTIES, st.booleans())
+@given(SEEDS, st.integers(0, 12), WIDTHS, PENALTIES, st.booleans(), st.booleans())
 @settings(max_examples=80)
-def test_rows_with_their_number_of_uses(seed: int, count: int, width: int, penalty: tuple[float, int], counted: bool) -> None:
+def test_rows_with_their_number_of_uses(
+    seed: int, count: int, width: int, penalty: tuple[float, int], counted: bool, placed: bool
+) -> None:
     rng, (coef, p) = np.random.default_rng(seed), penalty
     values, grads, squares = numbers(rng, count, width), numbers(rng, count, width), np.full(count, np.nan, F)
     counts = rng.integers(0, 5, count).astype(F)
     want = Sums(coef, p)
     for u in range(count):
         want.use(u, values[u], grads[u], counts[u] if counted else 1.0)
-    found = uses.rows(values, grads, counts if counted else np.empty(0, F), F(coef), p, squares)
+    places = rng.permutation(count) if placed else NONE
+    table = values[np.argsort(places)] if placed else values  # table[places] is values
+    found = uses.rows(table, places, grads, counts if counted else np.empty(0, F), F(coef), p, squares)
     want.check(found, grads, squares)
 
 
@@ -101,7 +106,7 @@ def test_draws_settled_where_they_lie(
 @pytest.mark.parametrize("p", [1, 2, 3, 4])
 def test_zeros_have_no_slope_and_nan_shows(p: int) -> None:
     values, grads, squares = np.zeros((1, 20), F), np.zeros((1, 20), F), np.zeros(1, F)
-    assert uses.rows(values, grads, np.empty(0, F), F(1), p, squares) == 0
+    assert uses.rows(values, NONE, grads, np.empty(0, F), F(1), p, squares) == 0
     assert not grads.any() and not squares.any()
     values[0, 11] = np.nan
-    assert np.isnan(uses.rows(values, grads, np.empty(0, F), F(1), p, squares))
+    assert np.isnan(uses.rows(values, NONE, grads, np.empty(0, F), F(1), p, squares))

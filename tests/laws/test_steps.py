@@ -200,3 +200,27 @@ def test_a_rule_of_its_own_is_what_is_trained() -> None:
     tables.rows["relation"].neg_()
     want = make_step(config, model, tables, CPU)(batch, Clock())[0]["relation"].grads
     torch.testing.assert_close(found, -want, rtol=1e-4, atol=1e-6)
+
+
+class Away(MemoryTables):
+    """Tables whose rows must be pulled, as those of another machine."""
+
+    def local(self, name: str) -> torch.Tensor | None:
+        return None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_that_are_read_in_place_are_the_rows_that_would_be_pulled(name: str) -> None:
+    model = model_of(name, 12, 5.0)
+    here = tables_of(model, 20, 6, seed=3)
+    away = Away(here.rows, here.state, "adagrad")
+    rng = np.random.default_rng(4)
+    heads, relations, tails = (rng.integers(top, size=30) for top in (20, 6, 20))
+    config = Config(model_name=name, neg_adversarial_sampling=True, regularization_coef=1e-3)
+    for step in range(2):
+        batch = ChunkedNegatives(20, 8, False, 1, sort=model.projects).batch(step, Positives(heads, relations, tails, None))
+        found = [FusedStep(config, model, tables)(batch, Clock()) for tables in (here, away)]
+        assert found[0][1] == found[1][1]
+        for table, update in found[0][0].items():
+            other = found[1][0][table]
+            assert (update.ids == other.ids).all() and torch.equal(update.grads, other.grads)
