@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 # Many small processes: each gets one thread, or they would fight for the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
-.PHONY: help install demo test lint types unit bench-accuracy bench-train bench-eval bench-load bench-gpu clean
+.PHONY: help install demo test lint types unit bench-accuracy bench-train bench-eval bench-kernels bench-load bench-gpu clean
 .DELETE_ON_ERROR:
 
 help:

@@ -6,7 +6,6 @@ It writes no files.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from kgdist.data.store import Dataset
 from kgdist.errors import KgdistError, UsageError
 from kgdist.kvstore.tables import Tables
 from kgdist.log import say
+from kgdist.machine import usable_cores
 from kgdist.models.base import Model
 from kgdist.progress import bar
 from kgdist.ranking import SIDES, Ranks, Ties, relation_categories, summary
@@ -279,7 +279,7 @@ class Evaluator:
             num_entities=len(self.dataset.entities),
             known=self.known(split),
             pool=self.pool,
-            threads=min(self.config.num_proc * self.config.num_thread, os.cpu_count() or 1),
+            threads=min(self.config.num_proc * self.config.num_thread, usable_cores()),
             desc=split,
             query_block=max(self.config.batch_size_eval, QUERIES),
         )
