@@ -38,7 +38,7 @@ def gamma(n: float) -> float:
 
 def _matmul_unit() -> float:
     """What a GEMM may lose per factor before it multiplies: nothing, unless the user allows torch TF32 or bfloat16 products."""
-    return {"highest": 0.0, "high": 2.0**-11}.get(torch.get_float32_matmul_precision(), 2.0**-8)
+    return {"highest": 0.0, "high": 2.0**-11}.get(gemm.allowed() or "medium", 2.0**-8)
 
 
 def _up(bound: torch.Tensor, size: torch.Tensor, limit: float = LARGEST) -> torch.Tensor:

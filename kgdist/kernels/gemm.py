@@ -46,6 +46,14 @@ def linear(q: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None) -
     return product(q.contiguous(), c.contiguous(), bias, "none", [], "")
 
 
+def allowed() -> str | None:
+    """What the user lets float32 products be: "highest", "high" or "medium"; None if told library by library."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None
+
+
 @contextlib.contextmanager
 def _medium() -> Iterator[None]:
     """Allow torch bfloat16 products until the last thread is out of here: the setting is the process's."""
@@ -79,6 +87,8 @@ def _error(size: int, width: int) -> float:
 @functools.cache
 def keeps_precision(size: int, width: int) -> bool:
     """Whether "medium" products of these sizes have float32's precision on this CPU: true, or bfloat16's 2^-9, which shows."""
+    if allowed() is None:  # it could not be put back
+        return False
     with _medium():
         return _error(size, width) < 1e-5
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -85,3 +87,21 @@ def test_all_threads_learn_the_same() -> None:
         for thread in threads:
             thread.join(60)
     assert found == [want] * 60
+
+
+def test_precision_that_is_set_by_library_is_left_alone() -> None:
+    """torch has two ways to say it, and one that was used for a library alone cannot be read in the other's words."""
+    code = """
+import torch
+torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+from kgdist.kernels import gemm
+from kgdist.kernels.compare import COMPARATORS
+assert gemm.allowed() is None and not gemm.keeps_precision(5, 8)
+with gemm.products(5, 8):
+    pass
+assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+q = torch.rand(5, 8)
+print((COMPARATORS["dot"].slack(q, q) > 2.0**-9 * (q * q).sum(1)).all().item())
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert found.stdout == "True\n"
