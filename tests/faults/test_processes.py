@@ -134,8 +134,8 @@ def test_a_signal_without_anything_to_save(start: Start) -> None:
 def test_a_signal_in_the_midst_of_validation(start: Start, tmp_path: Path) -> None:
     train_flags(tmp_path)
     many = [(f"e{n % 3000}", "r1", f"e{(7 * n + n // 3000) % 3000}") for n in range(60000)]
-    write(tmp_path / "data" / "valid.tsv", many)  # many seconds, one query at a time
-    command = start("--valid", "--eval_interval", "10", "--batch_size_eval", "1")
+    write(tmp_path / "data" / "valid.tsv", many)  # many seconds, with candidates drawn for each triple
+    command = start("--valid", "--eval_interval", "10", "--neg_sample_size_eval", "50", "--batch_size_eval", "1")
     command.trains()
     time.sleep(0.5)
     assert not any("(20/" in line for line in command.out)
