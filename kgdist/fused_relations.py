@@ -62,6 +62,12 @@ class Relations(abc.ABC):
         """float32[V,width], not cleared."""
         return self.buffers.take("grad_" + name, len(self.ids), self.tables.shape(name)[1])
 
+    def gathered(self, rows: np.ndarray, grad_uses: np.ndarray) -> tuple[Update, float]:
+        """Gradients by use float32[B,R] of relation vectors float32[V,R] by row, and the value of their regularisation."""
+        squares, grads = np.zeros(len(self.ids), np.float32), self.grads("relation").zero_()
+        norm = uses.gather(rows, self.index, grad_uses, *self.penalty.arguments(), grads.numpy(), squares)
+        return Update(self.ids, grads, torch.from_numpy(squares)), norm
+
     @abc.abstractmethod
     def queries(self, out: np.ndarray) -> None:
         """Fills float32[B,Q]."""
@@ -120,9 +126,8 @@ class VectorRelations(Relations):
 
     def updates(self) -> tuple[dict[str, Update], float]:
         """See Relations."""
-        squares, grads = np.zeros(len(self.ids), np.float32), self.grads("relation").zero_()
-        norm = uses.gather(self.rows, self.index, self.uses, *self.penalty.arguments(), grads.numpy(), squares)
-        return {"relation": Update(self.ids, grads, torch.from_numpy(squares))}, norm
+        relation, norm = self.gathered(self.rows, self.uses)
+        return {"relation": relation}, norm
 
 
 class MatrixRelations(Relations):
@@ -208,7 +213,5 @@ class ProjectedRelations(Relations):
 
     def updates(self) -> tuple[dict[str, Update], float]:
         """See Relations; projections are not regularised (DGL-KE)."""
-        squares, grads = np.zeros(len(self.ids), np.float32), self.grads("relation").zero_()
-        norm = uses.gather(self.rows, self.index, self.uses, *self.penalty.arguments(), grads.numpy(), squares)
-        relation = Update(self.ids, grads, torch.from_numpy(squares))
+        relation, norm = self.gathered(self.rows, self.uses)
         return {"relation": relation, "projection": Update(self.ids, self.grads("projection"), None)}, norm
