@@ -14,11 +14,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from kgdist.cluster_options import ClusterOptions
 from kgdist.option import Option, option, table
 
 MODELS = ("TransE", "TransE_l1", "TransE_l2", "TransR", "RESCAL", "DistMult", "ComplEx", "RotatE", "SimplE")
-_BOTH = ("train", "eval")
-_TRAIN = ("train",)
+_BOTH = ("train", "dist-train", "eval")
+_TRAIN = ("train", "dist-train")
+_HERE = ("train", "eval")  # reading files, and GPUs: not when many machines train on partitions
+_ALONE = ("train",)
 _EVAL = ("eval",)
 _FORMAT = re.compile(r"(raw_udd|udd)_(?:\{([hrt]{3})\}|([hrt]{3}))")
 _DGLKE_NAMES = {"model": "model_name", "emb_size": "hidden_dim", "max_train_step": "max_step"}  # config.json of DGL-KE 0.1
@@ -58,7 +61,7 @@ def _delimiter(text: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(ClusterOptions):
     """All options of a run, typed and checked. Raises OptionError for a value that cannot be."""
 
     # ---- data
@@ -66,11 +69,14 @@ class Config:
         "FB15k",
         "name of a built-in data set, or the name that your own data shall have",
         clean=_plain_name,
-        dglke=_BOTH,
+        dglke=(*_BOTH, "copy"),
         metavar="NAME",
     )
     data_path: str = _data(
-        "data", "folder of the data; built-in sets are looked for, or downloaded, below it", dglke=_BOTH, metavar="FOLDER"
+        "data",
+        "folder of the data; built-in sets are looked for, or downloaded, below it",
+        dglke=(*_BOTH, "copy"),
+        metavar="FOLDER",
     )
     format: str = _data(
         "built_in",
@@ -82,11 +88,11 @@ class Config:
     data_files: tuple[str, ...] = _data(
         (),
         "your own files. raw_udd: train [valid [test]]; udd: entities relations train [valid [test]]",
-        dglke=_BOTH,
+        dglke=_HERE,
         metavar="FILE",
     )
-    delimiter: str = _data("\t", "what separates the columns of your own files", clean=_delimiter, dglke=_BOTH, metavar="TEXT")
-    header: bool = _data(False, "the first line of each of your own files is a header", ours=_BOTH)
+    delimiter: str = _data("\t", "what separates the columns of your own files", clean=_delimiter, dglke=_HERE, metavar="TEXT")
+    header: bool = _data(False, "the first line of each of your own files is a header", ours=_HERE)
     has_edge_importance: bool = _data(
         False,
         "the fourth column of your own files is the weight of the triple, > 0; both the positive and the "
@@ -94,7 +100,7 @@ class Config:
         dglke=_TRAIN,
     )
     data_url: str | None = _data(
-        None, "where built-in sets are downloaded from, instead of the usual place", ours=_BOTH, metavar="URL"
+        None, "where built-in sets are downloaded from, instead of the usual place", ours=_HERE, metavar="URL"
     )
 
     # ---- model
@@ -225,9 +231,13 @@ class Config:
     checkpoint_interval: int = _output(
         0, "steps between two checkpoints; 0: only at the end and when interrupted", low=0, ours=_TRAIN
     )
-    tensorboard: bool = _output(False, "also write the curves for TensorBoard", ours=_TRAIN)
-    quiet: bool = _output(False, "print results, warnings and errors only", ours=_BOTH, sticky=False)
-    debug: bool = _output(False, "print everything, and the traceback of an error", ours=_BOTH, sticky=False)
+    tensorboard: bool = _output(False, "also write the curves for TensorBoard", ours=_ALONE)
+    quiet: bool = _output(
+        False, "print results, warnings and errors only", ours=(*_BOTH, "copy", "server", "client"), sticky=False
+    )
+    debug: bool = _output(
+        False, "print everything, and the traceback of an error", ours=(*_BOTH, "copy", "server", "client"), sticky=False
+    )
 
     # ---- where options and weights come from
     config: str | None = _start(
@@ -249,16 +259,16 @@ class Config:
     init_from: str | None = _start(
         None,
         "start a new run from the embeddings of this one; names that it lacks start at random",
-        ours=_TRAIN,
+        ours=_ALONE,
         metavar="RUN",
         sticky=False,
     )
 
     # ---- hardware
     gpu: tuple[int, ...] = _hardware(
-        (-1,), "numbers of the GPUs to use; -1: train on the CPU", low=-1, high=1023, least=1, dglke=_BOTH, metavar="GPU"
+        (-1,), "numbers of the GPUs to use; -1: train on the CPU", low=-1, high=1023, least=1, dglke=_HERE, metavar="GPU"
     )
-    mix_cpu_gpu: bool = _hardware(False, "keep the entity table in CPU memory and compute on the GPU", dglke=_BOTH)
+    mix_cpu_gpu: bool = _hardware(False, "keep the entity table in CPU memory and compute on the GPU", dglke=_HERE)
     num_proc: int = _hardware(
         1,
         "processes; every one does --max_step steps. When not given: training with --preset, whose steps are divided, takes a "
@@ -272,7 +282,7 @@ class Config:
         "process",
         "what --num_proc counts: processes, or threads of one process, which take less memory and give --huge_pages without root",
         choices=("process", "thread"),
-        ours=_TRAIN,
+        ours=_ALONE,
     )
     huge_pages: bool = _hardware(
         False, "keep the tables on huge pages: random rows are found sooner. One line says when the system refuses", ours=_TRAIN
@@ -290,8 +300,8 @@ class Config:
         besides=(-1,),
         dglke=_TRAIN,
     )
-    rel_part: bool = _hardware(False, "triples of one relation go to one process, as far as the work stays even", dglke=_TRAIN)
-    async_update: bool = _hardware(False, "update entities while the GPU computes the next step", dglke=_TRAIN)
+    rel_part: bool = _hardware(False, "triples of one relation go to one process, as far as the work stays even", dglke=_ALONE)
+    async_update: bool = _hardware(False, "update entities while the GPU computes the next step", dglke=_ALONE)
 
     def __post_init__(self) -> None:
         for name, row in OPTIONS.items():
@@ -335,4 +345,5 @@ class Config:
         return cls(**{name: value for name, value in values.items() if value is not None})
 
 
-OPTIONS: dict[str, Option] = table(Config)
+_LAST = {field.name for field in dataclasses.fields(ClusterOptions)}
+OPTIONS: dict[str, Option] = dict(sorted(table(Config).items(), key=lambda item: item[0] in _LAST))

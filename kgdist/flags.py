@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -24,7 +24,12 @@ from kgdist.resolve import EXCLUSIVE
 TEXTS = {
     "train": "Train the embeddings of a knowledge graph.",
     "eval": "Rank the test triples with a trained run. The run's config.json gives model and data; flags given here win.",
+    "dist-train": "Train the embeddings of a partitioned knowledge graph on several machines, started over SSH.",
+    "copy": "Send every machine its partition of a knowledge graph over SSH; what is there already is not sent again.",
+    "server": "Run the servers of one machine by hand: kgdist-dist-train --backend manual waits for them.",
+    "client": "Run the training processes of one machine by hand: kgdist-dist-train --backend manual waits for them.",
 }
+POSITIONAL = {"eval": ("model_path", "RUN"), "server": ("job", "FILE"), "client": ("job", "FILE")}  # an option without its flag
 EXAMPLES = {
     "train": """\
 examples:
@@ -42,6 +47,25 @@ example:
   kgdist-eval --model_path ckpts/RotatE_wordnet_0 --rank_ties pessimistic
 
 A flag may be shortened while it stays unambiguous. Without flags all test triples are ranked among all entities, filtered.""",
+    "dist-train": """\
+example, on the first of four machines:
+  kgdist-partition --dataset FB15k -k 4 --data_path ~/my_task
+  kgdist-dist-train --path ~/my_task --ip_config ~/my_task/ip_config.txt --copy --num_client_proc 16 \\
+      --model_name TransE_l2 --dataset FB15k --data_path ~/my_task --hidden_dim 400 --gamma 19.9 --lr 0.25 \\
+      --batch_size 1000 --neg_sample_size 200 --max_step 500 --log_interval 100 --test -adv \\
+      --regularization_coef 1.00E-09 --num_thread 1
+
+A line of ip_config.txt is `address port servers`, for example `192.168.0.11 30050 2`; # begins a comment. The model is found
+below --save_path (ckpts) in the workspace of the first machine. --dry_run prints the plan and starts nothing.""",
+    "copy": """\
+example:
+  kgdist-copy --path ~/my_task --ip_config ~/my_task/ip_config.txt --dataset FB15k --data_path ~/my_task""",
+    "server": """\
+example, on the machine of the second line of ip_config.txt:
+  kgdist-server kgdist_job.json --machine 1""",
+    "client": """\
+example, on the machine of the second line of ip_config.txt:
+  kgdist-client kgdist_job.json --machine 1""",
 }
 MOST = 8  # processes that are started unasked: as many as DGL-KE has published figures for; more lose updates on small graphs
 _NEGATIVE = re.compile(r"-(\.?[0-9].*|inf|infinity|nan)", re.IGNORECASE)  # a value, although it starts with a dash
@@ -72,7 +96,7 @@ def parser(command: str) -> Parser:
     """The parser of one command; values that were not given are absent from its namespace."""
     made = Parser(
         prog=f"kgdist-{command}",
-        usage="%(prog)s [options]" + (" [RUN]" if command == "eval" else ""),
+        usage="%(prog)s [options]" + (f" [{POSITIONAL[command][1]}]" if command in POSITIONAL else ""),
         description=TEXTS[command],
         epilog=EXAMPLES[command],
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -80,10 +104,9 @@ def parser(command: str) -> Parser:
         allow_abbrev=False,
     )
     made.command = command
-    if command == "eval":
-        made.add_argument(
-            "model_path", nargs="?", type=OPTIONS["model_path"].read, metavar="RUN", help="the same as --model_path RUN"
-        )
+    if command in POSITIONAL:
+        name, metavar = POSITIONAL[command]
+        made.add_argument(name, nargs="?", type=OPTIONS[name].read, metavar=metavar, help=f"the same as --{name} {metavar}")
     groups: dict[str, Any] = {}
     for row in options(command):
         group = groups.get(row.group) or groups.setdefault(row.group, made.add_argument_group(row.group))
@@ -200,10 +223,11 @@ def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def parse(command: str, argv: Sequence[str] | None = None) -> Parsed:
+def parse(command: str, argv: Sequence[str] | None = None, machines: Callable[[Config], int] = lambda config: 1) -> Parsed:
     """Understand a command line. Raises UsageError or OptionError (exit code 2).
 
-    Contradictions between options are left to `kgdist.resolve`, which wants the final options (after --resume).
+    Contradictions between options are left to `kgdist.resolve`, which wants the final options (after --resume). `machines` tells
+    how many machines share the steps of a preset.
     """
     given = vars(parser(command).parse_args(argv))
     given = {name: OPTIONS[name].check(value) for name, value in given.items()}
@@ -211,11 +235,16 @@ def parse(command: str, argv: Sequence[str] | None = None) -> Parsed:
     explicit = layered(file, given)
     config = Config(**explicit)
     default, notes = processes(command, config, explicit, usable_cores())
+    if config.num_client_proc is not None:  # DGL-KE's word for it when there are several machines
+        if "num_proc" in explicit and config.num_proc != config.num_client_proc:
+            raise OptionError("--num_proc", "means the same as --num_client_proc; give one of them")
+        default = config.num_client_proc
+        explicit["num_proc"] = default
     config = config.replace(num_proc=default)
     if not config.preset:
         return Parsed(command, config, explicit, tuple(notes))
     row = presets.find(config.model_name, config.dataset)
-    several = max(config.num_proc, len(config.gpu))
+    several = max(config.num_proc, len(config.gpu)) * machines(config)
     notes += row.notes(several)
     preset = row.values(several)
     own = [f"--{name}" for name, value in explicit.items() if name in preset and value != preset[name]]
@@ -231,7 +260,9 @@ def processes(command: str, config: Config, explicit: Collection[str], cores: in
     the cores, too, unless a --seed asks for a run that can be repeated bit for bit. --max_step counts for every process (DGL-KE),
     so more processes would be another, longer training: one, and a line that tells of the others.
     """
-    if cores == 1 or config.gpu != (-1,) or config.resume or {"num_proc", "num_thread"} & set(explicit):
+    if command not in ("train", "eval") or cores == 1:
+        return config.num_proc, []  # several machines: --num_client_proc, as many as the user says
+    if config.gpu != (-1,) or config.resume or {"num_proc", "num_thread"} & set(explicit):
         return config.num_proc, []
     if command == "eval":
         return cores, []

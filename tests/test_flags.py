@@ -26,6 +26,11 @@ FLAGS = {
     "eval": """model_name data_path dataset format data_files delimiter model_path batch_size_eval neg_sample_size_eval
         neg_deg_sample_eval hidden_dim gamma:-g eval_percent no_eval_filter gpu mix_cpu_gpu double_ent:-de double_rel:-dr num_proc
         num_thread""",
+    "dist-train": """model_name data_path dataset format save_path no_save_emb max_step batch_size batch_size_eval
+        neg_sample_size neg_deg_sample neg_deg_sample_eval neg_sample_size_eval eval_percent no_eval_filter log_interval:-log
+        eval_interval test num_proc num_thread force_sync_interval hidden_dim lr gamma:-g double_ent:-de double_rel:-dr
+        neg_adversarial_sampling:-adv adversarial_temperature:-a regularization_coef:-rc regularization_norm:-rn pairwise:-pw
+        loss_genre margin:-m path ssh_key ip_config num_client_proc valid has_edge_importance""",
 }
 
 
@@ -47,7 +52,7 @@ def meaning(reference: argparse.ArgumentParser, text: str) -> str | None:
     return str(name)
 
 
-@pytest.mark.parametrize("command", ["train", "eval"])
+@pytest.mark.parametrize("command", ["train", "eval", "dist-train"])
 def test_every_prefix_that_means_one_flag_to_dglke_means_it_here(command: str) -> None:
     reference = reference_parser(command)
     ours = {flag: row.name for row in options(command) for flag in row.flags} | {"-h": "help", "--help": "help"}
@@ -59,14 +64,14 @@ def test_every_prefix_that_means_one_flag_to_dglke_means_it_here(command: str) -
     assert (
         len(meanings) > 100
         and meanings["--he"] == "help"
-        and meanings.get("--max") == ("max_step" if command == "train" else None)
+        and meanings.get("--max") == ("max_step" if command != "eval" else None)
     )
     for prefix, name in meanings.items():
         (full,) = expand(command, [prefix])
         assert ours[full] == name, prefix
 
 
-@pytest.mark.parametrize("command", ["train", "eval"])
+@pytest.mark.parametrize("command", ["train", "eval", "dist-train"])
 def test_every_spelling_and_every_unambiguous_prefix_of_ours_works(command: str) -> None:
     flags = {flag: row.name for row in options(command) for flag in row.flags} | {"--help": "help"}
     for flag, name in flags.items():

@@ -1,0 +1,126 @@
+"""The options of training on several machines: where they are, how they are reached, how rows travel.
+
+They are fields of `kgdist.config.Config` like all others, in a file of their own because no other command has them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+from kgdist.option import option
+
+_DIST = ("dist-train",)
+_REACH = ("dist-train", "copy")
+_HAND = ("server", "client")
+
+_cluster = partial(option, group="cluster")
+_ssh = partial(option, group="ssh")
+_store = partial(option, group="parameter store")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterOptions:
+    """See the module."""
+
+    # ---- cluster
+    ip_config: str = _cluster(
+        "ip_config.txt",
+        "file of the machines, one a line: address, first port, number of servers. The machine of line n trains partition_n",
+        dglke=_REACH,
+        metavar="FILE",
+    )
+    path: str = _cluster(
+        ".",
+        "workspace, the same on every machine: relative folders (--data_path, --save_path) are below it",
+        dglke=_REACH,
+        metavar="FOLDER",
+    )
+    num_client_proc: int | None = _cluster(
+        None, "training processes of each machine; every one does --max_step steps", low=1, high=4096, dglke=_DIST
+    )
+    negatives: str = _cluster(
+        "global",
+        "where negatives are drawn: from all entities, as on one machine, or from the machine's own (DGL-KE), which moves fewer "
+        "rows and ranks worse",
+        choices=("global", "local"),
+        ours=_DIST,
+    )
+    copy: bool = _cluster(False, "first send every machine its partition, as kgdist-copy does", ours=_DIST, sticky=False)
+    dry_run: bool = _cluster(
+        False, "print what would be done, and do nothing", ours=("dist-train", "partition", "copy"), sticky=False
+    )
+    peer_timeout: float = _cluster(
+        15.0, "seconds of silence after which a machine, or a process of it, counts as lost", low=0.5, high=3600, ours=_DIST
+    )
+    max_restarts: int = _cluster(
+        3,
+        "how often a training process that died is started again, each; and how often the job goes back to its last checkpoint "
+        "when a server or a machine died",
+        low=0,
+        high=1000,
+        ours=_DIST,
+    )
+
+    # ---- ssh
+    backend: str = _ssh(
+        "ssh",
+        "how machines are reached: ssh; local, all of them as processes of this machine; manual, by kgdist-server and "
+        "kgdist-client started by hand or by a scheduler",
+        choices=("ssh", "local", "manual"),
+        ours=_REACH,
+    )
+    ssh_key: str | None = _ssh(None, "private key; otherwise those of the agent, of ssh_config and of ~/.ssh", dglke=_REACH)
+    ssh_user: str | None = _ssh(None, "user on the machines", ours=_REACH)
+    ssh_port: int | None = _ssh(None, "port of their sshd", low=1, high=65535, ours=_REACH)
+    ssh_config: str | None = _ssh(None, "ssh configuration to read instead of ~/.ssh/config", ours=_REACH, metavar="FILE")
+    jump_host: str | None = _ssh(None, "reach the machines through this one, [user@]host[:port]", ours=_REACH, metavar="HOST")
+    accept_new_host_keys: bool = _ssh(
+        False, "trust the host key of a machine never seen before, and remember it; a changed key is always refused", ours=_REACH
+    )
+    remote_python: str | None = _ssh(
+        None,
+        "Python of the machines, in whose environment kgdist is installed; otherwise the path of the one that runs this command",
+        ours=_REACH,
+        metavar="PATH",
+    )
+
+    job: str = _ssh(
+        "kgdist_job.json",
+        "with --backend manual: the file, with keys and readable by its owner only, that kgdist-dist-train writes and "
+        "kgdist-server and kgdist-client read",
+        ours=("dist-train", *_HAND),
+        metavar="FILE",
+        sticky=False,
+    )
+    control: str | None = _ssh(
+        None,
+        "with --backend manual: host:port of the machine that runs this command, where kgdist-server and kgdist-client find it; "
+        "otherwise the first machine of --ip_config and the port after its servers'",
+        ours=_DIST,
+        metavar="HOST:PORT",
+        sticky=False,
+    )
+    machine: int = _ssh(0, "which line of --ip_config this machine is, counted from 0", low=0, ours=_HAND, sticky=False)
+
+    # ---- parameter store
+    local_update: str = _store(
+        "direct",
+        "how a process updates rows of its own machine: direct, in shared memory without locks (Hogwild, as DGL-KE: two updates "
+        "of a row at one moment may lose one); owner, by the server that owns the row, every update exactly once",
+        choices=("direct", "owner"),
+        ours=_DIST,
+    )
+    transport_dtype: str = _store(
+        "fp32", "numbers on their way between machines; bf16 halves the bytes", choices=("fp32", "bf16"), ours=_DIST
+    )
+    transport_security: str = _store(
+        "auto",
+        "encryption and authentication between machines: curve; none, for networks that only you can reach; auto, curve "
+        "unless every address is this machine itself",
+        choices=("auto", "curve", "none"),
+        ours=_DIST,
+    )
+    max_inflight: int = _store(
+        4, "updates on their way to each server that it has not confirmed yet, at most", low=1, high=64, ours=_DIST
+    )
