@@ -16,6 +16,7 @@ from typing import Any
 
 from kgdist.cluster_options import ClusterOptions
 from kgdist.option import Option, option, table
+from kgdist.partition_options import PartitionOptions
 
 MODELS = ("TransE", "TransE_l1", "TransE_l2", "TransR", "RESCAL", "DistMult", "ComplEx", "RotatE", "SimplE")
 _BOTH = ("train", "dist-train", "eval")
@@ -23,6 +24,7 @@ _TRAIN = ("train", "dist-train")
 _HERE = ("train", "eval")  # reading files, and GPUs: not when many machines train on partitions
 _ALONE = ("train",)
 _EVAL = ("eval",)
+_PARTITION = ("partition",)
 _FORMAT = re.compile(r"(raw_udd|udd)_(?:\{([hrt]{3})\}|([hrt]{3}))")
 _DGLKE_NAMES = {"model": "model_name", "emb_size": "hidden_dim", "max_train_step": "max_step"}  # config.json of DGL-KE 0.1
 
@@ -61,7 +63,7 @@ def _delimiter(text: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(ClusterOptions):
+class Config(ClusterOptions, PartitionOptions):
     """All options of a run, typed and checked. Raises OptionError for a value that cannot be."""
 
     # ---- data
@@ -69,13 +71,13 @@ class Config(ClusterOptions):
         "FB15k",
         "name of a built-in data set, or the name that your own data shall have",
         clean=_plain_name,
-        dglke=(*_BOTH, "copy"),
+        dglke=(*_BOTH, "copy", "partition"),
         metavar="NAME",
     )
     data_path: str = _data(
         "data",
         "folder of the data; built-in sets are looked for, or downloaded, below it",
-        dglke=(*_BOTH, "copy"),
+        dglke=(*_BOTH, "copy", "partition"),
         metavar="FOLDER",
     )
     format: str = _data(
@@ -83,24 +85,31 @@ class Config(ClusterOptions):
         "built_in; raw_udd_hrt: your own triples as names; udd_hrt: as integer ids. hrt is the order of the columns "
         "head, relation, tail: any order of the three letters",
         clean=_format,
-        dglke=_BOTH,
+        dglke=(*_BOTH, "partition"),
     )
     data_files: tuple[str, ...] = _data(
         (),
         "your own files. raw_udd: train [valid [test]]; udd: entities relations train [valid [test]]",
-        dglke=_HERE,
+        dglke=(*_HERE, "partition"),
         metavar="FILE",
     )
-    delimiter: str = _data("\t", "what separates the columns of your own files", clean=_delimiter, dglke=_HERE, metavar="TEXT")
-    header: bool = _data(False, "the first line of each of your own files is a header", ours=_HERE)
+    delimiter: str = _data(
+        "\t",
+        "what separates the columns of your own files",
+        clean=_delimiter,
+        dglke=(*_HERE, "partition"),
+        metavar="TEXT",
+    )
+    header: bool = _data(False, "the first line of each of your own files is a header", ours=(*_HERE, "partition"))
     has_edge_importance: bool = _data(
         False,
         "the fourth column of your own files is the weight of the triple, > 0; both the positive and the "
         "negative part of its loss are multiplied by it",
         dglke=_TRAIN,
+        ours=_PARTITION,
     )
     data_url: str | None = _data(
-        None, "where built-in sets are downloaded from, instead of the usual place", ours=_HERE, metavar="URL"
+        None, "where built-in sets are downloaded from, instead of the usual place", ours=(*_HERE, "partition"), metavar="URL"
     )
 
     # ---- model
@@ -157,7 +166,11 @@ class Config(ClusterOptions):
     )
     lr_warmup: int = _training(0, "steps over which the rate first rises from 0 to --lr", low=0, ours=_TRAIN)
     seed: int = _training(
-        0, "seed of all randomness; in one process the same seed gives the same embeddings", low=0, high=2**63 - 1, ours=_BOTH
+        0,
+        "seed of all randomness; in one process the same seed gives the same embeddings",
+        low=0,
+        high=2**63 - 1,
+        ours=(*_BOTH, "partition"),
     )
 
     # ---- loss
@@ -233,17 +246,20 @@ class Config(ClusterOptions):
     )
     tensorboard: bool = _output(False, "also write the curves for TensorBoard", ours=_ALONE)
     quiet: bool = _output(
-        False, "print results, warnings and errors only", ours=(*_BOTH, "copy", "server", "client"), sticky=False
+        False, "print results, warnings and errors only", ours=(*_BOTH, "copy", "server", "client", "partition"), sticky=False
     )
     debug: bool = _output(
-        False, "print everything, and the traceback of an error", ours=(*_BOTH, "copy", "server", "client"), sticky=False
+        False,
+        "print everything, and the traceback of an error",
+        ours=(*_BOTH, "copy", "server", "client", "partition"),
+        sticky=False,
     )
 
     # ---- where options and weights come from
     config: str | None = _start(
         None,
         "read options from this file, one per line (lr: 0.1); flags given beside it win",
-        ours=_BOTH,
+        ours=(*_BOTH, "partition"),
         metavar="FILE.yaml",
         sticky=False,
     )
@@ -345,5 +361,5 @@ class Config(ClusterOptions):
         return cls(**{name: value for name, value in values.items() if value is not None})
 
 
-_LAST = {field.name for field in dataclasses.fields(ClusterOptions)}
+_LAST = {field.name for owner in (PartitionOptions, ClusterOptions) for field in dataclasses.fields(owner)}
 OPTIONS: dict[str, Option] = dict(sorted(table(Config).items(), key=lambda item: item[0] in _LAST))

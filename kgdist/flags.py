@@ -24,6 +24,7 @@ from kgdist.resolve import EXCLUSIVE
 TEXTS = {
     "train": "Train the embeddings of a knowledge graph.",
     "eval": "Rank the test triples with a trained run. The run's config.json gives model and data; flags given here win.",
+    "partition": "Divide a knowledge graph among machines: into parts of one size with few triples between them.",
     "dist-train": "Train the embeddings of a partitioned knowledge graph on several machines, started over SSH.",
     "copy": "Send every machine its partition of a knowledge graph over SSH; what is there already is not sent again.",
     "server": "Run the servers of one machine by hand: kgdist-dist-train --backend manual waits for them.",
@@ -47,6 +48,13 @@ example:
   kgdist-eval --model_path ckpts/RotatE_wordnet_0 --rank_ties pessimistic
 
 A flag may be shortened while it stays unambiguous. Without flags all test triples are ranked among all entities, filtered.""",
+    "partition": """\
+examples:
+  kgdist-partition --dataset FB15k -k 4 --data_path ~/my_task
+  kgdist-partition --dataset mine --format raw_udd_hrt --data_files train.tsv valid.tsv test.tsv -k 8 --method streaming
+  kgdist-partition --dataset FB15k --data_path ~/my_task --verify
+
+The partitions are the folders partition_0, partition_1, ... in <data_path>/<dataset>. --dry_run prints sizes and cut only.""",
     "dist-train": """\
 example, on the first of four machines:
   kgdist-partition --dataset FB15k -k 4 --data_path ~/my_task

@@ -20,7 +20,20 @@ PACKAGE = Path(__file__).resolve().parents[1] / "kgdist"
 # A name with a slash is a folder with all its files; "__init__" is the package itself, which holds the version only.
 LAYERS = (
     ("__init__", "errors", "types", "files", "log", "machine", "progress"),
-    ("option", "cluster_options", "config", "configfile", "presets", "resolve", "flags", "kernels/", "losses", "optim", "ranking"),
+    (
+        "option",
+        "cluster_options",
+        "partition_options",
+        "config",
+        "configfile",
+        "presets",
+        "resolve",
+        "flags",
+        "kernels/",
+        "losses",
+        "optim",
+        "ranking",
+    ),
     ("data/", "sampling/", "models/"),
     ("partition/", "kvstore/"),
     ("checkpoint", "runs", "distributed/"),
