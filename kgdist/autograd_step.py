@@ -13,7 +13,7 @@ from kgdist.kvstore.tables import Tables
 from kgdist.losses import batch_loss
 from kgdist.models.base import Model
 from kgdist.sampling.negatives import masked
-from kgdist.step import Clock, Losses, Update
+from kgdist.step import Clock, Losses, Plan, Update
 from kgdist.types import Batch, RelationRows
 
 Parts = list[torch.Tensor]  # int64[.] rows of the batch's heads, tails, in-batch candidates and drawn negatives
@@ -35,18 +35,24 @@ class AutogradStep:
         self.penalty = Penalty(config.regularization_coef, config.regularization_norm)
         self._pinned: dict[str, torch.Tensor] = {}
 
-    def __call__(self, batch: Batch, clock: Clock) -> tuple[dict[str, Update], Losses]:
+    def plan(self, batch: Batch) -> Plan:
         """See kgdist.step.Step."""
-        started = perf_counter()
-        drawn = batch.negatives[:, batch.in_batch :]
-        entities = [batch.heads, batch.tails, batch.negatives[:, : batch.in_batch].ravel(), drawn.ravel()]
-        ids, places = np.unique(np.concatenate(entities), return_inverse=True)
+        near, far = batch.negatives[:, : batch.in_batch].ravel(), batch.negatives[:, batch.in_batch :].ravel()
+        ids, places = np.unique(np.concatenate([batch.heads, batch.tails, near, far]), return_inverse=True)
         relation_ids, relation_places = np.unique(batch.relations, return_inverse=True)
-        sampled = perf_counter()
+        self.tables.ahead("entity", ids)
+        for name in self.relation_tables:
+            self.tables.ahead(name, relation_ids)
+        return Plan(batch, ids, places, relation_ids, relation_places, ids)
 
+    def __call__(self, plan: Plan, clock: Clock) -> tuple[dict[str, Update], Losses]:
+        """See kgdist.step.Step."""
+        started, batch, ids, relation_ids = perf_counter(), plan.batch, plan.ids, plan.relation_ids
+        near = batch.in_batch * len(batch.negatives)
         rows = self._pull("entity", ids)  # float32[U, D]
-        relation = self._relations(relation_ids, relation_places)
-        parts: Parts = list(torch.split(self._to_device(places), [len(part) for part in entities]))
+        relation = self._relations(relation_ids, plan.relation_places)
+        sizes = [len(batch), len(batch), near, batch.negatives.size - near]
+        parts: Parts = list(torch.split(self._to_device(plan.places), sizes))
         uses = [rows.index_select(0, part).requires_grad_() for part in parts]
         losses = self._forward(batch, uses, relation)
         forward = perf_counter()
@@ -60,8 +66,7 @@ class AutogradStep:
             norm += relation_norm
         total, positive, negative = (value.item() for value in losses)
         ended = perf_counter()
-        clock.sample += sampled - started
-        clock.forward += forward - sampled
+        clock.forward += forward - started
         clock.backward += ended - forward
         return updates, Losses(positive, negative, total + norm, norm)
 

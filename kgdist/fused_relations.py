@@ -14,11 +14,10 @@ from kgdist.kernels import pairs, projected, uses
 from kgdist.kernels.bilinear import Matrices
 from kgdist.kernels.penalty import Penalty
 from kgdist.kernels.query import VectorQuery
-from kgdist.kernels.unique import unique
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
-from kgdist.step import Update
-from kgdist.types import Batch, Side
+from kgdist.step import Plan, Update
+from kgdist.types import Side
 
 CACHED = 1 << 16  # floats of the matrices that are worked on together, which stay in a core's cache with their gradients
 
@@ -46,12 +45,12 @@ class Relations(abc.ABC):
     """
 
     def __init__(
-        self, model: Model, tables: Tables, buffers: Buffers, batch: Batch, entities: np.ndarray, anchors: np.ndarray,
+        self, model: Model, tables: Tables, buffers: Buffers, plan: Plan, entities: np.ndarray, anchors: np.ndarray,
         true: np.ndarray, penalty: Penalty,
     ) -> None:  # fmt: skip
-        self.model, self.tables, self.buffers, self.batch = model, tables, buffers, batch
+        self.model, self.tables, self.buffers, self.batch = model, tables, buffers, plan.batch
         self.entities, self.anchors, self.true, self.penalty = entities, anchors, true, penalty
-        self.ids, self.index = unique(batch.relations)
+        self.ids, self.index = plan.relation_ids, plan.relation_places
 
     def pull(self, name: str) -> np.ndarray:
         """float32[V,width]."""

@@ -22,7 +22,7 @@ from kgdist.kernels.unique import unique
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
 from kgdist.sampling.negatives import masked
-from kgdist.step import Clock, Losses, Update
+from kgdist.step import Clock, Losses, Plan, Update
 from kgdist.types import Batch
 
 UNLIMITED = np.float32(np.inf)
@@ -37,6 +37,7 @@ class FusedStep:
         self.tables = tables
         self.penalty = Penalty(config.regularization_coef, config.regularization_norm)
         self.buffers = Buffers()
+        self.relation_tables = [name for name in tables.names() if name != "entity"]
         self.relations: type[Relations] = VectorRelations
         self.width = model.entity_dim  # of a query
         if model.projects:
@@ -44,21 +45,31 @@ class FusedStep:
         elif not model.vectors:
             self.relations = MatrixRelations
 
-    def __call__(self, batch: Batch, clock: Clock) -> tuple[dict[str, Update], Losses]:
+    def plan(self, batch: Batch) -> Plan:
         """See kgdist.step.Step."""
-        started, size, take = perf_counter(), len(batch), self.buffers.take
-        chunks, n = batch.negatives.shape
+        size = len(batch)
         near, far = batch.negatives[:, : batch.in_batch].ravel(), batch.negatives[:, batch.in_batch :].ravel()
         ids, places = unique(np.concatenate([batch.heads, batch.tails, near, far]))
-        heads, tails, own, drawn = np.split(places, [size, 2 * size, 2 * size + len(near)])
         first = int(places[: 2 * size].max()) + 1  # rows of the positives; those of the draws follow
-        width = self.tables.shape("entity")[1]
-        sampled = perf_counter()
+        pulled = np.concatenate([ids[:first], far])
+        relation_ids, index = unique(batch.relations)
+        self.tables.ahead("entity", pulled)
+        for name in self.relation_tables:
+            self.tables.ahead(name, relation_ids)
+        return Plan(batch, ids, places, relation_ids, index, pulled)
 
-        rows = take("rows", first + len(far), width)
-        self.tables.pull("entity", torch.from_numpy(np.concatenate([ids[:first], far])), rows)
+    def __call__(self, plan: Plan, clock: Clock) -> tuple[dict[str, Update], Losses]:
+        """See kgdist.step.Step."""
+        started, batch, take = perf_counter(), plan.batch, self.buffers.take
+        size, (chunks, n), ids = len(batch), batch.negatives.shape, plan.ids
+        near = chunks * batch.in_batch
+        heads, tails, own, drawn = np.split(plan.places, [size, 2 * size, 2 * size + near])
+        first = len(plan.pulled) - len(drawn)
+        width = self.tables.shape("entity")[1]
+        rows = take("rows", len(plan.pulled), width)
+        self.tables.pull("entity", torch.from_numpy(plan.pulled), rows)
         anchors, true = batch.side.pick(head=(tails, heads), tail=(heads, tails))
-        relations = self.relations(self.model, self.tables, self.buffers, batch, rows.numpy(), anchors, true, self.penalty)
+        relations = self.relations(self.model, self.tables, self.buffers, plan, rows.numpy(), anchors, true, self.penalty)
         queries = take("queries", chunks * batch.chunk, self.width)
         queries[size:] = 0
         relations.queries(queries.numpy()[:size])
@@ -88,8 +99,7 @@ class FusedStep:
         updates["entity"] = Update(ids, grads[: len(ids)], torch.from_numpy(squares))
         losses = Losses(losses.positive, losses.negative, losses.total + norm, norm)
         ended = perf_counter()
-        clock.sample += sampled - started
-        clock.forward += forward - sampled
+        clock.forward += forward - started
         clock.backward += ended - forward
         return updates, losses
 

@@ -51,8 +51,22 @@ class Clock:
     started: float = field(default_factory=perf_counter)
 
 
+class Plan(NamedTuple):
+    """A batch, and the rows that it needs."""
+
+    batch: Batch
+    ids: np.ndarray  # int64[U], its entities
+    places: np.ndarray  # int64[.], which of them: heads, tails, in-batch candidates, drawn negatives, one after another
+    relation_ids: np.ndarray  # int64[V]
+    relation_places: np.ndarray  # int64[B]
+    pulled: np.ndarray  # int64[.], the entities whose rows the step pulls, in its order
+
+
 class Step(Protocol):
     """One way to do it. It pulls rows, and leaves pushing to the trainer."""
 
-    def __call__(self, batch: Batch, clock: Clock) -> tuple[dict[str, Update], Losses]:
-        """Updates by table, and the losses, `total` with the regularisation. Adds to the clock's sample, forward and backward."""
+    def plan(self, batch: Batch) -> Plan:
+        """What to do for `batch`. Tells the tables which rows come next, which may send for them meanwhile."""
+
+    def __call__(self, plan: Plan, clock: Clock) -> tuple[dict[str, Update], Losses]:
+        """Updates by table, and the losses, `total` with the regularisation. Adds to the clock's forward and backward."""

@@ -21,7 +21,7 @@ from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
 from kgdist.optim import Schedule
 from kgdist.sampling.negatives import ChunkedNegatives
-from kgdist.step import Clock, Losses, Step
+from kgdist.step import Clock, Losses, Plan, Step
 
 
 def make_step(config: Config, model: Model, tables: Tables, device: torch.device) -> Step:
@@ -83,6 +83,7 @@ class Trainer:
         self.schedule = Schedule(config.lr_schedule, config.lr, total, config.lr_warmup)
         self.clock = Clock()
         self._step = make_step(config, model, tables, device)
+        self._plans: dict[int, Plan] = {}  # of the next step
 
     def run(self, control: Control, start: int = 0) -> int:
         """Train steps start..total unless told to stop; returns the number of steps done since the very first."""
@@ -109,9 +110,12 @@ class Trainer:
     def step(self, number: int) -> tuple[Losses, int]:
         """Train on the batch of step `number`: its losses and its number of positives. Raises KgdistError if it diverges."""
         clock, started = self.clock, perf_counter()
-        batch = self.negatives.batch(number, self.batches.at(number))
+        plan = self._plans.pop(number, None) or self._plan(number)
+        self._plans.clear()
+        if number + 1 < self.total:  # rows from other machines travel while this step computes
+            self._plans[number + 1] = self._plan(number + 1)
         clock.sample += perf_counter() - started
-        updates, losses = self._step(batch, clock)
+        updates, losses = self._step(plan, clock)
         if not math.isfinite(losses.total):
             raise KgdistError(
                 f"the loss became {losses.total} at step {number + 1}; lower --lr, or --gamma if scores are too large"
@@ -120,7 +124,10 @@ class Trainer:
         for name, update in updates.items():
             self.tables.push(name, torch.from_numpy(update.ids), update.grads, lr, update.squares)
         clock.update += perf_counter() - computed
-        return losses, len(batch)
+        return losses, len(plan.batch)
+
+    def _plan(self, number: int) -> Plan:
+        return self._step.plan(self.negatives.batch(number, self.batches.at(number)))
 
     def _log(self, control: Control, done: int, steps: int, sums: Losses) -> None:
         clock, now = self.clock, perf_counter()

@@ -29,6 +29,10 @@ class Tables(Protocol):
     def pull(self, name: str, ids: Ids, out: torch.Tensor | None = None) -> torch.Tensor:
         """A copy of the rows `ids`, which may repeat: float32[U, width], in `out` (contiguous) where given."""
 
+    def ahead(self, name: str, ids: np.ndarray) -> None:
+        """The next pull from this table will be of these ids, int64[U], which may repeat: rows that lie far away can be sent for
+        now."""
+
     def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
         """Let the optimiser take one step on the rows `ids`, where they live; float32[U, width], float32[U] (see
         kgdist.optim)."""
@@ -118,6 +122,9 @@ class MemoryTables:
         rows = self.rows[name]
         return gather_rows(rows, ids.to(rows.device), out)
 
+    def ahead(self, name: str, ids: np.ndarray) -> None:
+        """See Tables; all rows are here."""
+
     def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
         """See Tables."""
         rows = self.rows[name]
@@ -174,7 +181,7 @@ class AsyncTables:
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
         self.pull, self.local, self.block = tables.pull, tables.local, tables.block
-        self.shape, self.names = tables.shape, tables.names
+        self.shape, self.names, self.ahead = tables.shape, tables.names, tables.ahead
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kgdist-update")
         self._pending: Future[None] | None = None
 
