@@ -60,6 +60,7 @@ HOMES = {
     "numba": ("kernels/",),
     "pyarrow": ("data/",),
     "subprocess": ("runtime/",),
+    "pymetis": ("partition/metis",),
     "zmq": ("kvstore/server", "kvstore/client", "kvstore/security"),
     "paramiko": ("runtime/ssh",),
     "ray": ("runtime/ray",),

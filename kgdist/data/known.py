@@ -1,17 +1,20 @@
 """The filter of filtered ranking: the entities already known to complete a query (anchor, relation, ?) or (?, relation, anchor).
 
 It answers whole batches at once from sorted arrays, and holds only what an evaluation is going to ask: of a large graph with a
-small test split that is next to nothing. It ranks nothing, reads no files and knows no names; which splits count as known is the
-caller's choice (filtered ranks of Bordes et al. 2013 take train, valid and test together).
+small test split that is next to nothing. It ranks nothing and knows no names; which splits count as known is the caller's choice
+(filtered ranks of Bordes et al. 2013 take train, valid and test together). A partition saves it: no machine has all triples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from kgdist.errors import CheckpointError
+from kgdist.files import load_npy, save_npy
 from kgdist.types import Side
 
 ROWS = 1 << 18  # triples looked at together
@@ -56,6 +59,26 @@ class KnownTriples:
         questions = splits if asked is None else [asked]
         indices = {side: _index(splits, questions, side, num_entities, num_relations) for side in Side}
         return cls(indices, num_entities, num_relations, complete=asked is None)
+
+    def save(self, folder: Path, stem: str) -> None:
+        """Write `<stem>.<side>.keys.npy`, `.starts.npy` and `.ids.npy` for both sides, which `open` maps."""
+        for side, index in self._indices.items():
+            for name, array in zip(index._fields, index, strict=True):
+                save_npy(folder / f"{stem}.{side.value}.{name}.npy", array)
+
+    @classmethod
+    def open(cls, folder: Path, stem: str, num_entities: int, num_relations: int) -> KnownTriples:
+        """Map what `save` wrote; only the queries that it holds may be asked. Raises CheckpointError where files do not fit."""
+        indices = {}
+        for side in Side:
+            name = folder / f"{stem}.{side.value}"
+            index = _Index(*(load_npy(f"{name}.{field}.npy", mmap=True) for field in _Index._fields))
+            kinds = [(array.dtype.name, array.ndim) for array in index]
+            right = kinds == [("int64", 1), ("int64", 1), ("int32", 1)] and len(index.starts) == len(index.keys) + 1
+            if not right or index.starts[0] != 0 or index.starts[-1] != len(index.ids):
+                raise CheckpointError(f"{name}: the arrays of the filter do not fit together")
+            indices[side] = index
+        return cls(indices, num_entities, num_relations, complete=False)
 
     def answers(self, side: Side, anchors: np.ndarray, relations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Everything known for the missing `side` of B queries.

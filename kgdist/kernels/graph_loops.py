@@ -1,0 +1,171 @@
+# mypy: disable-error-code="no-untyped-def"
+"""Loops over the triples of a graph and over its adjacency in compressed rows, compiled. Used by kgdist.partition.
+
+Triples are int32[T, 3] (head, relation, tail). No index is checked here but by `count`, which therefore comes first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kgdist.kernels.jit import inlined, strict
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_S27, _S30, _S31 = np.uint64(27), np.uint64(30), np.uint64(31)
+NOWHERE = np.int64(-1)
+
+
+@strict
+def count(triples, num_relations, ends, incoming):
+    """Adds to ends int64[n] the ends of triples that are no loops, to incoming int64[n] all tails.
+
+    Returns the row of a triple with an id out of range, or -1.
+    """
+    n = len(ends)
+    for i in range(len(triples)):
+        head, relation, tail = triples[i]
+        if head < 0 or head >= n or tail < 0 or tail >= n or relation < 0 or relation >= num_relations:
+            return i
+        incoming[tail] += 1
+        if head != tail:
+            ends[head] += 1
+            ends[tail] += 1
+    return -1
+
+
+@strict
+def fill(triples, start, stop, cursor, neighbours):
+    """Writes the other end of each triple to the row of each of its ends in start..stop-1; cursor int64[stop-start] moves on."""
+    for i in range(len(triples)):
+        head, tail = triples[i, 0], triples[i, 2]
+        if head != tail:
+            if start <= head < stop:
+                neighbours[cursor[head - start]] = tail
+                cursor[head - start] += 1
+            if start <= tail < stop:
+                neighbours[cursor[tail - start]] = head
+                cursor[tail - start] += 1
+
+
+@strict
+def merge(starts, neighbours, weights, seen):
+    """Repeated neighbours of a row become one, with their number as weight; in place, starts int64[n+1] too.
+
+    seen int64[n], NOWHERE throughout, is scratch. Returns the number of entries that are left.
+    """
+    kept, begin = 0, starts[0]
+    for v in range(len(starts) - 1):
+        end, first = starts[v + 1], kept
+        starts[v] = kept
+        for i in range(begin, end):
+            u = neighbours[i]
+            if seen[u] >= first:
+                weights[seen[u]] += 1
+            else:
+                seen[u] = kept
+                neighbours[kept] = u
+                weights[kept] = 1
+                kept += 1
+        begin = end
+    starts[len(starts) - 1] = kept
+    return kept
+
+
+@inlined
+def _hash(u, v):
+    x = (np.uint64(u) * _GOLDEN) ^ (np.uint64(v) + _GOLDEN)
+    x = (x ^ (x >> _S30)) * _FIRST
+    x = (x ^ (x >> _S27)) * _SECOND
+    return x ^ (x >> _S31)
+
+
+@strict
+def sound(starts, neighbours, weights):
+    """0 for an adjacency that is safe to partition; 1: rows not in order; 2: an id out of range; 3: a loop; 4: a weight below 1;
+    5: not symmetric, which is told from the sums of 64-bit hashes of the entries above and below the diagonal.
+    """
+    n = len(starts) - 1
+    if starts[0] != 0 or starts[n] != len(neighbours) or len(weights) != len(neighbours):
+        return 1
+    for v in range(n):
+        if starts[v + 1] < starts[v]:
+            return 1
+    above, below = np.uint64(0), np.uint64(0)
+    for v in range(n):
+        for i in range(starts[v], starts[v + 1]):
+            u = neighbours[i]
+            if u < 0 or u >= n:
+                return 2
+            if u == v:
+                return 3
+            if weights[i] < 1:
+                return 4
+            if u > v:
+                above += _hash(v, u) * np.uint64(weights[i])
+            else:
+                below += _hash(u, v) * np.uint64(weights[i])
+    return 0 if above == below else 5
+
+
+@strict
+def tally(triples, assigned, seen, used, counts, halo):
+    """Adds the triples of each part to counts int64[k], and to halo int64[k] the heads that are new to it and another's.
+
+    assigned int32[n]; seen uint8[n, k/8] are bits of heads met, used bool[k, relations]. Returns how many triples were cut.
+    """
+    cut = 0
+    for i in range(len(triples)):
+        head, relation, tail = triples[i]
+        part = assigned[tail]
+        counts[part] += 1
+        used[part, relation] = True
+        if assigned[head] != part:
+            cut += 1
+            bit = np.uint8(1 << (part & 7))
+            if not seen[head, part >> 3] & bit:
+                seen[head, part >> 3] |= bit
+                halo[part] += 1
+    return cut
+
+
+@inlined
+def _over(held, load, limit):
+    """Whether one of held + load, int64[c] each, is above its limit."""
+    over = False
+    for c in range(len(limit)):
+        over = over or held[c] + load[c] > limit[c]
+    return over
+
+
+@strict
+def relieve(starts, neighbours, weights, loads, limit, cost, held, assigned):
+    """Moves entities out of parts above `limit` int64[c] to such as stay below it, where that cuts at most `cost` more triples.
+
+    loads int64[n, c]; held int64[k, c] and assigned int32[n] are kept up to date.
+    """
+    k = len(held)
+    none = np.zeros(len(limit), np.int64)
+    joined = np.zeros(k, np.int64)
+    for v in range(len(assigned)):
+        old = assigned[v]
+        if not _over(held[old], none, limit):
+            continue
+        helps = False
+        for c in range(len(limit)):
+            helps = helps or (held[old, c] > limit[c] and loads[v, c] > 0)
+        if not helps:
+            continue
+        joined[:] = 0
+        for i in range(starts[v], starts[v + 1]):
+            joined[assigned[neighbours[i]]] += weights[i]
+        best = -1
+        for p in range(k):
+            if p == old or joined[old] - joined[p] > cost or _over(held[p], loads[v], limit):
+                continue
+            if best < 0 or joined[p] > joined[best] or (joined[p] == joined[best] and held[p, 0] < held[best, 0]):
+                best = p
+        if best >= 0:
+            held[old] -= loads[v]
+            held[best] += loads[v]
+            assigned[v] = best

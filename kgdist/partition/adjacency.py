@@ -1,0 +1,71 @@
+"""A graph as symmetric rows of neighbours (compressed sparse rows), as METIS wants it: repeated edges as weights, no loops.
+
+Direction and relation of triples do not matter to a partition: an edge weighs as many triples as join its two ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kgdist.errors import KgdistError
+from kgdist.partition.sizes import pieces
+
+WRONG = {
+    1: "its rows do not follow one another",
+    2: "it has neighbours that do not exist",
+    3: "it has a loop",
+    4: "it has a weight below 1",
+    5: "it is not symmetric",
+}
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """Triples at each entity."""
+
+    ends: np.ndarray  # int64[n], ends of triples that are no loops
+    incoming: np.ndarray  # int64[n], triples whose tail it is, loops too: what it brings to its partition
+
+
+@dataclass(frozen=True)
+class Adjacency:
+    """m entries, two for each pair of entities that triples join."""
+
+    starts: np.ndarray  # int64[n+1], where each row begins in the other two
+    neighbours: np.ndarray  # int64[m]
+    weights: np.ndarray  # int64[m], triples between the two
+
+    def fault(self) -> str | None:
+        """What is wrong with it, if anything: METIS would crash or answer nonsense. Symmetry is told by hash sums."""
+        from kgdist.kernels import graph_loops
+
+        return WRONG.get(int(graph_loops.sound(self.starts, self.neighbours, self.weights)))
+
+
+def degrees(triples: np.ndarray, num_entities: int, num_relations: int) -> Degrees:
+    """Count the ends of `triples` int32[T, 3]. Raises KgdistError for an id out of range: the data set has changed on disk."""
+    from kgdist.kernels import graph_loops
+
+    ends, incoming = np.zeros(num_entities, np.int64), np.zeros(num_entities, np.int64)
+    for piece in pieces(triples, "counting triples"):
+        row = int(graph_loops.count(piece, num_relations, ends, incoming))
+        if row >= 0:
+            raise KgdistError(f"triple {piece[row].tolist()} has an id out of range: the cached data set is damaged; remove it")
+    return Degrees(ends, incoming)
+
+
+def adjacency(triples: np.ndarray, degrees: Degrees) -> Adjacency:
+    """The adjacency of `triples` int32[T, 3]. Memory: 16 bytes for each end of a triple, and 16 for each entity for a moment."""
+    from kgdist.kernels import graph_loops
+
+    starts = np.zeros(len(degrees.ends) + 1, np.int64)
+    np.cumsum(degrees.ends, out=starts[1:])
+    neighbours, cursor = np.empty(starts[-1], np.int64), starts[:-1].copy()
+    for piece in pieces(triples, "joining neighbours"):
+        graph_loops.fill(piece, 0, len(cursor), cursor, neighbours)
+    cursor[:] = graph_loops.NOWHERE
+    weights = np.empty(len(neighbours), np.int64)  # what repeated neighbours would take of it is never touched
+    kept = int(graph_loops.merge(starts, neighbours, weights, cursor))
+    return Adjacency(starts, neighbours[:kept], weights[:kept])

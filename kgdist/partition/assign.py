@@ -1,0 +1,70 @@
+"""Which partition owns each entity: by METIS, by streaming, at random, or as DGL-KE's text partitions say.
+
+The answer depends on the graph, the options and the seed alone. It is int32[entities] in 0..parts-1, and no part is empty.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kgdist.errors import OptionError
+from kgdist.kernels.sample import shuffled
+from kgdist.partition import balance as even
+from kgdist.partition import metis
+from kgdist.partition.adjacency import Degrees, adjacency, degrees
+
+FEW = 1 << 21  # triples of a graph so small that METIS may try several times
+TRIES = 8
+
+
+def assign(
+    triples: np.ndarray, num_entities: int, num_relations: int, parts: int, *, method: str, balance: str, seed: int
+) -> np.ndarray:
+    """int32[entities] for `triples` int32[T, 3]; `method` is metis, streaming or random, `balance` triples or entities.
+
+    Raises OptionError for more parts than entities, or where there is no METIS; KgdistError where METIS fails.
+    """
+    if parts > num_entities:
+        raise OptionError("--num_parts", f"{parts} partitions of {num_entities} entities: some would be empty; take fewer")
+    if parts == 1:
+        return np.zeros(num_entities, np.int32)
+    if method == "metis":
+        metis.library()  # refused before the work
+    found = degrees(triples, num_entities, num_relations)
+    if method == "random":
+        assigned = at_random(found, parts, balance=balance, seed=seed)
+    elif method == "metis":
+        assigned = by_metis(triples, found, parts, balance=balance, seed=seed)
+    else:
+        from kgdist.partition.streaming import stream
+
+        assigned = stream(triples, found, parts, balance=balance, seed=seed)
+    even.fill_empty(assigned, found.incoming, parts)
+    return assigned
+
+
+def at_random(found: Degrees, parts: int, *, balance: str, seed: int) -> np.ndarray:
+    """Deal out the entities, shuffled: numbers of entities differ by one at most.
+
+    With balance "triples" they are dealt in the order of the triples they bring, k at a time in a shuffled order.
+    """
+    n = len(found.incoming)
+    order = shuffled(seed, 0, 0, n, n)
+    if balance == "triples":
+        order = order[np.argsort(-found.incoming[order], kind="stable")]
+    whole = -(-n // parts)
+    turns = np.random.Generator(np.random.PCG64(seed)).random((whole, parts)).argsort(axis=1)
+    assigned = np.empty(n, np.int32)
+    assigned[order] = turns.reshape(-1)[:n]
+    return assigned
+
+
+def by_metis(triples: np.ndarray, found: Degrees, parts: int, *, balance: str, seed: int) -> np.ndarray:
+    """Few triples between parts by METIS, repaired where its answer is not even."""
+    graph = adjacency(triples, found)
+    loads = even.loads_of(found, balance)
+    assigned = metis.divide(
+        graph, loads, parts, tolerance=even.TOLERANCE[balance], seed=seed, tries=TRIES if len(triples) <= FEW else 1
+    )
+    even.repair(graph, loads, assigned, parts, even.limits(loads, parts, balance))
+    return assigned

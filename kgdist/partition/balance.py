@@ -1,0 +1,61 @@
+"""What is evened out between partitions, and a repair for an answer that is not even.
+
+METIS sometimes leaves a part empty, or larger than asked, above all on small graphs. The repair moves entities out of parts that
+are too large, those that cost the fewest cut triples first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kgdist.errors import KgdistError
+from kgdist.partition.adjacency import Adjacency, Degrees
+
+TOLERANCE = {"entities": (1.03,), "triples": (1.05, 1.03)}  # largest part / average: entities, triples
+
+
+def loads_of(degrees: Degrees, balance: str) -> np.ndarray:
+    """int64[n, c]: what each entity brings to its partition: itself, and with balance "triples" those that it is the tail of."""
+    ones = np.ones(len(degrees.incoming), np.int64)
+    return ones[:, None] if balance == "entities" else np.stack([ones, degrees.incoming], axis=1)
+
+
+def limits(loads: np.ndarray, parts: int, balance: str) -> np.ndarray:
+    """int64[c]: what a part may hold of each load, rounded up."""
+    most: np.ndarray = np.ceil(loads.sum(axis=0) / parts * np.array(TOLERANCE[balance]))
+    return most.astype(np.int64)
+
+
+def repair(graph: Adjacency, loads: np.ndarray, assigned: np.ndarray, parts: int, limit: np.ndarray) -> None:
+    """Move entities of `assigned` int32[n], in place, until no part holds more than `limit` int64[c] of `loads` int64[n, c].
+
+    Each sweep allows moves that cut more triples than the last; it stops short where one entity alone is too much.
+    """
+    from kgdist.kernels import graph_loops
+
+    held = np.zeros((parts, loads.shape[1]), np.int64)
+    np.add.at(held, assigned, loads)
+    most, cost = int(graph.weights.sum()), 0
+    while (held > limit).any():
+        graph_loops.relieve(graph.starts, graph.neighbours, graph.weights, loads, limit, cost, held, assigned)
+        if cost > most:
+            break
+        cost = 2 * cost + 1
+
+
+def fill_empty(assigned: np.ndarray, incoming: np.ndarray, parts: int) -> None:
+    """Give each empty part of `assigned` int32[n], in place, an entity of the largest one: of few triples, but not of none.
+
+    Raises KgdistError with fewer entities than parts.
+    """
+    if len(assigned) < parts:
+        raise KgdistError(f"{len(assigned)} entities are too few for {parts} partitions")
+    owned = np.bincount(assigned, minlength=parts)
+    for part in np.flatnonzero(owned == 0):
+        largest = int(owned.argmax())
+        candidates = np.flatnonzero(assigned == largest)
+        triples = incoming[candidates]
+        chosen = candidates[np.where(triples > 0, triples, np.iinfo(np.int64).max).argmin()]
+        assigned[chosen] = part
+        owned[largest] -= 1
+        owned[part] += 1

@@ -1,0 +1,197 @@
+"""Writes the partition folders: triples streamed piece by piece, all folders complete before the first takes its name.
+
+Folders are made beside their places and renamed when all of them are on disk. A machine that stops in between leaves the old
+ones, or, between two renames, a mixture that the digests in partition.json give away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from kgdist.data.cache import Appender
+from kgdist.data.known import KnownTriples
+from kgdist.data.store import Dataset, Triples
+from kgdist.errors import KgdistError, OptionError
+from kgdist.files import free_bytes, load_npy, save_npy, sync_folder
+from kgdist.partition.book import Numbering
+from kgdist.partition.folder import folder_of, numbered
+from kgdist.partition.manifest import NAME, Common, Manifest, digest_of, files_of
+from kgdist.partition.sizes import PIECE, Sizes
+from kgdist.progress import bar
+from kgdist.ranking import relation_categories
+
+TEXT = "local_to_global.txt"  # the mark of a text partition
+AT_ONCE = 8 << 20  # triples sorted at once to tell the categories of relations
+EVALUATED = ("valid", "test")
+
+
+def write(
+    dataset: Dataset, numbering: Numbering, sizes: Sizes, root: Path, *, method: str, balance: str, seed: int
+) -> list[Path]:
+    """Write all partitions of `dataset` to folders partition_<p> in `root`; returns them. What was there before is replaced.
+
+    Raises OptionError for folders in the way that are not partitions, KgdistError where they cannot be written, and then leaves
+    what was there as it was.
+    """
+    book = numbering.book
+    with staged(root, book.parts) as folders:
+        _check_disk(dataset, book.parts, root)
+        split_train(dataset.train, numbering, folders)
+        for part, folder in enumerate(folders):
+            own, links = (slice(*starts[part : part + 2]) for starts in (book.entities, book.relations))
+            save_npy(folder / "entities.npy", numbering.entities[own])
+            save_npy(folder / "relations.npy", numbering.relations[links])
+        _write_shared(dataset, numbering, folders)
+        dataset.entities.save(folders[0], "entity")
+        dataset.relations.save(folders[0], "relation")
+        save_npy(folders[0] / "categories.npy", categories(dataset.train.array, len(dataset.relations)))
+        files = [files_of(folder) for folder in bar(folders, desc="hashing the partitions", unit=" folder")]
+        common = Common(
+            dataset.name,
+            dataset.digest,
+            method,
+            balance,
+            seed,
+            book,
+            {split: len(triples) for split, triples in dataset.splits.items()},
+            dataset.train.weights is not None,
+            (dataset.entities.count, dataset.relations.count),
+            sizes.to_json(),
+            tuple(map(digest_of, files)),
+        )
+        for part, folder in enumerate(folders):
+            Manifest(part, common, files[part]).write(folder)
+    return [folder_of(root, part) for part in range(book.parts)]
+
+
+@contextlib.contextmanager
+def staged(root: Path, parts: int) -> Iterator[list[Path]]:
+    """Folders to fill, that become partition_0, ... of `root` when the block ends without an error; older ones go then."""
+    for folder in numbered(root):
+        if not (folder / NAME).exists() and any(folder.iterdir()):
+            kind = "text partitions of DGL-KE" if (folder / TEXT).exists() else "folders of something else"
+            raise OptionError("--out", f"{folder} is there already, and such {kind} are not replaced: name another folder")
+    made = [folder_of(root, part).with_name(f".partition_{part}.{os.getpid()}.tmp") for part in range(parts)]
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for folder in made:
+            folder.mkdir()
+        yield made
+        for folder in made:
+            sync_folder(folder)
+        _exchange(root, made)
+    except OSError as error:
+        raise KgdistError(
+            f"{root}: the partitions cannot be written ({error.strerror or error}); what was there before is unchanged"
+        ) from error
+    finally:
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _exchange(root: Path, made: list[Path]) -> None:
+    """The old folders go, the new ones get their names; an error on the way brings the old ones back."""
+    moved: list[tuple[Path, Path]] = []
+    try:
+        for folder in numbered(root):
+            moved.append((folder, folder.with_name(f".{folder.name}.{os.getpid()}.old")))
+            folder.rename(moved[-1][1])
+        for part, folder in enumerate(made):
+            folder.rename(folder_of(root, part))
+    except OSError:
+        for old, aside in moved:
+            if aside.exists():
+                shutil.rmtree(old, ignore_errors=True)
+                aside.rename(old)
+        raise
+    sync_folder(root)
+    for _, aside in moved:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _check_disk(dataset: Dataset, parts: int, root: Path) -> None:
+    evaluated = sum(len(triples) for split, triples in dataset.splits.items() if split != "train")
+    names = sum(file.stat().st_size for file in dataset.folder.iterdir() if not file.name.startswith(tuple(dataset.splits)))
+    need = 16 * len(dataset.train) + 4 * len(dataset.entities) + parts * 60 * evaluated + names
+    if free_bytes(root) < 1.05 * need:
+        raise KgdistError(f"{root}: not enough disk space for the partitions ({need / 1e9:.1f} GB needed); --out names another")
+
+
+def dealt_out(triples: Triples, numbering: Numbering, what: str) -> Iterator[list[tuple[np.ndarray, np.ndarray | None]]]:
+    """The triples in new ids piece by piece: for each partition those that live there, in their order, and their weights."""
+    parts = numbering.book.parts
+    with bar(total=len(triples), desc=what, unit=" triples") as progress:
+        for start in range(0, len(triples), PIECE):
+            piece = triples.array[start : start + PIECE]
+            at = numbering.assigned[piece[:, 2]]
+            order = np.argsort(at.astype(np.uint16), kind="stable")  # sorted by counting
+            ends = np.cumsum(np.bincount(at, minlength=parts))[:-1]
+            rows = np.split(numbering.renumber(piece)[order], ends)
+            if triples.weights is None:
+                yield [(own, None) for own in rows]
+            else:
+                weights = np.split(triples.weights[start : start + PIECE][order], ends)
+                yield list(zip(rows, weights, strict=True))
+            progress.update(len(piece))
+
+
+def split_train(train: Triples, numbering: Numbering, folders: list[Path]) -> None:
+    """Write train.npy, and train.weights.npy where there are weights, into each of `folders`."""
+    with contextlib.ExitStack() as stack:
+        rows = [stack.enter_context(Appender(folder / "train.npy", np.int32, 3)) for folder in folders]
+        weights = [
+            stack.enter_context(Appender(folder / "train.weights.npy", np.float32))
+            for folder in folders
+            if train.weights is not None
+        ]
+        for dealt in dealt_out(train, numbering, "writing triples"):
+            for part, (own, weight) in enumerate(dealt):
+                rows[part].append(own)
+                if weight is not None:
+                    weights[part].append(weight)
+        for appender in (*rows, *weights):
+            appender.finish()
+
+
+def _write_shared(dataset: Dataset, numbering: Numbering, folders: list[Path]) -> None:
+    """What evaluation needs, the same in every partition."""
+    splits = [split for split in EVALUATED if split in dataset.splits]
+    for split in splits:
+        save_npy(folders[0] / f"{split}.npy", numbering.renumber(dataset.splits[split].array))
+    for split, known in filters(folders, splits, len(dataset.entities), len(dataset.relations)):
+        known.save(folders[0], f"{split}.known")
+    for file in list(folders[0].iterdir()):
+        if file.name.startswith(EVALUATED):
+            for folder in folders[1:]:
+                shutil.copyfile(file, folder / file.name)
+
+
+def filters(folders: list[Path], splits: list[str], entities: int, relations: int) -> Iterator[tuple[str, KnownTriples]]:
+    """The filter for the queries of each of `splits`, from the triples that lie in all `folders`, in new ids."""
+    there = [load_npy(folder / "train.npy", mmap=True) for folder in folders]
+    there += [load_npy(folders[0] / f"{split}.npy", mmap=True) for split in splits]
+    for split in splits:
+        yield split, KnownTriples.build(there, entities, relations, asked=load_npy(folders[0] / f"{split}.npy", mmap=True))
+
+
+def categories(train: np.ndarray, num_relations: int) -> np.ndarray:
+    """int8[relations], `ranking.relation_categories` of `train` int32[T, 3] in bounded memory: some relations at a time."""
+    if len(train) <= AT_ONCE:
+        return relation_categories(train, num_relations)
+    counts = np.zeros(num_relations, np.int64)
+    for start in range(0, len(train), PIECE):
+        counts += np.bincount(train[start : start + PIECE, 1], minlength=num_relations)
+    found = np.empty(num_relations, np.int8)
+    group = np.cumsum(counts) // AT_ONCE  # int64[relations], ascending
+    for number in bar(np.unique(group).tolist(), desc="relation categories", unit=" group"):
+        mine = group == number
+        parts = (train[start : start + PIECE] for start in range(0, len(train), PIECE))
+        own = np.concatenate([part[mine[part[:, 1]]] for part in parts])
+        found[mine] = relation_categories(own, num_relations)[mine]
+    return found
