@@ -5,6 +5,7 @@
     │   ├── OptionError         2   one option, named
     │   ├── DataError           2   one place in a data file: path[:line]
     │   └── CheckpointError     2   a run or checkpoint folder cannot be used
+    ├── ProtocolError           1   a message from another process is not one of ours
     ├── WorkerError             1   a process of this run died
     └── PeersLost               3   other machines are gone
 
@@ -54,6 +55,10 @@ class DataError(UsageError):
 
 class CheckpointError(UsageError):
     """A run folder or checkpoint is missing, damaged or of another kind."""
+
+
+class ProtocolError(KgdistError):
+    """A message from another process breaks the rules of kgdist.kvstore.messages."""
 
 
 class WorkerError(KgdistError):

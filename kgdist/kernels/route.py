@@ -1,0 +1,126 @@
+"""Ids to the servers that own their rows, and rows back to the places that asked for them. Compiled, with a twin in NumPy.
+
+Bfloat16 on the wire is its 16 bits, the upper half of a float32 rounded to even; NumPy has no such type, and torch's own
+conversion needs the rows gathered first.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from kgdist.kernels import choice
+
+
+class Route(NamedTuple):
+    """Where the rows of n ids are: in this memory (those within a given range) or with S servers.
+
+    Attributes:
+        ids: int64[U], the different ids that are elsewhere, by owner.
+        offsets: int64[S + 1]; ids[offsets[s]:offsets[s + 1]] are those of server s.
+        slots: int64[n], the place of each id asked for in `ids`, or -1 where it is here.
+        places: int64[n], positions by group: group 0 is here, group 1 + s with server s, each in ascending order.
+        bounds: int64[S + 2], of the groups in `places`.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    slots: np.ndarray
+    places: np.ndarray
+    bounds: np.ndarray
+
+    def here(self) -> np.ndarray:
+        """int64[.], positions of the ids whose rows are here."""
+        return self.places[: self.bounds[1]]
+
+    def of(self, server: int) -> np.ndarray:
+        """int64[.], positions of those whose rows are with this server."""
+        return self.places[self.bounds[server + 1] : self.bounds[server + 2]]
+
+
+def _refuse(starts: np.ndarray, row: int) -> None:
+    raise IndexError(f"row {row} in a table of rows {int(starts[0])} to {int(starts[-1]) - 1}")
+
+
+def owners(starts: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """int64[S + 1], int64[n] -> int64[n], the range that each id lies in. Raises IndexError for an id in none."""
+    ids = np.ascontiguousarray(ids, np.int64)
+    if choice.numba():
+        from kgdist.kernels import route_loops
+
+        out = np.empty(len(ids), np.int64)
+        if (wrong := route_loops.owners(starts, ids, out)) >= 0:
+            _refuse(starts, int(ids[wrong]))
+        return out
+    outside = np.flatnonzero((ids < starts[0]) | (ids >= starts[-1]))
+    if outside.size:
+        _refuse(starts, int(ids[outside[0]]))
+    return np.searchsorted(starts, ids, side="right") - 1
+
+
+def route(ids: np.ndarray, starts: np.ndarray, low: int = 0, high: int = 0) -> Route:
+    """Sort int64[n] ids, which may repeat, by the ranges int64[S + 1] they lie in; rows low..high are here.
+
+    Raises IndexError for an id in no range.
+    """
+    ids = np.ascontiguousarray(ids, np.int64)
+    servers = len(starts) - 1
+    slots, offsets = np.empty(len(ids), np.int64), np.zeros(servers + 1, np.int64)
+    if choice.numba():
+        from kgdist.kernels import route_loops
+
+        bits = max(4, (2 * len(ids)).bit_length())  # at most half full
+        keys, found = np.full(1 << bits, np.int64(-1)), np.empty(len(ids), np.int64)
+        scratch = np.empty(1 << bits, np.int64), found, np.empty(len(ids), np.int64)
+        count = route_loops.route(ids, starts, low, high, np.uint64(64 - bits), keys, *scratch, slots, offsets)
+        if count < 0:
+            _refuse(starts, int(ids[-1 - count]))
+        places, bounds = np.empty(len(ids), np.int64), np.zeros(servers + 2, np.int64)
+        route_loops.sort_places(slots, offsets, places, bounds)
+        return Route(found[:count], offsets, slots, places, bounds)
+    elsewhere = (ids < low) | (ids >= high)
+    found, inverse = np.unique(ids[elsewhere], return_inverse=True)
+    np.cumsum(np.bincount(owners(starts, found), minlength=servers), out=offsets[1:])
+    slots[:] = -1
+    slots[elsewhere] = inverse.reshape(-1)
+    group = np.where(slots < 0, 0, np.searchsorted(offsets, slots, side="right"))
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=servers + 1))])
+    return Route(found, offsets, slots, np.argsort(group, kind="stable"), bounds)
+
+
+def scatter_rows(source: np.ndarray, rows: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
+    """out[places[i]] = source[rows[i]]; float32[m, D], int64[k], int64[k], float32[n, D], the places different and all in
+    bounds."""
+    if choice.numba():
+        from kgdist.kernels import route_loops
+
+        route_loops.scatter(source, rows, places, out)
+    else:
+        out[places] = source[rows]
+
+
+def gather_bfloat(table: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
+    """float32[m, D], int64[k] in bounds, uint16[k, D]: rows rounded to bfloat16."""
+    if choice.numba():
+        from kgdist.kernels import route_loops
+
+        route_loops.gather_bfloat(table.view(np.uint32), rows, out)
+    else:
+        picked = torch.from_numpy(table)[torch.from_numpy(rows)].bfloat16()
+        out[:] = picked.view(torch.int16).numpy().view(np.uint16)
+
+
+def widen(bits: np.ndarray) -> np.ndarray:
+    """uint16[k, D] of bfloat16 -> float32[k, D]."""
+    return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).float().numpy()
+
+
+def finite(values: np.ndarray) -> bool:
+    """Whether no number is NaN or infinite; float32, contiguous."""
+    if choice.numba():
+        from kgdist.kernels import route_loops
+
+        return bool(route_loops.finite(values.reshape(-1)))
+    return bool(np.isfinite(values).all())

@@ -1,0 +1,128 @@
+# mypy: disable-error-code="no-untyped-def"
+"""The loops of `route`, compiled. Arguments are taken as checked there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kgdist.kernels.jit import disjoint, inlined, kernel, strict
+from kgdist.kernels.prefetch import ahead
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FREE = np.int64(-1)
+
+
+@inlined
+def _owner(starts, row):
+    """The last s with starts[s] <= row, past empty ranges; 0 <= row < starts[-1]."""
+    low, high = 0, len(starts) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if starts[middle] <= row:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@strict
+def owners(starts, ids, out):
+    """int64[S + 1], int64[n] -> int64[n]; returns the place of the first id that nobody owns, or -1."""
+    for i in range(len(ids)):
+        if ids[i] < starts[0] or ids[i] >= starts[-1]:
+            return i
+        out[i] = _owner(starts, ids[i])
+    return -1
+
+
+@strict
+def route(ids, starts, low, high, shift, keys, numbers, found, owner, slots, offsets):
+    """Number the different ids outside of low..high in the order of their owners.
+
+    keys int64[2^x] of _FREE, numbers int64[2^x]; writes found[U] (ids by owner), slots[n] (place in found, or -1 for an id within
+    low..high) and offsets[S + 1]. Returns U, or -1 - i when nobody owns the i-th id.
+    """
+    count, last = 0, len(keys) - 1
+    wanted = np.empty(len(ids), np.int64)
+    for i in range(len(ids)):
+        row = ids[i]
+        if low <= row < high:
+            slots[i] = -1
+            continue
+        if row < starts[0] or row >= starts[-1]:
+            return -1 - i
+        slot = np.int64((np.uint64(row) * _GOLDEN) >> shift)
+        while keys[slot] != _FREE and keys[slot] != row:
+            slot = (slot + 1) & last
+        if keys[slot] == _FREE:
+            keys[slot] = row
+            numbers[slot] = count
+            wanted[count] = row
+            owner[count] = _owner(starts, row)
+            offsets[owner[count] + 1] += 1
+            count += 1
+        slots[i] = numbers[slot]
+    for s in range(len(starts) - 1):
+        offsets[s + 1] += offsets[s]
+    place = offsets.copy()
+    new = np.empty(count, np.int64)
+    for u in range(count):
+        new[u] = place[owner[u]]
+        place[owner[u]] += 1
+        found[new[u]] = wanted[u]
+    for i in range(len(ids)):
+        if slots[i] >= 0:
+            slots[i] = new[slots[i]]
+    return count
+
+
+@strict
+def sort_places(slots, offsets, places, bounds):
+    """int64[n] -> places int64[n], the positions by group, in order within: first those of slot -1, then those of each server;
+    bounds int64[S + 2]."""
+    owner = np.empty(offsets[-1], np.int64)
+    for s in range(len(offsets) - 1):
+        owner[offsets[s] : offsets[s + 1]] = s
+    for i in range(len(slots)):
+        bounds[1 + (0 if slots[i] < 0 else 1 + owner[slots[i]])] += 1
+    for g in range(len(bounds) - 1):
+        bounds[g + 1] += bounds[g]
+    place = bounds.copy()
+    for i in range(len(slots)):
+        g = 0 if slots[i] < 0 else 1 + owner[slots[i]]
+        places[place[g]] = i
+        place[g] += 1
+
+
+@disjoint
+def scatter(source, rows, places, out):
+    """out[places[i]] = source[rows[i]]; float32[m, D], int64[k], int64[k], float32[n, D]."""
+    for i in range(len(rows)):
+        ahead(source, rows, i)
+        row, place = rows[i], places[i]
+        for k in range(out.shape[1]):
+            out[place, k] = source[row, k]
+
+
+@disjoint
+def gather_bfloat(bits, rows, out):
+    """out[i] = bits[rows[i]] rounded to bfloat16, to even; uint32[m, D] of float32, int64[k], uint16[k, D]. NaN stays NaN."""
+    half, one, quiet = np.uint32(0x7FFF), np.uint32(1), np.uint32(0x40)
+    magnitude, infinite = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
+    shift = np.uint32(16)
+    for i in range(len(rows)):
+        row = rows[i]
+        for k in range(out.shape[1]):
+            x = bits[row, k]
+            top = x >> shift
+            rounded = (x + half + (top & one)) >> shift
+            out[i, k] = np.uint16(top | quiet if (x & magnitude) > infinite else rounded)
+
+
+@kernel
+def finite(values):
+    """Whether no number of float32[n] is NaN or infinite: 0 times any of those is NaN, and stays it in a sum."""
+    total = np.float32(0)
+    for i in range(len(values)):
+        total += values[i] * np.float32(0)
+    return total == np.float32(0)

@@ -1,0 +1,105 @@
+"""Which server owns which rows of which table: contiguous ranges, known to every process. Plain data; rows live elsewhere.
+
+A machine owns one range of each table (its partition), and its servers share that range evenly, in order. So servers are
+numbered through all machines, and a server's range follows that of the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kgdist.errors import KgdistError
+from kgdist.kernels.route import owners
+from kgdist.kvstore.messages import MOST_BYTES
+
+
+@dataclass(frozen=True)
+class Layout:
+    """S servers.
+
+    Attributes:
+        widths: table -> numbers in a row, in the order of the tables.
+        starts: table -> int64[S + 1]; server s owns rows starts[s]:starts[s + 1].
+        machine_of: int64[S], the machine of each server, ascending; every machine has one at least.
+    """
+
+    widths: dict[str, int]
+    starts: dict[str, np.ndarray]
+    machine_of: np.ndarray
+
+    def __post_init__(self) -> None:
+        if not self.servers or self.machine_of[0] != 0 or set(np.diff(self.machine_of).tolist()) - {0, 1}:
+            raise ValueError(f"machines of servers cannot be {self.machine_of.tolist()}")
+        for name, starts in self.starts.items():
+            if len(starts) != self.servers + 1 or starts[0] != 0 or (np.diff(starts) < 0).any():
+                raise ValueError(f"table {name}: ranges of {self.servers} servers cannot be {starts.tolist()}")
+        if list(self.starts) != list(self.widths):
+            raise ValueError("every table needs a width and ranges")
+        for name, width in self.widths.items():
+            if 4 * width > MOST_BYTES:
+                raise KgdistError(f"table {name}: a row of {width} numbers is longer than a message of {MOST_BYTES >> 20} MiB")
+
+    @classmethod
+    def build(cls, widths: Mapping[str, int], machines: Mapping[str, np.ndarray], servers: Sequence[int]) -> Layout:
+        """From the machines' ranges (table -> int64[k + 1]) and the number of servers of each machine (k numbers)."""
+        starts = {}
+        if not servers or min(servers) < 1:
+            raise ValueError(f"every machine needs a server, not {list(servers)}")
+        for name in widths:
+            bounds = np.asarray(machines[name], np.int64)
+            if len(bounds) != len(servers) + 1:
+                raise ValueError(f"table {name} lies on {len(bounds) - 1} machines, but {len(servers)} have servers")
+            parts = [
+                first + (last - first) * np.arange(n) // n for first, last, n in zip(bounds, bounds[1:], servers, strict=False)
+            ]
+            starts[name] = np.concatenate([*parts, bounds[-1:]]).astype(np.int64)
+        return cls(dict(widths), starts, np.repeat(np.arange(len(servers), dtype=np.int64), servers))
+
+    @property
+    def servers(self) -> int:
+        """S, of all machines."""
+        return len(self.machine_of)
+
+    @property
+    def machines(self) -> int:
+        """How many there are."""
+        return int(self.machine_of[-1]) + 1
+
+    def servers_of(self, machine: int) -> range:
+        """The numbers of a machine's servers. Raises ValueError for a machine that is not there."""
+        if not 0 <= machine < self.machines:
+            raise ValueError(f"there is no machine {machine}: {self.machines} machines")
+        first, last = np.searchsorted(self.machine_of, [machine, machine + 1])
+        return range(int(first), int(last))
+
+    def rows(self, name: str) -> int:
+        """Rows of a table, on all machines."""
+        return int(self.starts[name][-1])
+
+    def range_of(self, name: str, server: int) -> tuple[int, int]:
+        """First row of a server, and the row after its last."""
+        return int(self.starts[name][server]), int(self.starts[name][server + 1])
+
+    def machine_range(self, name: str, machine: int) -> tuple[int, int]:
+        """The same of a machine."""
+        servers = self.servers_of(machine)
+        return int(self.starts[name][servers.start]), int(self.starts[name][servers.stop])
+
+    def owner(self, name: str, ids: np.ndarray) -> np.ndarray:
+        """int64[n] rows of a table -> int64[n] servers. Raises IndexError for a row that is not there."""
+        return owners(self.starts[name], ids)
+
+    def to_json(self) -> dict[str, Any]:
+        """Numbers, lists and names."""
+        starts = {name: bounds.tolist() for name, bounds in self.starts.items()}
+        return {"widths": dict(self.widths), "starts": starts, "machine_of": self.machine_of.tolist()}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Layout:
+        """What `to_json` gave. Raises ValueError if it does not fit together."""
+        starts = {name: np.array(bounds, np.int64) for name, bounds in value["starts"].items()}
+        return cls(dict(value["widths"]), starts, np.array(value["machine_of"], np.int64))

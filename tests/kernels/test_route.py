@@ -1,0 +1,87 @@
+"""Ids by owner and back: held against plain loops over dictionaries, compiled and in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgdist.kernels.route import finite, gather_bfloat, owners, route, scatter_rows, widen
+
+BOTH = pytest.mark.parametrize("twin", ["numba", "torch"])
+
+
+def starts_of(sizes: list[int]) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+@BOTH
+@given(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=6), picks=st.lists(st.integers(0, 1 << 30), max_size=40),
+       own=st.integers(0, 5))  # fmt: skip
+def test_every_position_finds_its_row_again(twin: str, sizes: list[int], picks: list[int], own: int) -> None:
+    starts = starts_of(sizes)
+    ids = np.array([p % starts[-1] for p in picks] if starts[-1] else [], np.int64)
+    low, high = (int(starts[own]), int(starts[own + 1])) if own < len(sizes) else (0, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KGDIST_KERNELS", twin)
+        found = route(ids, starts, low, high)
+        assert owners(starts, ids).tolist() == [max(s for s in range(len(sizes)) if starts[s] <= i < starts[s + 1]) for i in ids]
+    elsewhere = {i for i in ids.tolist() if not low <= i < high}
+    assert sorted(found.ids.tolist()) == sorted(elsewhere)
+    assert all(low <= ids[p] < high for p in found.here()) and len(found.here()) == sum(low <= i < high for i in ids)
+    for server in range(len(sizes)):
+        mine = found.ids[found.offsets[server] : found.offsets[server + 1]]
+        assert all(starts[server] <= row < starts[server + 1] for row in mine)
+        positions = found.of(server)
+        assert (found.ids[found.slots[positions]] == ids[positions]).all() and (np.diff(positions) > 0).all()
+        assert set(ids[positions].tolist()) == set(mine.tolist())
+    assert sorted(found.places.tolist()) == list(range(len(ids)))
+
+
+@BOTH
+@pytest.mark.parametrize("wrong", [-1, 9, 1 << 62, -(1 << 62)])
+def test_an_id_that_nobody_owns_is_refused(twin: str, wrong: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KGDIST_KERNELS", twin)
+    ids, starts = np.array([3, wrong, 4]), starts_of([4, 5])
+    with pytest.raises(IndexError, match=f"row {wrong} in a table of rows 0 to 8"):
+        route(ids, starts)
+    with pytest.raises(IndexError, match=f"row {wrong} in"):
+        owners(starts, ids)
+
+
+@BOTH
+def test_rows_are_scattered(twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KGDIST_KERNELS", twin)
+    random = np.random.default_rng(0)
+    source, out = random.normal(size=(9, 33)).astype(np.float32), np.zeros((20, 33), np.float32)
+    rows, places = random.integers(0, 9, 12), random.permutation(20)[:12]
+    scatter_rows(source, rows, places, out)
+    expected = np.zeros_like(out)
+    for row, place in zip(rows, places, strict=True):
+        expected[place] = source[row]
+    np.testing.assert_array_equal(out, expected)
+
+
+@BOTH
+def test_rounding_is_that_of_torch(twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KGDIST_KERNELS", twin)
+    special = [0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, 3.4e38, -3.4e38, 1e-45, 1.00390625, 1.01171875, 1.0039063]
+    random = np.random.default_rng(1).integers(0, 1 << 32, 4000 - len(special), dtype=np.uint32).view(np.float32)
+    table = np.concatenate([np.array(special, np.float32), random]).reshape(100, 40)
+    rows, out = np.arange(99, -1, -1), np.empty((100, 40), np.uint16)
+    gather_bfloat(table, rows, out)
+    expected = torch.from_numpy(table[rows]).bfloat16().float().numpy()
+    np.testing.assert_array_equal(widen(out), expected)
+
+
+@BOTH
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 17, 999])
+def test_what_is_not_finite_is_seen(twin: str, bad: float, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KGDIST_KERNELS", twin)
+    values = np.full((20, 50), 3e38, np.float32)
+    assert finite(values) and finite(np.empty((0, 3), np.float32))
+    values.reshape(-1)[place] = bad
+    assert not finite(values)
