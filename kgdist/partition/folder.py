@@ -9,6 +9,7 @@
 and, of partition 0 alone, for reports:
 
     entity.*.npy, relation.*.npy            the names of original ids, see data/vocabulary.py
+    originals.npy                           int32[entities], the original id of every entity, by new id
     categories.npy                          int8[relations], by original id, see ranking.relation_categories
 
 Nothing is made here: writing is in writer.py, comparing with the data set in verify.py.
@@ -115,6 +116,11 @@ class Partition:
         """int8[relations] of `ranking.relation_categories`, by original id as the names; partition 0 has them."""
         self._first("the categories of relations")
         return self._map("categories.npy", np.int8, (self.book.num_relations,))
+
+    def originals(self) -> np.ndarray:
+        """int32[entities], the original id of every entity of the graph, by new id; partition 0 has them."""
+        self._first("the ids of all entities")
+        return self._map("originals.npy", np.int32, (self.book.num_entities,))
 
     def files(self) -> Files:
         """Name -> (bytes, sha256) of every file of the folder, partition.json among them."""

@@ -50,6 +50,7 @@ def write(
         _write_shared(dataset, numbering, folders)
         dataset.entities.save(folders[0], "entity")
         dataset.relations.save(folders[0], "relation")
+        save_npy(folders[0] / "originals.npy", numbering.entities)
         save_npy(folders[0] / "categories.npy", categories(dataset.train.array, len(dataset.relations)))
         files = [files_of(folder) for folder in bar(folders, desc="hashing the partitions", unit=" folder")]
         common = Common(
