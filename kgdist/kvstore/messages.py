@@ -103,8 +103,9 @@ class Message:
     text: str = ""
 
     def answer(self, kind: Kind, **fields: Any) -> Message:
-        """A reply: the same client, incarnation, round, number and table."""
-        return replace(self, kind=kind, **({"ids": None, "values": None, "squares": None, "text": ""} | fields))
+        """A reply: the same client, incarnation, round, number and table, and the same sizes where the kind has any."""
+        sizes = {} if kind in SIZED else {"count": 0, "width": 0}
+        return replace(self, kind=kind, **({"ids": None, "values": None, "squares": None, "text": ""} | sizes | fields))
 
 
 def pack(message: Message) -> list[Any]:

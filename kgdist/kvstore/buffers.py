@@ -1,0 +1,40 @@
+"""Memory that messages are made in, used again once the transport has let go of it. Not for what is received.
+
+New memory for every message would be given by the system page by page, which costs as much as filling it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+MOST = 160  # pieces kept
+
+
+class Buffers:
+    """A stock of pieces of memory."""
+
+    def __init__(self) -> None:
+        self._stock: list[tuple[np.ndarray, list[Any]]] = []  # uint8[.], and the trackers that must be done before it is free
+
+    def take(self, rows: int, width: int, dtype: Any) -> np.ndarray:
+        """An array [rows, width], contiguous, of any contents."""
+        size = rows * width * int(np.dtype(dtype).itemsize)
+        for place, (memory, trackers) in enumerate(self._stock):
+            if len(memory) >= size and all(tracker.done for tracker in trackers):
+                del self._stock[place]
+                break
+        else:
+            memory = np.empty(max(4096, size + size // 4) & ~63, np.uint8)
+        array: np.ndarray = memory[:size].view(dtype)
+        return array.reshape(rows, width)
+
+    def give(self, array: np.ndarray, trackers: list[Any]) -> None:
+        """Take back an array of `take`, free once all trackers are done."""
+        memory = array
+        while memory.base is not None:
+            memory = memory.base
+        self._stock.append((memory, trackers))
+        if len(self._stock) > MOST:
+            del self._stock[0]  # the transport keeps what it still needs

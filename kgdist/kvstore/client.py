@@ -1,0 +1,315 @@
+"""Tables whose rows lie on many machines: a trainer's end of the store.
+
+Rows of the own machine are read, and with `direct` updates also changed, in shared memory; all others go to the servers that own
+them, ids different and batched by owner. A pull that was announced (`ahead`) is on its way while the trainer computes; pushes are
+sent and confirmed behind its back, at most `max_inflight` of them to each server. There are no threads here: sockets are looked
+after whenever the trainer comes by, and libzmq's own thread moves the bytes meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from kgdist.errors import PeersLost
+from kgdist.kernels.adagrad import gather_rows
+from kgdist.kernels.route import Route, gather_bfloat, route, scatter_rows, widen
+from kgdist.kvstore.buffers import Buffers
+from kgdist.kvstore.connection import Connection, hello
+from kgdist.kvstore.layout import Layout
+from kgdist.kvstore.messages import BF16, FP32, ITEM, PIECE_BYTES, Identity, Kind, Message
+from kgdist.kvstore.security import Transport, Watch
+from kgdist.kvstore.tables import Ids, MemoryTables
+from kgdist.optim import Squares
+
+MOST_AHEAD = 8  # announced pulls of a table that nobody came for
+AT_ONCE = 4  # pieces of a block asked for at a time
+TURN = 0.1  # seconds of one wait for the network
+STUCK = 0.01  # the same while a socket takes nothing
+
+
+class _Pull:
+    """A pull under way: who was asked, and what has come."""
+
+    def __init__(self, ids: np.ndarray, routed: Route) -> None:
+        self.ids = ids  # int64[n]
+        self.route = routed
+        self.left = 0  # pieces still to come
+        self.pieces: list[tuple[int, int, np.ndarray]] = []  # server, place of the first row in route.ids, rows
+
+    def answer(self, server: int, start: int) -> Callable[[Message], None]:
+        """What to do with the rows of a piece."""
+        self.left += 1
+
+        def take(message: Message) -> None:
+            assert message.values is not None
+            self.pieces.append((server, start, message.values))
+            self.left -= 1
+
+        return take
+
+    def settle(self, out: np.ndarray) -> None:
+        """The rows to the places that asked for them, float32[n, width]."""
+        for server, start, values in self.pieces:
+            places = self.route.of(server)
+            rows = self.route.slots[places] - start
+            inside = (rows >= 0) & (rows < len(values))
+            if not inside.all():
+                places, rows = places[inside], rows[inside]
+            scatter_rows(values if values.dtype == np.float32 else widen(values), rows, places, out)
+
+
+class StoreTables:
+    """See kgdist.kvstore.tables.Tables.
+
+    Args:
+        endpoints: (host, port) of each server of the layout.
+        transport: makes the sockets; it stays the caller's.
+        client, incarnation: whose pushes these are. A pair is used once in the life of a job, also across its restarts.
+        machine, local: the own machine and its rows, for a process that shares its memory.
+        local_update: `direct` in that memory, or by the `owner`.
+        transport_dtype: fp32 or bf16, of rows pulled and gradients pushed; blocks are always fp32.
+        max_inflight: pushes to a server that it has not confirmed.
+        peer_timeout: after twice so many seconds of silence a server that we wait for counts as lost.
+        connect_timeout: seconds that servers may take to appear.
+
+    Raises PeersLost when a server is or becomes unreachable, KgdistError with its reason when one refuses us or a push of ours.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        endpoints: Sequence[tuple[str, int]],
+        transport: Transport,
+        identity: Identity,
+        *,
+        client: int,
+        incarnation: int = 0,
+        role: str = "trainer",
+        machine: int = -1,
+        local: MemoryTables | None = None,
+        local_update: str = "direct",
+        transport_dtype: str = "fp32",
+        max_inflight: int = 4,
+        peer_timeout: float = 15.0,
+        connect_timeout: float = 60.0,
+    ) -> None:
+        self.layout = layout
+        self._names = list(layout.widths)
+        self._local = local
+        self._direct = local is not None and local_update == "direct"
+        self._range = {name: layout.machine_range(name, machine) if local is not None else (0, 0) for name in self._names}
+        self._dtype = BF16 if transport_dtype == "bf16" else FP32
+        self._buffers = Buffers()
+        self._ahead: dict[str, deque[_Pull]] = {name: deque(maxlen=MOST_AHEAD) for name in self._names}
+        own = layout.servers_of(machine) if self._direct else ()
+        greeting = hello(identity, role, client, incarnation)
+        limits: dict[str, Any] = {"window": max_inflight, "patience": 2 * peer_timeout, "first_patience": connect_timeout}
+        self._connections: dict[int, Connection] = {}
+        for server, (host, port) in enumerate(endpoints):
+            if server not in own:
+                wire = transport.client(host, port)
+                self._connections[server] = Connection(f"{host}:{port}", wire, greeting, self._buffers, **limits)
+        self._watch = Watch(connection.wire for connection in self._connections.values())
+        try:
+            self._until(lambda: all(connection.open for connection in self._connections.values()))
+        except BaseException:
+            self.close()
+            raise
+
+    def _pump(self) -> None:
+        for connection in self._connections.values():
+            connection.pump()
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        """Look after the connections until `done`. Ends, for each that is waited for has its own deadline."""
+        self._pump()
+        while not done():
+            if not any(connection.waiting() for connection in self._connections.values()):
+                raise PeersLost("nothing is on its way, and something is missing")
+            stuck = any(connection.blocked for connection in self._connections.values())
+            self._watch.wait(STUCK if stuck else TURN)
+            self._pump()
+
+    def _message(self, kind: Kind, name: str, count: int, **fields: Any) -> Message:
+        return Message(kind, table=self._names.index(name), count=count, width=self.layout.widths[name], **fields)
+
+    def _wire_ids(self, name: str, ids: np.ndarray) -> np.ndarray:
+        """As int32 where the table's rows fit."""
+        return np.ascontiguousarray(ids, np.int32 if self.layout.rows(name) <= 1 << 31 else np.int64)
+
+    def _piece(self, name: str) -> int:
+        """Rows of one message."""
+        return max(1, PIECE_BYTES // (4 * self.layout.widths[name]))
+
+    def ahead(self, name: str, ids: np.ndarray) -> None:
+        """See Tables; the requests are sent, and nothing is waited for."""
+        self._ahead[name].append(self._ask(name, np.array(ids, np.int64)))
+
+    def _ask(self, name: str, ids: np.ndarray) -> _Pull:
+        pull = _Pull(ids, route(ids, self.layout.starts[name], *self._range[name]))
+        step = self._piece(name)
+        for server, connection in self._connections.items():
+            first, last = int(pull.route.offsets[server]), int(pull.route.offsets[server + 1])
+            for start in range(first, last, step):
+                part = self._wire_ids(name, pull.route.ids[start : min(start + step, last)])
+                message = self._message(Kind.PULL, name, len(part), ids=part, dtype=self._dtype)
+                connection.request(message, pull.answer(server, start))
+        self._pump()
+        return pull
+
+    def pull(self, name: str, ids: Ids, out: torch.Tensor | None = None) -> torch.Tensor:
+        """See Tables. Rows that were announced are as they were then, or later."""
+        wanted = ids.numpy()
+        pull = self._announced(name, wanted) or self._ask(name, wanted)
+        if out is None:
+            out = torch.empty(len(wanted), self.layout.widths[name])
+        here = pull.route.here()
+        if len(here) and self._local is not None:
+            rows = wanted[here] - self._range[name][0]
+            scatter_rows(self._local.rows[name].numpy(), rows, here, out.numpy())
+        self._until(lambda: not pull.left)
+        pull.settle(out.numpy())
+        return out
+
+    def _announced(self, name: str, ids: np.ndarray) -> _Pull | None:
+        queue = self._ahead[name]
+        for place, pull in enumerate(queue):
+            if np.array_equal(pull.ids, ids):
+                for _ in range(place + 1):
+                    queue.popleft()  # nobody comes for those before it any more
+                return pull
+        return None
+
+    def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
+        """See Tables; waits only while `max_inflight` pushes to a server are unconfirmed."""
+        rows, values = ids.numpy(), grads.detach().contiguous()
+        if values.shape != (len(rows), self.layout.widths[name]) or (squares is not None and len(squares) != len(rows)):
+            raise ValueError(f"table {name}: {len(rows)} ids and gradients {tuple(values.shape)} do not fit together")
+        own = self._range[name] if self._direct else (0, 0)
+        routed = route(rows, self.layout.starts[name], *own)
+        here = routed.here()
+        if len(routed.ids) + len(here) != len(rows):
+            raise ValueError(f"table {name}: a row is updated twice in one push")
+        for server, connection in self._connections.items():
+            places = routed.of(server)
+            for start in range(0, len(places), self._piece(name)):
+                self._send(connection, name, rows, values, lr, squares, places[start : start + self._piece(name)])
+        if len(here) and self._local is not None:
+            if len(here) == len(rows):
+                self._local.push(name, torch.from_numpy(rows - own[0]), values, lr, squares)
+                return
+            picked = torch.from_numpy(here)
+            given = squares[picked] if squares is not None else None
+            self._local.push(name, torch.from_numpy(rows[here] - own[0]), gather_rows(values, picked), lr, given)
+
+    def _send(
+        self,
+        connection: Connection,
+        name: str,
+        rows: np.ndarray,
+        values: torch.Tensor,
+        lr: float,
+        squares: Squares,
+        places: np.ndarray,
+    ) -> None:
+        """One push of the gradients at int64[k] places."""
+        if not connection.room():
+            self._until(connection.room)
+        memory = self._buffers.take(len(places), values.shape[1], ITEM[self._dtype])
+        if self._dtype == BF16:
+            gather_bfloat(values.numpy(), places, memory)
+        else:
+            gather_rows(values, torch.from_numpy(places), torch.from_numpy(memory))
+        given = None if squares is None else squares.detach().numpy()[places]
+        part = self._wire_ids(name, rows[places])
+        message = self._message(Kind.PUSH, name, len(places), ids=part, values=memory, squares=given, lr=lr, dtype=self._dtype)
+        connection.push(message, memory)
+        connection.transmit()
+
+    def flush(self) -> None:
+        """See Tables: every push is confirmed, so every owner has applied it."""
+        self._until(lambda: not any(connection.unconfirmed() for connection in self._connections.values()))
+
+    def local(self, name: str) -> torch.Tensor | None:
+        """See Tables: never all of it."""
+        return None
+
+    def block(self, name: str, start: int, stop: int) -> torch.Tensor:
+        """See Tables: rows of this machine without a copy where they are all; else read in pieces of at most 16 MB."""
+        if not 0 <= start <= stop <= self.layout.rows(name):
+            raise IndexError(f"rows {start} to {stop - 1} in a table of {self.layout.rows(name)} rows")
+        low, high = self._range[name]
+        if self._local is not None and low <= start and stop <= high:
+            return self._local.rows[name][start - low : stop - low]
+        out = torch.empty(stop - start, self.layout.widths[name])
+        if self._local is not None and max(start, low) < min(stop, high):
+            own = slice(max(start, low), min(stop, high))
+            out[own.start - start : own.stop - start] = self._local.rows[name][own.start - low : own.stop - low]
+        left = [0]
+        for connection, first, last in self._pieces(name, start, stop):
+
+            def take(message: Message, place: slice = slice(first - start, last - start)) -> None:
+                assert message.values is not None
+                out[place] = torch.from_numpy(message.values)
+                left[0] -= 1
+
+            self._until(lambda: left[0] < AT_ONCE * len(self._connections))
+            left[0] += 1
+            connection.request(self._message(Kind.READ, name, last - first, first=first), take)
+        self._until(lambda: not left[0])
+        return out
+
+    def write(self, name: str, start: int, rows: torch.Tensor) -> None:
+        """Overwrite rows start, start + 1, ... by float32[n, width] wherever they live; done when it returns."""
+        stop, left = start + len(rows), [0]
+        if not 0 <= start <= stop <= self.layout.rows(name) or rows.shape[1] != self.layout.widths[name]:
+            raise IndexError(f"rows {start} to {stop - 1} in a table of {self.layout.rows(name)} rows")
+        low, high = self._range[name]
+        if self._local is not None and max(start, low) < min(stop, high):
+            own = slice(max(start, low), min(stop, high))
+            self._local.rows[name][own.start - low : own.stop - low] = rows[own.start - start : own.stop - start]
+
+        def took(message: Message) -> None:
+            left[0] -= 1
+
+        for connection, first, last in self._pieces(name, start, stop):
+            self._until(lambda: left[0] < AT_ONCE * len(self._connections))
+            left[0] += 1
+            values = rows[first - start : last - start].contiguous().numpy()
+            connection.request(self._message(Kind.WRITE, name, last - first, first=first, values=values), took)
+        self._until(lambda: not left[0])
+
+    def _pieces(self, name: str, start: int, stop: int) -> list[tuple[Connection, int, int]]:
+        """Ranges of rows of other machines that one message can hold, and who has them; servers in turn."""
+        low, high = self._range[name]
+        found: list[tuple[int, Connection, int, int]] = []
+        for server, connection in self._connections.items():
+            first, last = self.layout.range_of(name, server)
+            if self._local is not None and low <= first < high:
+                continue
+            places = range(max(first, start), min(last, stop), self._piece(name))
+            found += [(turn, connection, at, min(at + self._piece(name), last, stop)) for turn, at in enumerate(places)]
+        return [(connection, at, end) for _, connection, at, end in sorted(found, key=lambda piece: piece[0])]
+
+    def shape(self, name: str) -> tuple[int, int]:
+        """See Tables: of the whole table, on all machines."""
+        return self.layout.rows(name), self.layout.widths[name]
+
+    def names(self) -> list[str]:
+        """See Tables."""
+        return list(self._names)
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes sent and received so far, headers included."""
+        connections = self._connections.values()
+        return sum(connection.sent for connection in connections), sum(connection.received for connection in connections)
+
+    def close(self) -> None:
+        """Part from all servers. What was not flushed may be lost."""
+        for connection in self._connections.values():
+            connection.close()

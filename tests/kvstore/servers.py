@@ -1,0 +1,107 @@
+"""Servers of a small store in threads of this process, on ports that the system picks; real sockets, real tables."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import zmq
+from zmq.utils import garbage
+
+from kgdist.kvstore.client import StoreTables
+from kgdist.kvstore.layout import Layout
+from kgdist.kvstore.messages import Identity
+from kgdist.kvstore.security import Keys, Transport
+from kgdist.kvstore.server import Server
+from kgdist.kvstore.tables import MemoryTables
+
+IDENTITY = Identity("1.0", "run-7", 1, "config", "graph")
+HOST = "127.0.0.1"
+
+
+class Store:
+    """The servers, the tables of each machine, and clients on request; all end with the `with`."""
+
+    def __init__(self, layout: Layout, optimizer: str, keys: Keys | None, timeout: float, hosts: Sequence[str] = ()) -> None:
+        self.layout, self.keys, self.timeout = layout, keys, timeout
+        self.transports: list[Transport] = []
+        self.machines: list[MemoryTables] = []
+        self.servers: list[Server] = []
+        self.endpoints: list[tuple[str, int]] = []
+        self._stop = threading.Event()
+        self.failed: list[BaseException] = []
+        for machine in range(layout.machines):
+            shapes = {}
+            for name, width in layout.widths.items():
+                low, high = layout.machine_range(name, machine)
+                shapes[name] = (high - low, width)
+            self.machines.append(MemoryTables.create(shapes, optimizer))
+        for number, machine in enumerate(layout.machine_of):
+            transport = self.transport()
+            wire = transport.server(HOST, 0)
+            self.endpoints.append((HOST, int(wire.socket.get(zmq.LAST_ENDPOINT).rpartition(b":")[2])))
+            self.servers.append(Server(number, layout, self.machines[machine], IDENTITY, wire, transport=transport))
+        self._threads = [threading.Thread(target=self._serve, args=(server,)) for server in self.servers]
+        for thread in self._threads:
+            thread.start()
+
+    def _serve(self, server: Server) -> None:
+        try:
+            server.serve(self._stop.is_set)
+        except BaseException as error:
+            self.failed.append(error)
+
+    def transport(self, keys: Keys | None = None) -> Transport:
+        """One with the keys of the store, unless others are given."""
+        self.transports.append(Transport(keys or self.keys, self.timeout))
+        return self.transports[-1]
+
+    def client(self, number: int = 0, **options: Any) -> StoreTables:
+        """A trainer, by default on no machine of the store."""
+        machine = options.get("machine", -1)
+        if machine >= 0:
+            options.setdefault("local", self.machines[machine])
+        given = {"client": number, "peer_timeout": self.timeout, "connect_timeout": 5.0} | options
+        identity, endpoints = given.pop("identity", IDENTITY), given.pop("endpoints", self.endpoints)
+        return StoreTables(self.layout, endpoints, given.pop("transport", None) or self.transport(), identity, **given)
+
+    def whole(self, name: str) -> np.ndarray:
+        """The rows of all machines, one after another, as they lie in memory."""
+        return np.concatenate([tables.rows[name].numpy() for tables in self.machines])
+
+    def counted(self, counter: int) -> int:
+        """The sum of one counter over all servers."""
+        return int(sum(server.counters[counter] for server in self.servers))
+
+    def end(self, *, sockets: bool) -> None:
+        """Stop the servers' loops, and close their sockets or leave them to libzmq, which goes on answering heartbeats."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(timeout=10)
+        for transport in self.transports[: len(self.servers)] if sockets else ():
+            transport.close()
+
+    def close(self) -> None:
+        """End it all."""
+        self.end(sockets=True)
+        for transport in self.transports:
+            transport.close()
+        garbage.gc.stop()  # pyzmq's own thread
+        assert not self.failed, self.failed
+
+
+@contextlib.contextmanager
+def store(
+    *, entities: Sequence[int] = (7, 5), relations: Sequence[int] = (2, 3), servers: Sequence[int] = (2, 1), width: int = 4,
+    optimizer: str = "adagrad_row", keys: Keys | None = None, timeout: float = 3.0,
+) -> Iterator[Store]:  # fmt: skip
+    """A store of so many machines."""
+    bounds = {name: np.concatenate([[0], np.cumsum(n)]) for name, n in (("entity", entities), ("relation", relations))}
+    running = Store(Layout.build({"entity": width, "relation": width // 2}, bounds, servers), optimizer, keys, timeout)
+    try:
+        yield running
+    finally:
+        running.close()

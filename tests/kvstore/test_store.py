@@ -1,0 +1,244 @@
+"""A store of several machines is, to a trainer, the same tables as in one memory, for every way to set it up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kgdist.errors import KgdistError, PeersLost
+from kgdist.kvstore import client as client_module
+from kgdist.kvstore.security import Keys
+from kgdist.kvstore.server import PULLED, PUSHED, REFUSED
+from kgdist.kvstore.tables import MemoryTables, initialise
+from kgdist.optim import OPTIMIZERS
+from tests.kvstore.servers import IDENTITY, Store, store
+
+PLACES: dict[str, dict[str, Any]] = {
+    "elsewhere": {},
+    "direct": {"machine": 0},
+    "owner": {"machine": 0, "local_update": "owner"},
+    "second": {"machine": 1},
+}
+WAYS = pytest.mark.parametrize("place", PLACES)
+
+
+def filled(running: Store, optimizer: str) -> MemoryTables:
+    """One memory with the same rows, in the store and outside of it."""
+    twin = MemoryTables.create({name: (running.layout.rows(name), w) for name, w in running.layout.widths.items()}, optimizer)
+    for stream, name in enumerate(running.layout.widths):
+        initialise(twin.rows[name], "uniform", 0.5, seed=1, stream=stream)
+        for machine, tables in enumerate(running.machines):
+            low, high = running.layout.machine_range(name, machine)
+            tables.rows[name].copy_(twin.rows[name][low:high])
+    return twin
+
+
+@WAYS
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_it_is_the_same_as_one_memory(place: str, optimizer: str) -> None:
+    random = np.random.default_rng(0)
+    with store(optimizer=optimizer) as running:
+        twin, tables = filled(running, optimizer), running.client(**PLACES[place])
+        assert tables.names() == twin.names() and tables.local("entity") is None
+        for step in range(12):
+            for name in tables.names():
+                rows, width = twin.shape(name)
+                assert tables.shape(name) == (rows, width)
+                wanted = torch.from_numpy(random.integers(0, rows, random.integers(0, 20)))
+                if step % 3:
+                    tables.ahead(name, wanted.numpy())
+                np.testing.assert_array_equal(tables.pull(name, wanted), twin.pull(name, wanted))
+                ids = torch.from_numpy(random.permutation(rows)[: random.integers(0, rows + 1)])
+                grads, squares = torch.randn(len(ids), width), torch.rand(len(ids)) if step % 2 else None
+                for each in (tables, twin):
+                    each.push(name, ids, grads.clone(), 0.1, squares)
+                tables.flush()
+        for name in tables.names():
+            np.testing.assert_allclose(running.whole(name), twin.rows[name], rtol=1e-6, atol=1e-7)
+            for start, stop in ((0, 0), (0, 3), (2, 4), (0, twin.shape(name)[0])):
+                np.testing.assert_array_equal(tables.block(name, start, stop), running.whole(name)[start:stop])
+
+
+@WAYS
+def test_rows_that_were_asked_for_ahead_are_collected_in_order(place: str) -> None:
+    with store() as running:
+        twin, tables = filled(running, "adagrad_row"), running.client(**PLACES[place])
+        batches = [np.array([1, 1, 8, 0]), np.array([11, 2]), np.array([1, 1, 8, 0]), np.empty(0, np.int64)]
+        for ids in batches:
+            tables.ahead("entity", ids)
+            tables.ahead("relation", ids % 5)
+        asked = running.counted(PULLED)
+        for ids in (*batches, np.array([3])):
+            out = torch.full((len(ids), 4), np.nan)
+            assert tables.pull("entity", torch.from_numpy(ids), out) is out
+            np.testing.assert_array_equal(out, twin.rows["entity"][ids])
+            np.testing.assert_array_equal(tables.pull("relation", torch.from_numpy(ids % 5)), twin.rows["relation"][ids % 5])
+        assert running.counted(PULLED) - asked <= 30
+
+
+def test_an_announcement_that_nobody_came_for_does_no_harm() -> None:
+    with store() as running:
+        twin, tables = filled(running, "adagrad_row"), running.client()
+        for number in range(30):
+            tables.ahead("entity", np.array([number % 12]))
+        np.testing.assert_array_equal(tables.pull("entity", torch.tensor([29 % 12])), twin.rows["entity"][[29 % 12]])
+        np.testing.assert_array_equal(tables.pull("entity", torch.tensor([0])), twin.rows["entity"][[0]])
+
+
+def test_rows_are_those_of_the_time_of_asking_or_later() -> None:
+    """One batch of look-ahead: the pull does not see the push after it, and the next one does."""
+    with store(optimizer="sgd") as running:
+        tables, ids = running.client(), torch.tensor([2, 9])
+        tables.ahead("entity", ids.numpy())
+        tables.push("entity", ids, torch.ones(2, 4), -1.0)
+        assert not tables.pull("entity", ids).any()
+        assert tables.pull("entity", ids).eq(1).all()  # no flush between: requests and pushes keep their order
+
+
+def test_ids_travel_once_and_to_their_owner_only() -> None:
+    with store() as running:
+        tables = running.client(machine=0)
+        tables.pull("entity", torch.tensor([0, 1, 8, 8, 8, 9, 0]))
+        tables.push("entity", torch.tensor([0, 8]), torch.zeros(2, 4), 0.1)
+        tables.flush()
+        assert [int(s.counters[PULLED]) for s in running.servers] == [0, 0, 2]
+        assert [int(s.counters[PUSHED]) for s in running.servers] == [0, 0, 1]
+
+
+def test_local_rows_are_not_copied_into_blocks() -> None:
+    with store() as running:
+        tables = running.client(machine=0)
+        assert tables.block("entity", 2, 6).data_ptr() == running.machines[0].rows["entity"][2:].data_ptr()
+
+
+@WAYS
+def test_long_messages_are_cut_in_pieces(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "PIECE_BYTES", 40)  # two rows
+    with store(entities=(40, 30), optimizer="sgd") as running:
+        tables = running.client(**PLACES[place], max_inflight=2)
+        rows = torch.arange(280.0).view(70, 4)
+        tables.write("entity", 0, rows)
+        np.testing.assert_array_equal(running.whole("entity"), rows)
+        ids = torch.randperm(70)
+        tables.push("entity", ids, rows[ids], 0.5)
+        tables.flush()
+        np.testing.assert_array_equal(tables.block("entity", 5, 70), rows[5:] / 2)
+        repeated = torch.cat([ids, ids])
+        np.testing.assert_array_equal(tables.pull("entity", repeated), rows[repeated] / 2)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_bfloat16_rounds_what_travels(secure: bool) -> None:
+    with store(width=64, optimizer="sgd", keys=Keys.make() if secure else None) as running:
+        twin = filled(running, "sgd")
+        tables, ids = running.client(machine=0, transport_dtype="bf16"), torch.arange(12)
+        expected = torch.cat([twin.rows["entity"][:7], twin.rows["entity"][7:].bfloat16().float()])
+        np.testing.assert_array_equal(tables.pull("entity", ids), expected)
+        np.testing.assert_array_equal(tables.block("entity", 0, 12), twin.rows["entity"])
+        grads = torch.randn(12, 64)
+        tables.push("entity", ids, grads, 1.0)
+        tables.flush()
+        received = torch.cat([grads[:7], grads[7:].bfloat16().float()])
+        np.testing.assert_array_equal(running.whole("entity"), twin.rows["entity"] - received)
+
+
+def test_traffic_is_counted() -> None:
+    with store(entities=(0, 1000), servers=(1, 1), width=400) as running:
+        tables = running.client(machine=0)
+        sent, received = tables.traffic()
+        ids = torch.arange(1000)
+        tables.pull("entity", ids)
+        tables.push("entity", ids, torch.ones(1000, 400), 0.1, torch.ones(1000))
+        tables.flush()
+        now_sent, now_received = tables.traffic()
+        payload = 1000 * 8 + 1000 * 400 * 4 * 2
+        assert payload < (now_sent - sent) + (now_received - received) < 1.01 * payload
+
+
+def test_what_is_wrong_with_a_push_is_said() -> None:
+    with store() as running:
+        tables = running.client()
+        with pytest.raises(ValueError, match="updated twice"):
+            tables.push("entity", torch.tensor([1, 1]), torch.ones(2, 4), 0.1)
+        with pytest.raises(ValueError, match="do not fit together"):
+            tables.push("entity", torch.tensor([1]), torch.ones(2, 4), 0.1)
+        with pytest.raises(IndexError, match="row 12"):
+            tables.push("entity", torch.tensor([12]), torch.ones(1, 4), 0.1)
+        with pytest.raises(IndexError, match="row -1"):
+            tables.pull("entity", torch.tensor([-1]))
+        for wrong in ((0, 13), (-1, 2), (5, 4)):
+            with pytest.raises(IndexError):
+                tables.block("entity", *wrong)
+        tables.push("entity", torch.tensor([1, 2]), torch.full((2, 4), torch.nan), 0.1)
+        with pytest.raises(KgdistError, match=r"127.0.0.1:\d+: error: gradients that are not finite"):
+            tables.flush()
+        assert not running.whole("entity").any() and running.counted(REFUSED) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"version": "0.9"}, "version is 0.9 there and 1.0 here"),
+        ({"run": "another"}, "run is another there and run-7 here"),
+        ({"attempt": 2}, "attempt is 2 there and 1 here"),
+        ({"config": "c"}, "config is c there and config here"),
+        ({"graph": "g"}, "graph is g there and graph here"),
+    ],
+)
+def test_who_does_not_belong_is_refused_with_both_values(change: dict[str, Any], words: str) -> None:
+    with store() as running:
+        other = IDENTITY.__class__(**(vars(IDENTITY) | change))
+        with pytest.raises(KgdistError, match=words):
+            running.client(identity=other)
+        running.client().pull("entity", torch.tensor([1]))
+        assert running.counted(REFUSED) >= 1
+
+
+def test_a_newer_incarnation_takes_the_place_of_the_older() -> None:
+    with store(optimizer="sgd") as running:
+        old, ids = running.client(3, incarnation=0), torch.tensor([0, 11])
+        old.push("entity", ids, torch.ones(2, 4), -1.0)
+        old.flush()
+        new = running.client(3, incarnation=1)
+        new.push("entity", ids, torch.ones(2, 4), -1.0)
+        new.flush()
+        with pytest.raises(KgdistError, match="has been replaced by 1"):
+            old.push("entity", ids, torch.ones(2, 4), -1.0)
+            old.flush()
+        assert (running.whole("entity")[[0, 11]] == 2).all()
+        assert running.servers[0].state() == [[3, 0, 1], [3, 1, 1]]
+        with pytest.raises(KgdistError, match="used before"):
+            running.client(3, incarnation=1)
+
+
+def test_nobody_there_is_an_error_in_time() -> None:
+    with store() as running:
+        dead = [*running.endpoints[:2], ("127.0.0.1", 1)]
+        with pytest.raises(PeersLost, match="127.0.0.1:1: not a word for"):
+            running.client(endpoints=dead, connect_timeout=0.5)
+
+
+@pytest.mark.parametrize("hung", [False, True])
+def test_a_server_that_is_silent_is_missed_by_name(hung: bool) -> None:
+    with store(timeout=0.4) as running:
+        tables = running.client()
+        running.end(sockets=not hung)
+        with pytest.raises(PeersLost, match=r"127.0.0.1:\d+: not a word for"):
+            tables.pull("entity", torch.arange(12))
+
+
+def test_seen_numbers_survive_with_the_rows() -> None:
+    with store(optimizer="sgd") as running:
+        tables = running.client(5, incarnation=2)
+        for _ in range(3):
+            tables.push("entity", torch.tensor([0]), torch.ones(1, 4), -1.0)
+        tables.flush()
+        state = running.servers[0].state()
+        assert state == [[5, 2, 3]]
+        running.servers[0].load([[5, 2, 1]])  # back in time
+        running.servers[0]._peers.clear()
+        with pytest.raises(PeersLost, match="confirmed update 3 and now knows of 1 only"):
+            tables.pull("entity", torch.tensor([0]))
