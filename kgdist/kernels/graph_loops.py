@@ -169,3 +169,27 @@ def relieve(starts, neighbours, weights, loads, limit, cost, held, assigned):
             held[old] -= loads[v]
             held[best] += loads[v]
             assigned[v] = best
+
+
+@strict
+def settle(starts, neighbours, weights, loads, limit, held, assigned):
+    """Moves each entity to the part that most triples join it with, if that stays below `limit`; returns how many moved.
+
+    As `relieve`, but for what it moves and why.
+    """
+    k, moved = len(held), 0
+    joined = np.zeros(k, np.int64)
+    for v in range(len(assigned)):
+        old, best = assigned[v], assigned[v]
+        for i in range(starts[v], starts[v + 1]):
+            joined[assigned[neighbours[i]]] += weights[i]
+        for p in range(k):
+            if joined[p] > joined[best] and not _over(held[p], loads[v], limit):
+                best = p
+        joined[:] = 0
+        if best != old:
+            held[old] -= loads[v]
+            held[best] += loads[v]
+            assigned[v] = best
+            moved += 1
+    return moved

@@ -19,9 +19,8 @@ from kgdist.partition.adjacency import Adjacency
 from kgdist.progress import bar
 
 OPTIONS = 40  # METIS_NOPTIONS of metis.h; places in them:
-NCUTS, SEED, NUMBERING = 7, 8, 17
+SEED, NUMBERING = 8, 17
 OK, MEMORY = 1, -3  # METIS_OK, METIS_ERROR_MEMORY
-RECURSIVE = 8  # up to so many parts, METIS halves again and again: as good as all at once, and quicker
 INSTEAD = "take --method streaming"
 
 
@@ -41,13 +40,13 @@ class Metis:
         self.integer = np.dtype(np.int32 if width == 4 else np.int64)
 
     def divide(
-        self, graph: Adjacency, loads: np.ndarray, parts: int, tolerance: Sequence[float], seed: int, tries: int
+        self, graph: Adjacency, loads: np.ndarray, parts: int, tolerance: Sequence[float], seed: int, halving: bool
     ) -> np.ndarray:
         """METIS' answer, int[n]; the arguments are those of `divide`. Nothing is checked but METIS' return code."""
         integer = self.integer
         options = np.empty(OPTIONS, integer)
         self._defaults(ctypes.c_void_p(options.ctypes.data))
-        options[[NCUTS, SEED, NUMBERING]] = tries, seed % (1 << 31), 0
+        options[[SEED, NUMBERING]] = seed % (1 << 31), 0
         numbers = np.array([loads.shape[0], loads.shape[1], parts, 0], integer)  # vertices, constraints, parts, the cut
         arrays = [np.ascontiguousarray(array, integer) for array in (graph.starts, graph.neighbours, loads, graph.weights)]
         starts, neighbours, weights, edges = (ctypes.c_void_p(array.ctypes.data) for array in arrays)
@@ -56,7 +55,7 @@ class Metis:
         vertices, constraints, count, cut = (
             ctypes.c_void_p(numbers.ctypes.data + place * integer.itemsize) for place in range(4)
         )
-        function = self.recursive if parts <= RECURSIVE else self.kway
+        function = self.recursive if halving else self.kway
         code = function(
             vertices,
             constraints,
@@ -94,13 +93,14 @@ def library() -> Metis:
 
 
 def divide(
-    graph: Adjacency, loads: np.ndarray, parts: int, *, tolerance: Sequence[float], seed: int, tries: int = 1
+    graph: Adjacency, loads: np.ndarray, parts: int, *, tolerance: Sequence[float], seed: int, halving: bool = False
 ) -> np.ndarray:
     """int32[n] in 0..parts-1: few triples between the parts, and each of `loads` int64[n, c] about even.
 
-    `tolerance`: largest part / average that METIS may take, for each load. The best of `tries` is returned. The same seed gives
-    the same answer. Ctrl-C ends the wait, METIS goes on until the process ends. Raises ValueError for a graph or loads that METIS
-    would crash on, OptionError where there is no METIS, KgdistError where it fails.
+    `tolerance`: largest part / average that METIS may take, for each load. `halving`: the graph is cut in two again and again,
+    and not into all parts at once. The same seed gives the same answer. Ctrl-C ends the wait, METIS goes on until the process
+    ends. Raises ValueError for a graph or loads that METIS would crash on, OptionError where there is no METIS, KgdistError where
+    it fails.
     """
     n = len(graph.starts) - 1
     if loads.shape != (n, len(tolerance)) or loads.min(initial=0) < 0 or not 1 <= parts <= n:
@@ -119,7 +119,7 @@ def divide(
     def work() -> None:
         try:
             answer = metis.divide(
-                graph, loads[:, useful], parts, [t for t, use in zip(tolerance, useful, strict=True) if use], seed, tries
+                graph, loads[:, useful], parts, [t for t, use in zip(tolerance, useful, strict=True) if use], seed, halving
             )
             result.append(answer.astype(np.int32))
         except BaseException as error:  # raised again where it is waited for
@@ -129,8 +129,8 @@ def divide(
     thread.start()
     with bar(desc=f"METIS, {parts} parts", unit=" s") as progress:
         while thread.is_alive():
-            thread.join(1.0)
-            progress.update()
+            thread.join(0.5)
+            progress.update(0.5)
     if isinstance(result[0], BaseException):
         raise result[0]
     return result[0]

@@ -40,7 +40,7 @@ def stream(triples: np.ndarray, found: Degrees, parts: int, *, balance: str, see
 
 
 def burden(found: Degrees, balance: str) -> np.ndarray:
-    """float32[n], 1 on average: what an entity adds to a load; with balance "triples" half of that is the triples it is tail of."""
+    """float32[n], 1 on average: what an entity adds to a load; with balance "triples" half of it is what it is tail of."""
     if balance == "entities" or not found.incoming.any():
         return np.ones(len(found.incoming), np.float32)
     weights: np.ndarray = 0.5 + 0.5 * found.incoming / found.incoming.mean()
