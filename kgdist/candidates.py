@@ -120,6 +120,7 @@ class Pool:
     in_batch: bool = False  # and that end of the batch's own triples, as often as it occurs (DGL-KE's degree sampling)
     batch: int = 8  # consecutive triples that share a draw
     seed: int = 0
+    first: int = 0  # the number of the first batch: of a share of the triples, so that all shares draw what the whole would
 
     def __post_init__(self) -> None:
         if self.sampled == 0 or self.sampled < -1:
@@ -139,7 +140,7 @@ class Pool:
 
     def draw(self, tables: Tables, num_entities: int, batch: int, side: Side, own: np.ndarray) -> Sample:
         """The candidates of batch number `batch`, whose true entities are `own`; the same for the same seed, batch and side."""
-        rng = np.random.default_rng((self.seed, batch, side.pick(0, 1)))
+        rng = np.random.default_rng((self.seed, self.first + batch, side.pick(0, 1)))
         ids = rng.choice(num_entities, self.sampled, replace=False, shuffle=False)
         return Sample(tables, np.concatenate([ids, own]) if self.in_batch else ids)
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -240,6 +241,8 @@ class Evaluator:
         self.pool = Pool(config.neg_sample_size_eval, config.neg_deg_sample_eval, config.batch_size_eval, config.seed)
         self.pool.check(len(dataset.entities), filtered=not config.no_eval_filter)
         self._known: dict[str, KnownTriples] = {}
+        self.threads = min(config.num_proc * config.num_thread, usable_cores())
+        self.queries = QUERIES
 
     def known(self, split: str) -> KnownTriples | None:
         """The filter of `split`: what the triples of all splits say (Bordes et al. 2013) to its queries; None for raw ranks."""
@@ -270,18 +273,27 @@ class Evaluator:
         size = max(1, int(len(found) * fraction))
         return found.array[np.sort(np.random.default_rng(self.config.seed).choice(len(found), size, replace=False))]
 
-    def rank(self, model: Model, tables: Tables, split: str) -> Ranks:
-        """The ranks behind `run`'s report."""
+    def share(self, split: str, number: int, of: int) -> tuple[int, int]:
+        """The first triple of share `number`, and the one after its last; shares divide between draws of candidates."""
+        draws = -(-len(self.triples(split)) // self.pool.batch)
+        start, stop = (draws * part // of * self.pool.batch for part in (number, number + 1))
+        return start, min(stop, len(self.triples(split)))
+
+    def rank(self, model: Model, tables: Tables, split: str, span: tuple[int, int] | None = None) -> Ranks:
+        """The ranks behind `run`'s report; of the triples `span` alone where given (see `share`)."""
+        triples, pool = self.triples(split), self.pool
+        if span is not None:
+            triples, pool = triples[slice(*span)], replace(pool, first=span[0] // pool.batch)
         return evaluate(
             model,
             tables,
-            self.triples(split),
+            triples,
             num_entities=len(self.dataset.entities),
             known=self.known(split),
-            pool=self.pool,
-            threads=min(self.config.num_proc * self.config.num_thread, usable_cores()),
+            pool=pool,
+            threads=self.threads,
             desc=split,
-            query_block=max(self.config.batch_size_eval, QUERIES),
+            query_block=max(self.config.batch_size_eval, self.queries),
         )
 
     def report(self, ranks: Ranks, split: str) -> dict[str, Any]:
@@ -306,7 +318,10 @@ class Evaluator:
         """Rank `split`, print DGL-KE's result lines, the protocol and the table, and return the report."""
         start = time.perf_counter()
         ranks = self.rank(model, tables, split)
-        seconds = time.perf_counter() - start
+        return self.tell(ranks, split, time.perf_counter() - start)
+
+    def tell(self, ranks: Ranks, split: str, seconds: float) -> dict[str, Any]:
+        """Print what was found in that time, and return the report."""
         report = self.report(ranks, split)
         for line in [*reference_lines(split, report["all"][report["ties"]]), protocol_line(report), *report_table(report)]:
             say(line)

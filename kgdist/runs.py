@@ -12,7 +12,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +25,8 @@ from kgdist import __version__
 from kgdist.config import Config
 from kgdist.configfile import read_run, run_json
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import CheckpointError, UsageError
-from kgdist.files import load_npy, read_json, safe_join, save_npy, write_json
+from kgdist.errors import CheckpointError, KgdistError, UsageError
+from kgdist.files import load_npy, read_json, safe_join, save_npy, sync_folder, write_json
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 
@@ -80,6 +82,28 @@ def save_embeddings(folder: Path, config: Config, rows: dict[str, np.ndarray]) -
     """Write the tables as float32 `.npy`, each atomically. Raises KgdistError and leaves what was there."""
     for table, name in array_names(config).items():
         save_npy(folder / name, rows[table].astype(np.float32, copy=False))
+
+
+def save_rows(path: Path, shape: tuple[int, int], blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
+    """Write a float32 `.npy` of `shape` whose rows come in any order, some at a time: int[n] their numbers, float32[n, width].
+
+    Atomic, as save_embeddings; the pages are the file's, so memory holds no more than the system likes to keep.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        array = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
+        for places, rows in blocks:
+            array[places] = rows
+        array.flush()
+        del array
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise KgdistError(f"{path}: cannot be written ({error.strerror or error}); the previous file is unchanged") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def open_run(path: str | Path) -> Run:

@@ -47,6 +47,7 @@ LAYERS = (
         "counting",
         "report_text",
         "evaluator",
+        "shared_evaluator",
         "predictor",
     ),
     ("runtime/",),

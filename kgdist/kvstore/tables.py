@@ -200,20 +200,23 @@ class AsyncTables:
             self._pending = None
 
 
-def initialise(rows: torch.Tensor, kind: str, spread: float, *, seed: int, stream: int, first: int = 0) -> None:
-    """Fill float32[n, width] in place, block by block, the same for any number of processes.
+def initialise(
+    rows: torch.Tensor, kind: str, spread: float, *, seed: int, stream: int, first: int = 0, total: int | None = None
+) -> None:
+    """Fill float32[n, width] in place, block by block, the same for any number of processes and machines.
 
-    `uniform` draws from U(-spread, spread), DGL-KE's rule with spread = (gamma + 2) / hidden_dim; `normal` from
-    N(0, (spread / 3)^2); `xavier` from U(-a, a) with a = sqrt(6 / (n + width)) (Glorot and Bengio 2010), whatever the spread.
+    The rows are rows first..first + n of a table of `total` (default: all of it). `uniform` draws from U(-spread, spread),
+    DGL-KE's rule with spread = (gamma + 2) / hidden_dim; `normal` from N(0, (spread / 3)^2); `xavier` from U(-a, a) with
+    a = sqrt(6 / (total + width)) (Glorot and Bengio 2010), whatever the spread.
     """
     count, width = rows.shape
     if kind == "xavier":
-        spread = (6.0 / (count + width)) ** 0.5
+        spread = (6.0 / ((count if total is None else total) + width)) ** 0.5
     step = max(1, (1 << 18) // max(width, 1))  # a block of 1 MB stays in the cache
-    for start in range(first, count, step):
+    for start in range(0, count, step):
         stop = min(start + step, count)
         if kind == "normal":
-            values = normal_rows(seed, stream, start, stop - start, width, spread / 3)
+            values = normal_rows(seed, stream, first + start, stop - start, width, spread / 3)
         else:
-            values = uniform_rows(seed, stream, start, stop - start, width, -spread, spread)
+            values = uniform_rows(seed, stream, first + start, stop - start, width, -spread, spread)
         rows[start:stop] = torch.from_numpy(values)

@@ -19,23 +19,24 @@ from kgdist.step import Losses
 
 STOP, RELEASED, BEAT = 0, 1, 2  # slots of the coordinator
 HEADER = 3
-DONE, POSITIVES, ARRIVED = 0, 1, 2  # slots of each worker
+DONE, POSITIVES, ARRIVED, ALIVE = 0, 1, 2, 3  # slots of each worker
+SLOTS = 4
 PATIENCE = 300.0  # seconds without a sign of life from the coordinator
 
 
 class SharedControl:
-    """Shared numbers: int64[3 + 3 * world] of counters, float64[world, 4] of loss sums."""
+    """Shared numbers: int64[3 + 4 * world] of counters, float64[world, 4] of loss sums."""
 
     def __init__(self, counters: SharedArray, sums: SharedArray) -> None:
         self._arrays = (counters, sums)
         self.header = counters.array[:HEADER]
-        self.workers = counters.array[HEADER:].reshape(-1, 3)  # int64[world, 3]
+        self.workers = counters.array[HEADER:].reshape(-1, SLOTS)  # int64[world, 4]
         self.sums = sums.array  # float64[world, 4]
 
     @classmethod
     def create(cls, world: int) -> SharedControl:
         """For the coordinator of `world` processes."""
-        return cls(SharedArray.allocate((HEADER + 3 * world,), np.int64), SharedArray.allocate((world, 4), np.float64))
+        return cls(SharedArray.allocate((HEADER + SLOTS * world,), np.int64), SharedArray.allocate((world, 4), np.float64))
 
     @classmethod
     def attach(cls, handles: list[dict[str, Any]]) -> SharedControl:
@@ -87,6 +88,7 @@ class WorkerControl:
         self.sums += (losses.positive, losses.negative, losses.total, losses.regularization)
         self.mine[POSITIVES] += positives
         self.mine[DONE] = step
+        self.mine[ALIVE] += 1
 
     def meeting(self, step: int) -> bool:
         """See Control."""
@@ -97,11 +99,15 @@ class WorkerControl:
         self.mine[ARRIVED] = step
         beat, since = self.shared.header[BEAT], time.monotonic()
         while self.shared.header[RELEASED] < step and not self.stopping():
-            time.sleep(0.001)
+            self.idle()
             if self.shared.header[BEAT] != beat:
                 beat, since = self.shared.header[BEAT], time.monotonic()
             elif time.monotonic() - since > PATIENCE:
                 raise WorkerError(f"the coordinating process has been silent for {PATIENCE:.0f} s")
+
+    def idle(self) -> None:
+        """Let a moment pass."""
+        time.sleep(0.001)
 
     def say(self, line: str) -> None:
         """See Control."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -49,11 +50,23 @@ def model_of(config: Config) -> Model:
     )
 
 
-def steps_of(config: Config, triples: int) -> int:
+@dataclass(frozen=True)
+class Seat:
+    """Where a process sits in a training on several machines."""
+
+    machine: int
+    machines: int
+    triples: int  # of all machines
+    own: tuple[int, int]  # the first entity of its machine, and the one after its last
+
+
+def steps_of(config: Config, triples: int, machines: int = 1) -> int:
     """Steps of each process: `--max_step`, or as many as `--max_epoch` passes over the triples take."""
     if config.max_epoch is None:
         return config.max_step
-    per_epoch = math.ceil(triples / (config.batch_size * config.num_proc))  # the last batch of an epoch may be a short one
+    per_epoch = math.ceil(
+        triples / (config.batch_size * config.num_proc * machines)
+    )  # the last batch of an epoch may be a short one
     return max(1, math.ceil(config.max_epoch * per_epoch))
 
 
@@ -74,8 +87,8 @@ def device_of(config: Config, rank: int) -> torch.device:
     return torch.device("cpu") if config.gpu[0] < 0 else torch.device("cuda", config.gpu[rank % len(config.gpu)])
 
 
-def trainer_of(config: Config, train: Triples, tables: Tables, rank: int) -> Trainer:
-    """The training of process `rank` on the split `train`. Raises OptionError when it would have no triples."""
+def trainer_of(config: Config, train: Triples, tables: Tables, rank: int, seat: Seat | None = None) -> Trainer:
+    """The training of process `rank` of this machine on its split `train`. Raises OptionError when it would have no triples."""
     model = model_of(config)
     if config.compute_dtype == "bfloat16":
         model.comparator = model.comparator.in_bfloat16()
@@ -84,13 +97,21 @@ def trainer_of(config: Config, train: Triples, tables: Tables, rank: int) -> Tra
         batches = Batches(train, config.batch_size, seed=config.seed, rank=rank, world=config.num_proc, owned=owned)
     except ValueError as error:
         raise OptionError("--num_proc", f"{error}: {len(train)} triples are too few for {config.num_proc} processes") from error
-    entities = tables.shape("entity")[0]
+    number, total, own = rank, steps_of(config, len(train)), (0, tables.shape("entity")[0])
+    if seat is not None:
+        number, total = seat.machine * config.num_proc + rank, steps_of(config, seat.triples, seat.machines)
+        own = seat.own if config.negatives == "local" else own
     negatives = ChunkedNegatives(
-        entities, config.neg_sample_size, config.neg_deg_sample, config.seed, rank=rank, sort=model.projects
+        own[1] - own[0],
+        config.neg_sample_size,
+        config.neg_deg_sample,
+        config.seed,
+        rank=number,
+        sort=model.projects,
+        first=own[0],
     )
     if config.async_update:
         tables = AsyncTables(tables)
-    total = steps_of(config, len(train))
     return Trainer(config, model, tables, batches, negatives, device=device_of(config, rank), total=total, rank=rank)
 
 

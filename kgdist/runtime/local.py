@@ -237,7 +237,7 @@ class Session:
             say(f"the embeddings of step {self.best['step']} are kept, which had the best validation MRR, {self.best['mrr']:.4f}")
         if not config.no_save_emb:
             runs.save_embeddings(self.folder, config, {n: a for n, a in self.tables.arrays().items() if "." not in n})
-        self._say_speed()
+        self.observer.say_speed()
         metrics = None
         if config.test:
             self.interrupts.at_once = True
@@ -252,12 +252,6 @@ class Session:
             else f"embeddings not saved (--no_save_emb); metrics in {self.folder}"
         )
         return Result(self.folder, False, metrics)
-
-    def _say_speed(self) -> None:
-        seconds = self.observer.seconds
-        if self.observer.positives:
-            rate = self.observer.positives / max(seconds, 1e-9)
-            say(f"training took {seconds:.1f} seconds: {self.observer.positives} triples, {rate:,.0f} triples/s")
 
     def close(self) -> None:
         """Give up bar, files, workers and shared memory."""

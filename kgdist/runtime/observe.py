@@ -4,29 +4,46 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from kgdist.config import Config
 from kgdist.errors import OptionError
-from kgdist.log import log
+from kgdist.log import log, say
 from kgdist.progress import Metrics, bar
 
 NAMES = ("pos_loss", "neg_loss", "loss", "regularization")
 
 
+class Rows(Protocol):
+    """Where rows of metrics.jsonl go."""
+
+    def write(self, kind: str, **values: Any) -> None:
+        """Add one."""
+
+
 class Observer:
     """Turns counters into a bar and curves. `steps` counts the steps of all processes together.
 
-    A row is written every `--log_interval` steps of each process, with means over the steps since the row before; time spent in
-    validation and checkpoints does not count into triples/s.
+    Rows go into `folder`, or where `metrics` says; `world` is the number of processes if not --num_proc. One is written every
+    `--log_interval` steps of each process, with means over the steps since the row before; time spent in validation and
+    checkpoints does not count into triples/s.
     """
 
-    def __init__(self, config: Config, folder: Path | None, *, total: int, initial: int = 0) -> None:
-        self.world = config.num_proc
+    def __init__(
+        self,
+        config: Config,
+        folder: Path | None,
+        *,
+        total: int,
+        initial: int = 0,
+        world: int | None = None,
+        metrics: Rows | None = None,
+    ) -> None:
+        self.world = config.num_proc if world is None else world
         self.interval = config.log_interval * self.world
-        self.metrics = Metrics(folder / "metrics.jsonl") if folder is not None else None
+        self.metrics = Metrics(folder / "metrics.jsonl") if folder is not None else metrics
         self.writer = curves_writer()(str(folder / "tensorboard")) if config.tensorboard and folder is not None else None
         self.bar = bar(total=total, desc="train", unit="step", initial=initial)
         self.initial = initial
@@ -62,7 +79,7 @@ class Observer:
                 self.metrics.write(kind, step=step, **values)
             except OSError as error:
                 if not self._missed:  # once is enough
-                    log.warning("%s: cannot be written (%s); rows will be missing", self.metrics.path, error.strerror or error)
+                    log.warning("metrics.jsonl: cannot be written (%s); rows will be missing", error.strerror or error)
                 self._missed = True
         if self.writer is not None:
             for name, value in values.items():
@@ -76,6 +93,12 @@ class Observer:
     def resume(self) -> None:
         """Training goes on."""
         self._resumed = time.perf_counter()
+
+    def say_speed(self) -> None:
+        """Tell how long the training took, and how fast it was."""
+        if self.positives:
+            rate = self.positives / max(self.seconds, 1e-9)
+            say(f"training took {self.seconds:.1f} seconds: {self.positives} triples, {rate:,.0f} triples/s")
 
     def _elapsed(self) -> float:
         return self.seconds + time.perf_counter() - self._resumed

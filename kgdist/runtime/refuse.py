@@ -28,14 +28,19 @@ def check_memory(config: Config, shapes: dict[str, tuple[int, int]]) -> None:
     """Refuse tables that cannot fit before the system kills something. Costs: 4 bytes a number, and the optimiser's state."""
     widths = OPTIMIZERS[config.optimizer]().widths
     need = sum(4 * rows * (width + sum(widths(width).values())) for rows, width in shapes.values())
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        return
-    if need > free and config.gpu[0] < 0:
+    free = free_memory()
+    if free is not None and need > free and config.gpu[0] < 0:
         message = f"the tables take {need / 1e9:.1f} GB and {free / 1e9:.1f} GB of memory are free"
         raise OptionError("--hidden_dim", f"{message}; take a smaller --hidden_dim or more machines")
+
+
+def free_memory() -> int | None:
+    """Bytes that processes can still take; None where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return None
 
 
 def check_disk(config: Config, tables: MemoryTables) -> None:

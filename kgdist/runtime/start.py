@@ -24,12 +24,18 @@ NEVER: dict[str, Any] = {"mrr": -1.0, "step": 0, "waited": 0}  # the best valida
 
 def fresh(config: Config, model: Model, dataset: Dataset, tables: MemoryTables, say: Say) -> None:
     """Random rows, and over them those of `--init_from`. Raises KgdistError when that run does not fit."""
-    for stream, name in enumerate(tables.names()):
-        # TransR's projections start in U(-1, 1) whatever --init says, as in DGL-KE.
-        kind, spread = (config.init, model.init_range) if name != "projection" else ("uniform", 1.0)
-        initialise(tables.rows[name], kind, spread, seed=config.seed, stream=stream)
+    for name in tables.names():
+        at_random(config, model, tables, name)
     if config.init_from:
         _warm_start(config, model, dataset, tables, say)
+
+
+def at_random(config: Config, model: Model, tables: MemoryTables, name: str, *, first: int = 0, total: int | None = None) -> None:
+    """Fill a table, or rows `first` and following of one of `total`, with what they start at."""
+    # TransR's projections start in U(-1, 1) whatever --init says, as in DGL-KE.
+    kind, spread = (config.init, model.init_range) if name != "projection" else ("uniform", 1.0)
+    stream = tables.names().index(name)
+    initialise(tables.rows[name], kind, spread, seed=config.seed, stream=stream, first=first, total=total)
 
 
 def _warm_start(config: Config, model: Model, dataset: Dataset, tables: MemoryTables, say: Say) -> None:

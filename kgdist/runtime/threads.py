@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kgdist.errors import KgdistError
-from kgdist.runtime.workers import Event, Say
+from kgdist.runtime.child import Event
+from kgdist.runtime.workers import Say
 
 GRACE = 5.0  # seconds that a thread has to end its step when all is over; one that hangs ends with the process
 

@@ -9,19 +9,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from kgdist.errors import KgdistError, WorkerError
 from kgdist.log import log
+from kgdist.runtime.child import Event
 from kgdist.runtime.control import ARRIVED, DONE, POSITIVES, RELEASED, STOP, SharedControl
 
 STALL = 300.0  # seconds
 TICK = 0.02  # seconds between two looks at the shared numbers
 
-# {"say": line}, and as the last one {"done": steps}, {"error": line, "traceback": text, "code": exit code} or {"lost": how}
-Event = dict[str, Any]
 Say = Callable[[str], None]
 
 

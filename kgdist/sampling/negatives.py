@@ -33,6 +33,7 @@ class ChunkedNegatives:
     seed: int
     rank: int = 0
     sort: bool = False
+    first: int = 0  # the lowest id that is drawn: the entities are first..first + num_entities
 
     def batch(self, step: int, positives: Positives) -> Batch:
         """`positives` with candidates; even steps replace tails and odd steps heads (DGL-KE counts from 1: odd tails)."""
@@ -44,6 +45,8 @@ class ChunkedNegatives:
         side = Side.TAIL if step % 2 == 0 else Side.HEAD
         chunks = -(-len(heads) // self.size)
         drawn = uniform_ids(self.seed, self.rank, step, chunks * self.size, self.num_entities).reshape(chunks, self.size)
+        if self.first:
+            drawn += self.first
         if not self.degree:
             return Batch(heads, relations, tails, drawn, side, self.size, weights=weights)
         own = side.pick(heads, tails)

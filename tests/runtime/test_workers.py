@@ -87,7 +87,7 @@ def test_what_a_process_raises_is_told(caplog: pytest.LogCaptureFixture) -> None
     crew = processes({})
     with owned(crew) as workers, pytest.raises(WorkerError, match="process 0 of 1 failed: KeyError: 'config'"):
         watched(workers)
-    assert crew.processes[0].returncode is not None
+    assert crew.children[0].process.returncode is not None
     assert any("Traceback" in record.message for record in caplog.records)
 
 
@@ -118,13 +118,13 @@ def test_what_threads_say_and_do_is_passed_on() -> None:
 
 def test_a_process_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kgdist.runtime.workers.STALL", 0.5)
-    monkeypatch.setattr("kgdist.runtime.processes.GRACE", 0.5)
+    monkeypatch.setattr("kgdist.runtime.child.GRACE", 0.5)
     crew = processes({})
     with owned(crew) as workers:
         os.kill(crew.pids()[0], signal.SIGSTOP)
         with pytest.raises(WorkerError, match="process 0 of 1 has made no step for"):
             watched(workers)
-    assert crew.processes[0].returncode == -signal.SIGKILL
+    assert crew.children[0].process.returncode == -signal.SIGKILL
 
 
 def test_a_thread_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

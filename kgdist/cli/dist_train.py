@@ -1,0 +1,54 @@
+"""kgdist-dist-train: train on several machines, started from this one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from kgdist import flags
+from kgdist.cli.main import run
+from kgdist.config import Config
+from kgdist.resolve import resolve
+from kgdist.runtime.cluster import Machine, read_cluster
+
+
+def dist_train(argv: Sequence[str]) -> int:
+    """The command, without its error handling."""
+    machines: list[Machine] = []
+
+    def count(config: Config) -> int:
+        machines[:] = read_cluster(config.ip_config)
+        return len(machines)
+
+    parsed = flags.parse("dist-train", argv, count)
+    from kgdist import log
+    from kgdist.runtime import connect, launch
+    from kgdist.runtime.interrupt import Interrupts
+
+    log.setup(debug=parsed.config.debug, quiet=parsed.config.quiet)
+    config = parsed.config
+    if not machines:
+        count(config)
+    if config.resume:
+        config = launch.resumed(config, parsed.over)
+    config, notes = resolve(config, set(parsed.explicit))
+    if len(machines) * config.num_proc > 1 and config.force_sync_interval < 0:
+        config = config.replace(force_sync_interval=1000)
+    if not config.quiet:
+        for note in (*parsed.notes, *notes):
+            print(note)
+    if config.dry_run:
+        launch.tell_plan(config, machines)
+        return 0
+    with Interrupts() as interrupts:
+        result = launch.launch(config, machines, lambda: connect.connect(config, machines), interrupts)
+    return 130 if result.interrupted else 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run(dist_train, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

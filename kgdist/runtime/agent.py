@@ -1,0 +1,242 @@
+"""The agent of one machine: `python -m kgdist.runtime.agent`, started by the launcher over a channel.
+
+It reads commands as lines of JSON on stdin and writes events as lines of JSON on stdout; the names of both are the methods of
+`Agent` and the calls of `tell`. It owns the machine's servers and trainers. When stdin closes, or nothing has been heard from the
+launcher for the lease, all of them end: nothing is left running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from kgdist import __version__
+from kgdist.errors import KgdistError
+from kgdist.files import safe_join, write_json
+from kgdist.log import log, setup
+from kgdist.runtime.owner import Owner
+
+TICK = 0.02  # seconds between two looks at the children
+LEASE = 60.0  # seconds without a word from the launcher, until a job says how many
+
+
+class Agent:
+    """Carries commands out. A command is `{"do": name of a method below, ...its arguments}`."""
+
+    def __init__(self, owner: Owner) -> None:
+        from kgdist.runtime.site import Site
+
+        self.owner = owner
+        self.site: Site | None = None
+        self.run_name = ""
+        self.lease = LEASE
+        self.ended = False
+        self._heard = self._told = time.monotonic()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="kgdist-agent")
+        self._work: list[Future[None]] = []
+
+    def tell(self, **event: Any) -> None:
+        """Send an event to the launcher."""
+        self._told = time.monotonic()
+        self.owner.send(**event)
+
+    def run(self) -> int:
+        """Serve until told to end; the exit code."""
+        from kgdist.runtime.site import Failure
+
+        self.tell(hello={"version": __version__, "pid": os.getpid(), "python": sys.version.split()[0]})
+        code = 0
+        try:
+            while not self.ended:
+                self._turn()
+        except EOFError:
+            code = 1  # the launcher is gone
+        except Failure as failure:
+            code = failure.code
+            self.tell(failed={"what": str(failure), "recoverable": failure.recoverable, "code": code})
+            self._wait_for_the_end()
+        except KgdistError as error:
+            code = error.exit_code
+            self.tell(failed={"what": str(error), "recoverable": code == 3, "code": code})
+            self._wait_for_the_end()
+        finally:
+            if self.site is not None:
+                self.site.close()
+        return code
+
+    def _turn(self) -> None:
+        message = self.owner.receive(TICK)
+        while message is not None:
+            self._heard = time.monotonic()
+            self._do(message)
+            message = self.owner.receive(0.0001)
+        if self.site is not None:
+            self.site.look()
+        for future in [future for future in self._work if future.done()]:
+            self._work.remove(future)
+            future.result(timeout=0)
+        now = time.monotonic()
+        if now - self._heard > self.lease:
+            log.error("nothing heard from the launcher for %.0f s; all processes of this machine end", self.lease)
+            raise EOFError
+        if now - self._told > 0.5:
+            self.tell(beat=True)
+
+    def _wait_for_the_end(self) -> None:
+        """Processes end at once; the launcher closes the channel when it has heard why."""
+        if self.site is not None:
+            self.site.close()
+            self.site = None
+        deadline = time.monotonic() + self.lease
+        try:
+            while time.monotonic() < deadline:
+                self.owner.receive(0.1)
+        except EOFError:
+            pass
+
+    def _do(self, message: dict[str, Any]) -> None:
+        name = str(message.pop("do", ""))
+        if name not in COMMANDS:
+            raise KgdistError(f"the launcher asks for {name!r}, which this agent does not know; is kgdist the same everywhere?")
+        getattr(self, name)(**message)
+
+    def _later(self, work: Callable[[], None]) -> None:
+        """Do what takes long beside the loop, which must go on to show that this machine lives; one after another."""
+        self._work.append(self._worker.submit(work))
+
+    # ---- commands
+
+    def beat(self) -> None:
+        """The launcher lives."""
+
+    def check(self, plan: dict[str, Any], machine: int, lease: float, run: str, debug: bool) -> None:
+        """Say what keeps the job `plan` from running here, and which checkpoints of `run` are here."""
+        from kgdist.runtime.plan import Plan
+        from kgdist.runtime.preflight import problems
+        from kgdist.runtime.site import Site
+
+        setup(debug=debug)
+        self.lease = lease
+
+        def work() -> None:
+            job = Plan.from_json(plan)
+            found = problems(job, machine)
+            checkpoints = []
+            if not found:
+                self.site = Site(job, machine, self.tell)
+                checkpoints = self.site.checkpoints(run) if run else []
+            self.tell(checked={"problems": found, "checkpoints": checkpoints})
+
+        self._later(work)
+
+    def open(self, run: str, resume: int | None) -> None:
+        """Take the run folder `run` (a new one if that is empty), fill the rows, start the servers."""
+        site = self.site
+        assert site is not None
+
+        def work() -> None:
+            from kgdist import runs
+
+            root = site.folder("x").parent
+            self.run_name = run or runs.create(root, site.config.run_name).name
+            site.fill(self.run_name, resume)
+            site.serve()
+            self.tell(opened=self.run_name)
+
+        self._later(work)
+
+    def train(self) -> None:
+        """Start the trainers."""
+        assert self.site is not None
+        self.site.train(self.run_name)
+
+    def release(self, step: int) -> None:
+        """Let trainers that wait at `step` go on."""
+        assert self.site is not None
+        self.site.release(step)
+
+    def save(self, step: int, meta: dict[str, Any], name: str | None) -> None:
+        """Write a checkpoint; a failure is told and is not the end."""
+        site = self.site
+        assert site is not None
+
+        def work() -> None:
+            try:
+                site.save(self.run_name, step, meta, name)
+                self.tell(saved={"step": step, "problem": ""})
+            except KgdistError as error:
+                self.tell(saved={"step": step, "problem": str(error)})
+
+        self._later(work)
+
+    def best(self) -> None:
+        """Take the best rows seen so far."""
+        site = self.site
+        assert site is not None
+
+        def work() -> None:
+            site.best(self.run_name)
+            self.tell(loaded=True)
+
+        self._later(work)
+
+    def task(self, what: dict[str, Any], ranks: list[int]) -> None:
+        """Let trainers do something else than training."""
+        assert self.site is not None
+        self.site.task(what, ranks)
+
+    def write(self, name: str, value: Any) -> None:
+        """Write JSON into the run folder."""
+        assert self.site is not None
+        write_json(safe_join(self.site.folder(self.run_name), name), value)
+
+    def append(self, name: str, line: str) -> None:
+        """Add a line to a file of the run folder."""
+        assert self.site is not None
+        with Path(safe_join(self.site.folder(self.run_name), name)).open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def stop(self) -> None:
+        """Let trainers end before their next step."""
+        if self.site is not None:
+            self.site.stop()
+
+    def memory(self) -> None:
+        """Say how much all processes of this machine hold."""
+        self.tell(memory=self.site.memory() if self.site is not None else 0)
+
+    def end(self) -> None:
+        """Leave."""
+        self.ended = True
+
+
+COMMANDS = ("beat", "check", "open", "train", "release", "save", "best", "task", "write", "append", "stop", "memory", "end")
+
+
+def main() -> None:
+    """Serve one launcher."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
+    faulthandler.register(signal.SIGUSR1)
+    setup()
+    owner = Owner()
+    code = 1
+    try:
+        code = Agent(owner).run()
+    except Exception as error:  # whatever it is, the launcher must hear of it
+        log.error("%s: %s", type(error).__name__, error, exc_info=True)
+        with contextlib.suppress(EOFError):
+            owner.send(failed={"what": f"{type(error).__name__}: {error}", "recoverable": False, "code": 1})
+    sys.stderr.flush()
+    os._exit(code)  # a thread sits in a read that no one will end
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""One process of ours that does a job: started, given its job, listened to, and ended.
+
+The process is `kgdist.runtime.worker`. It imports while its owner prepares the job, reads the job as one line of JSON on stdin,
+later lines as commands, and writes events as lines of JSON on stdout. When stdin closes, it ends: it cannot outlive its owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+GRACE = 5.0  # seconds between asking a process to end and making it
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+# {"say": line} and others of its job, and as the last one {"done": value}, {"error": line, "traceback": text, "code": exit code}
+# or {"lost": how}
+Event = dict[str, Any]
+LAST = ("done", "error", "lost")
+
+
+def environment(threads: int) -> dict[str, str]:
+    """The environment of a process: `threads` intra-op threads, and kgdist found where this process has found it."""
+    changed = os.environ | dict.fromkeys(THREADS, str(threads)) | {"PYTHONSAFEPATH": "1"}  # not what lies in the working folder
+    folder = os.fspath(Path(__file__).resolve().parents[2])
+    if folder not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):  # there every Python looks by itself
+        changed["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+    return changed
+
+
+class Child:
+    """A process without work yet.
+
+    Args:
+        fds: descriptors that its job's handles will name.
+        threads: intra-op threads, set before it imports anything.
+    """
+
+    def __init__(self, fds: list[int], *, threads: int) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "kgdist.runtime.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=fds,
+            env=environment(threads),
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None and self.process.stdin is not None
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        os.set_blocking(self.stdout.fileno(), False)
+        self.open = True  # whether it may still say something
+        self._buffer = b""
+        self._ended = False  # it has said how
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self.process.pid
+
+    def send(self, message: dict[str, Any]) -> None:
+        """The job, or a command. A process that has ended hears nothing: its events tell."""
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            self.stdin.write(json.dumps(message).encode() + b"\n")
+            self.stdin.flush()
+
+    def events(self) -> Iterator[Event]:
+        """What it has said since. One that ended without a last word is told as lost."""
+        code = self.process.poll()  # before the pipe is read: nothing comes after
+        data = self.stdout.read() if self.open else None
+        self.open = self.open and data != b""
+        *lines, self._buffer = (self._buffer + (data or b"")).split(b"\n")
+        for line in lines:
+            event = json.loads(line)
+            self._ended = self._ended or any(key in event for key in LAST)
+            yield event
+        if code is not None and not self._ended:
+            self._ended = True
+            how = f"was killed by signal {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            yield {"lost": how + ("; the system may have run out of memory" if code == -signal.SIGKILL else "")}
+
+    def show_stack(self) -> None:
+        """Let it write to stderr where it stands; a stopped process cannot."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGUSR1)
+
+    def release(self) -> None:
+        """Tell it to end."""
+        with contextlib.suppress(OSError):
+            self.stdin.close()
+
+    def close(self, deadline: float) -> None:
+        """End it: asked until `deadline` (time.monotonic()), then by force."""
+        self.release()
+        try:
+            self.process.wait(timeout=max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(timeout=GRACE)
+        self.stdout.close()

@@ -1,0 +1,87 @@
+"""What a machine must have before anything of a job starts there: asked on the machine itself, all problems at once."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+
+from kgdist.errors import KgdistError
+from kgdist.files import free_bytes
+from kgdist.kvstore.security import port_holder
+from kgdist.partition.folder import Partition
+from kgdist.runtime.cluster import Machine
+from kgdist.runtime.plan import Plan, workspace
+from kgdist.runtime.refuse import free_memory
+
+PER_PROCESS = 200 << 20  # bytes that a process takes with its libraries
+
+
+def problems(plan: Plan, number: int) -> list[str]:
+    """One line for everything on machine `number` that keeps the job from running there; none if all is well."""
+    config, machine = plan.config, plan.machines[number]
+    root = workspace(config)
+    if not root.is_dir():
+        return [f"--path {root}: no such folder here"]
+    return [*_partition(plan, number), *_ports(machine), *_memory(plan, number), *_disk(plan, number)]
+
+
+def _partition(plan: Plan, number: int) -> list[str]:
+    folder = plan.partition(number)
+    try:
+        partition = Partition.open(folder, verify=True)
+    except KgdistError as error:
+        return [f"{error}; or send it with --copy"]
+    if partition.part != number or partition.graph != plan.graph:
+        found = f"partition {partition.part} of graph {partition.graph[:12]}"
+        message = f"{folder}: is {found}, but the launcher has a graph {plan.graph[:12]}, of which this is partition {number}"
+        return [f"{message}; send it again with --copy"]
+    return []
+
+
+def _ports(machine: Machine) -> list[str]:
+    found = []
+    for port in machine.ports:
+        try:
+            info = socket.getaddrinfo(machine.address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            with socket.socket(info[0], info[1]) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                trial.bind(info[4])
+        except socket.gaierror as error:
+            return [f"{machine.address}: cannot be resolved here ({error.strerror}); check ip_config.txt"]
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                return [f"{machine.address}: is no address of this machine; ip_config.txt needs one that it has itself"]
+            who = port_holder(port) if error.errno == errno.EADDRINUSE else None
+            reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be bound ({error.strerror})"
+            found.append(f"{machine.address}:{port} {reason}" + (f" (pid {who})" if who else ""))
+    return found
+
+
+def _memory(plan: Plan, number: int) -> list[str]:
+    need = plan.memory_of(number) + PER_PROCESS * (plan.machines[number].servers + plan.config.num_proc)
+    free = free_memory()
+    if free is None or need <= free:
+        return []
+    return [
+        f"needs about {need / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free; take more machines or less --hidden_dim"
+    ]
+
+
+def _disk(plan: Plan, number: int) -> list[str]:
+    if plan.config.no_save_emb:
+        return []
+    folder = workspace(plan.config) / Path(plan.config.save_path).expanduser()
+    whole = sum(4 * rows * width for rows, width in plan.shapes.values())
+    need = 3 * plan.memory_of(number) + (whole if number == 0 else 0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK | os.X_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        return [f"--save_path {folder}: cannot be written here"]
+    if (free := free_bytes(folder)) < need:
+        return [f"--save_path {folder}: {free / 1e9:.1f} GB are free, but the run may take {need / 1e9:.1f} GB with checkpoints"]
+    return []

@@ -1,0 +1,206 @@
+"""What the processes of a machine do in a training on several machines: a server serves, a trainer trains and does its share of
+what happens in between. Both get their job from the machine's agent (`kgdist.runtime.site`) and map its tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kgdist import __version__, runs
+from kgdist.files import write_json
+from kgdist.kvstore.client import StoreTables
+from kgdist.kvstore.messages import Identity
+from kgdist.kvstore.security import Keys, Transport
+from kgdist.kvstore.server import Server
+from kgdist.kvstore.tables import Ids, MemoryTables
+from kgdist.partition.folder import Partition
+from kgdist.runtime.control import ALIVE, ARRIVED, RELEASED, SharedControl, WorkerControl
+from kgdist.runtime.job import meetings_of, model_of, trainer_of
+from kgdist.runtime.memory import keep_freed_memory
+from kgdist.runtime.numa import pin
+from kgdist.runtime.owner import Owner
+from kgdist.runtime.plan import Plan, workspace
+from kgdist.shared_evaluator import SharedEvaluator, pieces
+
+BLOCK = 1 << 22  # numbers of a table that are moved at a time: 16 MB
+
+
+def identity_of(plan: Plan) -> Identity:
+    """What all processes of an attempt share."""
+    return Identity(__version__, plan.run, plan.attempt, plan.config_hash, plan.graph)
+
+
+def transport_of(plan: Plan) -> Transport:
+    """Makes the sockets of a process."""
+    return Transport(Keys.from_json(plan.keys) if plan.keys is not None else None, plan.config.peer_timeout)
+
+
+def serve(job: dict[str, Any], owner: Owner) -> None:
+    """Be a server until the owner ends it."""
+    plan, number = Plan.from_json(job["plan"]), int(job["server"])
+    torch.set_num_threads(1)
+    tables = MemoryTables.attach(job["tables"], plan.config.optimizer)
+    transport = transport_of(plan)
+    wire = transport.server(*plan.addresses[number])
+    server = Server(number, plan.layout(), tables, identity_of(plan), wire, transport=transport)
+    owner.send(ready=True)
+    try:
+        server.serve(lambda: owner.receive(0.0001) is not None)
+    finally:
+        transport.close()
+
+
+def train(job: dict[str, Any], owner: Owner) -> int:
+    """Be a trainer: train, then do what else is asked for, until told to end."""
+    keep_freed_memory()
+    plan, machine, rank = Plan.from_json(job["plan"]), int(job["machine"]), int(job["rank"])
+    config = plan.config
+    torch.set_num_threads(config.num_thread)
+    pin(rank)
+    partition = Partition.open(plan.partition(machine))
+    local = MemoryTables.attach(job["tables"], config.optimizer)
+    transport = transport_of(plan)
+    tables = StoreTables(
+        plan.layout(),
+        plan.addresses,
+        transport,
+        identity_of(plan),
+        client=machine * config.num_proc + rank,
+        incarnation=int(job["incarnation"]),
+        machine=machine,
+        local=local,
+        local_update=config.local_update,
+        transport_dtype=config.transport_dtype,
+        max_inflight=config.max_inflight,
+        peer_timeout=config.peer_timeout,
+    )
+    tasks = Tasks(plan, machine, rank, partition, tables, owner)
+    control = RemoteControl(SharedControl.attach(job["control"]), rank, meetings_of(config), owner.say, tasks)
+    tasks.alive = control.alive
+    try:
+        trainer = trainer_of(config, partition.train, tables, rank, plan.seat(machine))
+        control.catch_up()
+        steps = trainer.run(control, control.start)
+        owner.send(trained=steps)
+        tasks.serve()
+    finally:
+        tables.close()
+        transport.close()
+    return steps
+
+
+class RemoteControl(WorkerControl):
+    """See WorkerControl. Trainers that wait do their tasks meanwhile."""
+
+    def __init__(
+        self, shared: SharedControl, rank: int, meeting: Callable[[int], bool], say: Callable[[str], None], tasks: Tasks
+    ) -> None:
+        super().__init__(shared, rank, meeting, say)
+        self.tasks = tasks
+
+    def alive(self) -> None:
+        """Show that something is being done."""
+        self.mine[ALIVE] += 1
+
+    def catch_up(self) -> None:
+        """Wait at the meeting that the process before this one may have died in."""
+        if self.start and self.meeting(self.start) and self.shared.header[RELEASED] < self.start <= self.mine[ARRIVED]:
+            self.meet(self.start)
+
+    def idle(self) -> None:
+        """See WorkerControl."""
+        self.tasks.one(0.002)
+
+
+class Tasks:
+    """What a trainer does when it does not train: commands `{"what": name of a method, "number": n, ...its arguments}`."""
+
+    def __init__(self, plan: Plan, machine: int, rank: int, partition: Partition, tables: StoreTables, owner: Owner) -> None:
+        self.plan, self.machine, self.rank, self.partition, self.tables, self.owner = (
+            plan,
+            machine,
+            rank,
+            partition,
+            tables,
+            owner,
+        )
+        self.alive: Callable[[], None] = lambda: None
+        self._evaluator: SharedEvaluator | None = None
+
+    def serve(self) -> None:
+        """Do what is asked for until told to end; the owner's end is this process's."""
+        while self.one(1.0):
+            pass
+
+    def one(self, seconds: float) -> bool:
+        """Do one thing if it is asked for in time; False when told to end."""
+        if (task := self.owner.receive(seconds)) is None:
+            return True
+        what, number = task.pop("what"), task.pop("number")
+        if what == "end":
+            return False
+        if what == "evaluate":
+            self.evaluate(**task)
+        else:
+            self.assemble(**task)
+        self.owner.send(finished=number)
+        return True
+
+    def evaluate(self, split: str) -> None:
+        """Rank this process's share of a split."""
+        if self._evaluator is None:
+            self._evaluator = SharedEvaluator(self.partition, self.plan.config)
+        evaluator = self._evaluator
+        share = self.machine * self.plan.config.num_proc + self.rank
+        span = evaluator.share(split, share, self.plan.trainers)
+        if span[0] == span[1]:
+            return
+        ranks = evaluator.rank(model_of(self.plan.config), Beating(self.tables, self.alive), split, span)
+        for piece in pieces(ranks, span, len(evaluator.triples(split))):
+            self.owner.send(result=piece)
+
+    def assemble(self, run: str, settings: dict[str, Any]) -> None:
+        """Write the embeddings of all machines, in original ids, and what reading them needs; the first machine's work."""
+        config = self.plan.config
+        folder = workspace(config) / Path(config.save_path).expanduser() / run
+        entities, relations = self.partition.vocabularies()
+        entities.write_tsv(folder / "entities.tsv")
+        relations.write_tsv(folder / "relations.tsv")
+        originals = {"entity": self.partition.originals()}
+        for table, name in runs.array_names(config).items():
+            places = originals.get(table, self.partition.book.original_relations())
+            runs.save_rows(folder / name, self.tables.shape(table), self._blocks(table, places))
+        write_json(folder / "config.json", settings)
+
+    def _blocks(self, table: str, places: np.ndarray) -> Any:
+        """(int64[n] original ids, float32[n, width]) of all rows, some at a time."""
+        rows, width = self.tables.shape(table)
+        step = max(1, BLOCK // width)
+        for start in range(0, rows, step):
+            self.alive()
+            stop = min(start + step, rows)
+            yield places[start:stop], self.tables.block(table, start, stop).numpy()
+
+
+class Beating:
+    """Tables that show life whenever they are read: an evaluation makes no steps."""
+
+    def __init__(self, tables: StoreTables, alive: Callable[[], None]) -> None:
+        self.tables, self._alive = tables, alive
+        self.push, self.ahead, self.local = tables.push, tables.ahead, tables.local
+        self.shape, self.names, self.flush = tables.shape, tables.names, tables.flush
+
+    def pull(self, name: str, ids: Ids, out: torch.Tensor | None = None) -> torch.Tensor:
+        """See Tables."""
+        self._alive()
+        return self.tables.pull(name, ids, out)
+
+    def block(self, name: str, start: int, stop: int) -> torch.Tensor:
+        """See Tables."""
+        self._alive()
+        return self.tables.block(name, start, stop)
