@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from kgdist import flags
 from kgdist.cli.main import run
@@ -22,6 +23,8 @@ def partition(argv: Sequence[str]) -> int:
     config, notes = resolve(parsed.config, set(parsed.explicit))
     if config.num_parts is None and not config.verify and config.method != "dglke":
         raise OptionError("--num_parts", "say how many partitions: -k 4 for four machines")
+    if config.dry_run and config.verify:
+        raise OptionError("--verify", "there is nothing to read after --dry_run; drop one of them")
     from kgdist.runtime.job import open_dataset
 
     setup(debug=config.debug, quiet=config.quiet)
@@ -62,7 +65,7 @@ def make(config: Config, dataset: Dataset, root: Path) -> int:
     if not config.dry_run:
         started = time.perf_counter()
         numbering = Numbering.of(assigned, parts, relations)
-        folders = write(dataset, numbering, sizes, root, method=method, balance=balance, seed=seed)
+        folders = write(dataset, numbering, sizes, root, method=method, balance=balance, seed=seed, source=source(config))
         seconds["writing"] = time.perf_counter() - started
         say(f"written: {folders[0]}" + (f" to {folders[-1].name}" if parts > 1 else ""))
     if config.verify:
@@ -73,6 +76,12 @@ def make(config: Config, dataset: Dataset, root: Path) -> int:
     times = ", ".join(f"{what} {each:.1f} s" for what, each in seconds.items())
     say(f"{times}; at most {peak_of_this_process() / 2**20:,.0f} MiB of memory")
     return 0
+
+
+def source(config: Config) -> dict[str, Any]:
+    """The options by which the data set can be read again from its files."""
+    files = list(config.data_files)
+    return {"format": config.format, "data_files": files, "delimiter": config.delimiter, "header": config.header}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

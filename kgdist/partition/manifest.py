@@ -11,6 +11,7 @@ So one folder alone shows whether it is whole, and two digests show whether two 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -43,6 +44,7 @@ class Common:
     numbered: tuple[int | None, int | None]  # how many entities and relations there are, where they have no names
     sizes: dict[str, Any]  # see `kgdist.partition.sizes.Sizes`
     contents: tuple[str, ...]  # `digest_of` the files of each partition
+    source: dict[str, Any] = dataclasses.field(default_factory=dict)  # the options that the data set was read with
 
     @property
     def triples(self) -> tuple[int, ...]:
@@ -64,6 +66,7 @@ class Common:
             "numbered": list(self.numbered),
             "sizes": self.sizes,
             "contents": list(self.contents),
+            "source": self.source,
         }
 
     @classmethod
@@ -82,6 +85,7 @@ class Common:
             (entities, relations),
             dict(value["sizes"]),
             tuple(str(content) for content in value["contents"]),
+            dict(value["source"]),
         )
         if found.to_json() != value or len(found.contents) != found.book.parts or "train" not in found.splits:
             raise ValueError("its numbers contradict one another")

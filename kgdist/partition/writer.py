@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,9 +33,18 @@ EVALUATED = ("valid", "test")
 
 
 def write(
-    dataset: Dataset, numbering: Numbering, sizes: Sizes, root: Path, *, method: str, balance: str, seed: int
+    dataset: Dataset,
+    numbering: Numbering,
+    sizes: Sizes,
+    root: Path,
+    *,
+    method: str,
+    balance: str,
+    seed: int,
+    source: dict[str, Any] | None = None,
 ) -> list[Path]:
     """Write all partitions of `dataset` to folders partition_<p> in `root`; returns them. What was there before is replaced.
+    `source` are the options that it was read with.
 
     Raises OptionError for folders in the way that are not partitions, KgdistError where they cannot be written, and then leaves
     what was there as it was.
@@ -65,6 +75,7 @@ def write(
             (dataset.entities.count, dataset.relations.count),
             sizes.to_json(),
             tuple(map(digest_of, files)),
+            source or {},
         )
         for part, folder in enumerate(folders):
             Manifest(part, common, files[part]).write(folder)

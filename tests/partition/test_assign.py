@@ -1,0 +1,129 @@
+"""Assignments by every method: none empty, even, repeatable, and METIS held against random and brute force."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kgdist.errors import KgdistError, OptionError
+from kgdist.partition import balance as even
+from kgdist.partition import streaming
+from kgdist.partition.adjacency import adjacency, degrees
+from kgdist.partition.assign import assign
+from tests.partition.worlds import BALANCES, METHODS, communities, graphs
+
+
+def cut(triples: np.ndarray, assigned: np.ndarray) -> int:
+    return int((assigned[triples[:, 0]] != assigned[triples[:, 2]]).sum())
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(max_examples=40)
+@given(graph=graphs(), parts=st.integers(1, 12), balance=st.sampled_from(BALANCES), seed=st.integers(0, 2**63 - 1))
+def test_every_entity_has_a_part_and_none_is_empty(
+    method: str, graph: tuple[int, int, np.ndarray], parts: int, balance: str, seed: int
+) -> None:
+    entities, relations, triples = graph
+    if parts > entities:
+        with pytest.raises(OptionError, match=r"^--num_parts: .* take fewer$"):
+            assign(triples, entities, relations, parts, method=method, balance=balance, seed=seed)
+        return
+    assigned = assign(triples, entities, relations, parts, method=method, balance=balance, seed=seed)
+    assert assigned.dtype == np.int32 and len(assigned) == entities
+    assert set(assigned.tolist()) == set(range(parts))
+    again = assign(triples, entities, relations, parts, method=method, balance=balance, seed=seed)
+    assert (again == assigned).all()
+
+
+@pytest.mark.parametrize("balance", BALANCES)
+@pytest.mark.parametrize("method", METHODS)
+def test_parts_are_even_and_seeds_differ(method: str, balance: str) -> None:
+    triples = communities()
+    found = [assign(triples, 400, 5, 4, method=method, balance=balance, seed=seed) for seed in (1, 2)]
+    assert (found[0] != found[1]).any()
+    for assigned in found:
+        loads = [np.bincount(assigned, minlength=4), np.bincount(assigned[triples[:, 2]], minlength=4)]
+        assert max(loads[0]) <= 1.12 * 100
+        assert balance == "entities" or max(loads[1]) <= 1.12 * len(triples) / 4
+
+
+@pytest.mark.parametrize("method", ["metis", "streaming"])
+@pytest.mark.parametrize("balance", BALANCES)
+@pytest.mark.parametrize("parts", [2, 4, 8])
+def test_communities_are_kept_together(method: str, balance: str, parts: int) -> None:
+    triples = communities()
+    best = cut(triples, np.arange(400) % 8 % parts)  # what was planted
+    random = cut(triples, assign(triples, 400, 5, parts, method="random", balance=balance, seed=0))
+    found = cut(triples, assign(triples, 400, 5, parts, method=method, balance=balance, seed=0))
+    assert best < random / 3
+    assert found <= (1.1 * best if method == "metis" else random / 2)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_metis_finds_the_best_of_all_halves_of_a_small_graph(seed: int) -> None:
+    triples = communities(entities=12, degree=4, groups=2, mixing=0.15, seed=seed)
+    halves = (np.array([entity in half for entity in range(12)]) for half in itertools.combinations(range(12), 6))
+    best = min(cut(triples, half) for half in halves)
+    assert cut(triples, assign(triples, 12, 5, 2, method="metis", balance="entities", seed=0)) <= best
+
+
+@settings(max_examples=60)
+@given(graph=graphs(), parts=st.integers(2, 5), balance=st.sampled_from(BALANCES), seed=st.integers(0, 99))
+def test_repair_evens_out_whatever_it_gets_as_far_as_that_is_possible(
+    graph: tuple[int, int, np.ndarray], parts: int, balance: str, seed: int
+) -> None:
+    entities, relations, triples = graph
+    found = degrees(triples, entities, relations)
+    rows, loads = adjacency(triples, found), even.loads_of(found, balance)
+    limit = even.limits(loads, parts, balance)
+    assigned = np.random.default_rng(seed).integers(0, parts, entities).astype(np.int32)
+    held = even.repair(rows, loads, assigned, parts, limit)
+    for part in range(parts):
+        assert (held[part] == loads[assigned == part].sum(axis=0)).all()
+    if balance == "entities":
+        assert (held <= limit).all()  # entities weigh one each: they always fit
+    for v, part in enumerate(assigned):  # nothing is left that could move out of a part that is too full
+        if (held[part] > limit).any() and (loads[v] * (held[part] > limit)).any():
+            assert all((held[other] + loads[v] > limit).any() for other in range(parts) if other != part)
+    assert rows.cut(assigned) == cut(triples, assigned)
+
+
+def test_fewer_entities_than_parts_cannot_be_filled() -> None:
+    with pytest.raises(KgdistError, match="2 entities are too few for 3"):
+        even.fill_empty(np.zeros(2, np.int32), np.zeros(2, np.int64), 3)
+
+
+def test_an_id_out_of_range_is_found_before_any_loop_uses_it() -> None:
+    for bad in ([0, 0, 9], [9, 0, 0], [-1, 0, 0], [0, 5, 0], [0, -1, 0]):
+        triples = np.array([[0, 0, 1], bad], np.int32)
+        for method in METHODS:
+            with pytest.raises(KgdistError, match="id out of range"):
+                assign(triples, 9, 5, 2, method=method, balance="triples", seed=0)
+
+
+@settings(max_examples=30)
+@given(graph=graphs(), budget=st.integers(1, 30))
+def test_streaming_by_groups_sees_every_neighbour_once(graph: tuple[int, int, np.ndarray], budget: int) -> None:
+    entities, relations, triples = graph
+    ends = degrees(triples, entities, relations).ends
+    groups = streaming.ranges(ends, budget)
+    assert [v for start, stop in groups for v in range(start, stop)] == list(range(entities))
+    assert all(stop - start == 1 or ends[start:stop].sum() <= budget for start, stop in groups)
+    for start, stop in groups:
+        starts, found = streaming.neighbours(triples, ends, start, stop)
+        for v in range(start, stop):
+            mine = sorted(found[starts[v - start] : starts[v - start + 1]].tolist())
+            assert mine == sorted([int(t) for h, _, t in triples if h == v != t] + [int(h) for h, _, t in triples if t == v != h])
+
+
+def test_streaming_in_little_memory_is_as_even(monkeypatch: pytest.MonkeyPatch) -> None:
+    triples = communities()
+    monkeypatch.setattr(streaming, "BUDGET", 700)
+    assigned = assign(triples, 400, 5, 4, method="streaming", balance="triples", seed=0)
+    random = assign(triples, 400, 5, 4, method="random", balance="triples", seed=0)
+    assert cut(triples, assigned) < 0.7 * cut(triples, random)
+    assert max(np.bincount(assigned[triples[:, 2]])) <= 1.12 * len(triples) / 4
