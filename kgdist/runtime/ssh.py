@@ -14,13 +14,13 @@ import os
 import queue
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import paramiko
 
-from kgdist.errors import KgdistError, UsageError, one_line
+from kgdist.errors import KgdistError, PeersLost, UsageError, one_line
 from kgdist.log import log
 from kgdist.runtime.channel import AGENT, PATIENCE, PIECE, TICK, Channel, Heard
 from kgdist.runtime.cluster import Machine
@@ -42,6 +42,7 @@ class Connection:
         self.login = login
         self.transport = transport
         self._before = before  # the connection to the jump host that carries this one
+        self._sftp: paramiko.SFTPClient | None = None
 
     def execute(self, command: str) -> paramiko.Channel:
         """Start `command` without a terminal. Raises KgdistError."""
@@ -53,18 +54,39 @@ class Connection:
             raise KgdistError(one_line(f"{self.login.shown}: ssh: no command could be started ({_reason(error)})")) from error
         return session
 
-    def files(self) -> paramiko.SFTPClient:
-        """Access to the machine's files; every answer has a deadline. Raises KgdistError."""
+    def upload(self, source: Path, target: str, begin: int, count: Callable[[int], None]) -> None:
+        """Send the bytes of `source` from `begin` on to the same place of the file `target`, which is made when `begin` is 0.
+
+        `count` gets how many have left. Raises PeersLost when the connection is gone, KgdistError for all else.
+        """
         try:
-            client = paramiko.SFTPClient.from_transport(self.transport)
+            if self._sftp is None:
+                self._sftp = self._open_sftp()
+            with source.open("rb") as here, self._sftp.open(target, "r+" if begin else "w") as there:
+                there.set_pipelined(True)  # does not wait for each packet's answer; closing does
+                here.seek(begin)
+                there.seek(begin)
+                for piece in iter(lambda: here.read(4 * PIECE), b""):
+                    there.write(piece)
+                    count(len(piece))
         except (paramiko.SSHException, EOFError, OSError) as error:
+            reason = _reason(error)
+            if reason == "Failure":  # SFTP 3 has no word for it
+                reason = "cannot be written; the disk may be full"
+            kind = KgdistError if self.transport.is_active() and not isinstance(error, TimeoutError) else PeersLost
+            raise kind(one_line(f"{self.login.shown}: {target}: {reason}")) from error
+
+    def _open_sftp(self) -> paramiko.SFTPClient:
+        try:
+            session = self.transport.open_session(timeout=TIMEOUT)
+            session.settimeout(PATIENCE)
+            session.invoke_subsystem("sftp")
+        except paramiko.SSHException as error:
+            if not self.transport.is_active():
+                raise
             advice = "its sshd_config needs a line `Subsystem sftp internal-sftp`"
-            raise KgdistError(one_line(f"{self.login.shown}: ssh: no SFTP ({_reason(error)}); {advice}")) from error
-        session = client.get_channel() if client is not None else None
-        if client is None or session is None:
-            raise KgdistError(f"{self.login.shown}: ssh: no SFTP")
-        session.settimeout(PATIENCE)
-        return client
+            raise KgdistError(f"{self.login.shown}: ssh: no SFTP; {advice}") from error
+        return paramiko.SFTPClient(session)
 
     def close(self) -> None:
         """End the connection at once, however the other side is doing."""

@@ -330,5 +330,5 @@ def test_a_server_without_sftp(make_sshd: Callable[..., Sshd]) -> None:
     server.config.write_text(text)
     server.log.write_text("")
     server.start()
-    with connect(server.machine(), server.options()) as connection, pytest.raises(KgdistError, match="no SFTP .*Subsystem sftp"):
-        connection.files()
+    with connect(server.machine(), server.options()) as connection, pytest.raises(KgdistError, match="no SFTP; .*Subsystem sftp"):
+        connection.upload(server.config, "nowhere", 0, lambda size: None)

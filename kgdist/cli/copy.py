@@ -1,0 +1,30 @@
+"""kgdist-copy: send every machine its partition."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from kgdist import flags
+from kgdist.cli.main import run
+
+
+def copy(argv: Sequence[str]) -> int:
+    """The command, without its error handling."""
+    config = flags.parse("copy", argv).config
+    from kgdist.log import say, setup
+    from kgdist.runtime.cluster import read_cluster
+    from kgdist.runtime.copy import copy_partitions
+
+    setup(debug=config.debug, quiet=config.quiet)
+    copy_partitions(config, read_cluster(config.ip_config), say)
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run(copy, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
