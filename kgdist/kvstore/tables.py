@@ -101,21 +101,24 @@ class MemoryTables:
         tables._shared = handles
         return tables
 
-    def handles(self) -> dict[str, dict[str, Any]]:
-        """What `attach` needs in a process that inherits the descriptors: key -> handle."""
-        return {key: array.handle() for key, array in self._shared.items()}
+    def handles(self, pid: int | None = None) -> dict[str, dict[str, Any]]:
+        """What `attach` needs: key -> handle, see SharedArray.handle."""
+        return {key: array.handle(pid) for key, array in self._shared.items()}
 
     @classmethod
     def attach(cls, handles: dict[str, dict[str, Any]], optimizer: str) -> MemoryTables:
-        """The same tables, in another process."""
-        arrays = {key: torch.from_numpy(SharedArray.attach(handle).array) for key, handle in handles.items()}
+        """The same tables, in another process. Raises KgdistError, see SharedArray.attach."""
+        shared = {key: SharedArray.attach(handle) for key, handle in handles.items()}
+        arrays = {key: torch.from_numpy(array.array) for key, array in shared.items()}
         rows = {key: array for key, array in arrays.items() if "." not in key}
         state: dict[str, State] = {name: {} for name in rows}
         for key, array in arrays.items():
             if "." in key:
                 name, part = key.split(".")
                 state[name][part] = array
-        return cls(rows, state, optimizer)
+        tables = cls(rows, state, optimizer)
+        tables._shared = shared
+        return tables
 
     def pull(self, name: str, ids: Ids, out: torch.Tensor | None = None) -> torch.Tensor:
         """See Tables; raises IndexError for an id that is not there."""
