@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -21,58 +21,87 @@ def partition(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
     parsed = flags.parse("partition", argv)
     config, notes = resolve(parsed.config, set(parsed.explicit))
-    if config.num_parts is None and not config.verify and config.method != "dglke":
-        raise OptionError("--num_parts", "say how many partitions: -k 4 for four machines")
-    if config.dry_run and config.verify:
-        raise OptionError("--verify", "there is nothing to read after --dry_run; drop one of them")
+    refuse(config, set(parsed.explicit))
     from kgdist.runtime.job import open_dataset
 
     setup(debug=config.debug, quiet=config.quiet)
     for note in notes:
         log.info(note)
     dataset = open_dataset(config)
-    root = Path(config.out) if config.out is not None else Path(config.data_path) / config.dataset
+    own = Path(config.data_path) / config.dataset
+    root = Path(config.out) if config.out is not None else own
     if config.num_parts is None and config.method != "dglke":
-        from kgdist.partition.verify import verify
-
-        partitions, sizes = verify(root, dataset)
-        say(sizes.table())
-        say(f"verified: every triple of {dataset.name} is in exactly one of the {len(partitions)} partitions in {root}")
+        prove(config, dataset, root)
         return 0
-    return make(config, dataset, root)
+    return make(config, dataset, root, own)
 
 
-def make(config: Config, dataset: Dataset, root: Path) -> int:
-    """Assign, measure, and, unless it is a trial, write and verify."""
+def refuse(config: Config, explicit: Set[str]) -> None:
+    """Raise OptionError for options that contradict one another."""
+    if config.num_parts is None and not config.verify and config.method != "dglke":
+        raise OptionError("--num_parts", "say how many partitions: -k 4 for four machines")
+    if config.dry_run and config.verify:
+        raise OptionError("--verify", "there is nothing to read after --dry_run; drop one of them")
+    idle = {"balance", "seed"} if config.method == "dglke" else set()
+    if config.num_parts is None and config.verify and config.method != "dglke":
+        idle = {"balance", "seed", "method"}
+    for name in sorted(idle & explicit):
+        raise OptionError(f"--{name}", "has no say here: the partitions are taken as they are; drop it")
+
+
+def prove(config: Config, dataset: Dataset, root: Path) -> None:
+    """Read the partitions in `root` again, and say that they are right. Raises CheckpointError, DataError."""
+    from kgdist.partition.dglke import read_text
+    from kgdist.partition.sizes import Sizes
+    from kgdist.partition.verify import verify
+
+    if config.layout == "dglke":
+        assigned, parts = read_text(dataset, root)
+        sizes = Sizes.of(dataset.train.array, assigned, parts, len(dataset.relations))
+    else:
+        sizes = verify(root, dataset)[1]
+    if config.num_parts is None:
+        say(sizes.table())
+    say(f"verified: every triple of {dataset.name} is in exactly one of the {len(sizes.triples)} partitions in {root}")
+
+
+def make(config: Config, dataset: Dataset, root: Path, own: Path) -> int:
+    """Assign, measure, and, unless it is a trial, write and verify. `own` is the data set's own folder."""
+    from kgdist.partition import dglke
     from kgdist.partition.assign import assign
     from kgdist.partition.book import Numbering
     from kgdist.partition.sizes import Sizes
-    from kgdist.partition.verify import verify
     from kgdist.partition.writer import write
     from kgdist.runtime.memory import peak_of_this_process
 
-    entities, relations = len(dataset.entities), len(dataset.relations)
-    parts = config.num_parts or 1
+    entities, relations, train = len(dataset.entities), len(dataset.relations), dataset.train.array
     started = time.perf_counter()
-    method, balance, seed = config.method, config.balance, config.seed
-    assigned = assign(dataset.train.array, entities, relations, parts, method=method, balance=balance, seed=seed)
+    method, balance, seed, parts = config.method, config.balance, config.seed, config.num_parts or 1
+    if method == "dglke":
+        assigned, parts = dglke.read_text(dataset, own)
+        dglke.check_parts(config.num_parts, parts)
+        balance = "entities"  # what dglke_partition evens out
+    else:
+        assigned = assign(train, entities, relations, parts, method=method, balance=balance, seed=seed)
     seconds = {"assigning": time.perf_counter() - started}
-    sizes = Sizes.of(dataset.train.array, assigned, parts, relations)
-    say(f"{dataset.name}: {entities:,} entities, {relations:,} relations, {len(dataset.train):,} training triples")
+    sizes = Sizes.of(train, assigned, parts, relations)
+    say(f"{dataset.name}: {entities:,} entities, {relations:,} relations, {len(train):,} training triples")
     say(sizes.table())
     if min(sizes.triples) == 0:
         log.warning("a partition has no triples: its machine would have nothing to train; take fewer partitions")
     if not config.dry_run:
         started = time.perf_counter()
-        numbering = Numbering.of(assigned, parts, relations)
-        folders = write(dataset, numbering, sizes, root, method=method, balance=balance, seed=seed, source=source(config))
+        if config.layout == "dglke":
+            folders = dglke.write_text(dataset, assigned, parts, root)
+        else:
+            numbering = Numbering.of(assigned, parts, relations)
+            folders = write(dataset, numbering, sizes, root, method=method, balance=balance, seed=seed, source=source(config))
         seconds["writing"] = time.perf_counter() - started
         say(f"written: {folders[0]}" + (f" to {folders[-1].name}" if parts > 1 else ""))
     if config.verify:
         started = time.perf_counter()
-        verify(root, dataset)
+        prove(config.replace(num_parts=parts), dataset, root)
         seconds["verifying"] = time.perf_counter() - started
-        say("verified: every triple is in exactly one partition")
     times = ", ".join(f"{what} {each:.1f} s" for what, each in seconds.items())
     say(f"{times}; at most {peak_of_this_process() / 2**20:,.0f} MiB of memory")
     return 0

@@ -68,6 +68,8 @@ def verify(root: Path, dataset: Dataset) -> tuple[list[Partition], Sizes]:
                 raise CheckpointError(f"{partition.folder / split}.known: not the answers that the triples give")
     if not np.array_equal(first.categories(), categories(dataset.train.array, len(dataset.relations))):
         raise CheckpointError(f"{first.folder / 'categories.npy'}: not the categories of the data set")
+    if not np.array_equal(first.originals(), numbering.entities):
+        raise CheckpointError(f"{first.folder / 'originals.npy'}: not what the entities.npy of all partitions say")
     for mine, theirs in zip(first.vocabularies(), (dataset.entities, dataset.relations), strict=True):
         if mine.digest != theirs.digest:
             raise CheckpointError(f"{first.folder}: names other than those of the data set")

@@ -88,7 +88,9 @@ def staged(root: Path, parts: int) -> Iterator[list[Path]]:
     for folder in numbered(root):
         if not (folder / NAME).exists() and any(folder.iterdir()):
             kind = "text partitions of DGL-KE" if (folder / TEXT).exists() else "folders of something else"
-            raise OptionError("--out", f"{folder} is there already, and such {kind} are not replaced: name another folder")
+            raise OptionError(
+                "--out", f"{folder} is there already, and such {kind} are not replaced: remove them, or name another folder"
+            )
     made = [folder_of(root, part).with_name(f".partition_{part}.{os.getpid()}.tmp") for part in range(parts)]
     try:
         root.mkdir(parents=True, exist_ok=True)

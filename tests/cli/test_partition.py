@@ -46,7 +46,8 @@ def test_it_writes_partitions_and_prints_their_sizes(bench: Bench, spelling: str
         list(row) for row in zip(range(3), *(sizes[name] for name in ("entities", "halo", "triples", "relations")), strict=True)
     ]
     assert sum(row[1] for row in rows) == 30 and sum(row[3] for row in rows) == 150
-    assert f"cut: {sizes['cut']} of 150 triples" in out and "verified: every triple is in exactly one partition" in out
+    assert f"cut: {sizes['cut']} of 150 triples" in out
+    assert "verified: every triple of toy is in exactly one of the 3 partitions" in out
     assert re.search(r"assigning [\d.]+ s, writing [\d.]+ s, verifying [\d.]+ s; at most [\d,]+ MiB of memory", out)
 
 
@@ -82,6 +83,24 @@ def test_verify_alone_reads_what_is_there(bench: Bench) -> None:
     assert f"{file}: its content has changed" in refused(bench, "--verify")
 
 
+def test_text_partitions_are_written_read_and_taken_over(bench: Bench, tmp_path: Path) -> None:
+    out = run(bench, "-k", "3", "--layout", "dglke", "--verify")
+    assert sorted(file.name for file in (bench.data / "toy" / "partition_2").iterdir()) == [
+        *("local_to_global.txt", "partition_book.txt", "relation_count.txt", "train.txt")
+    ]
+    table = [line for line in out.splitlines() if re.match(r" *\d+ |cut", line)]
+    assert [line for line in run(bench, "--layout", "dglke", "--verify").splitlines() if line in table] == table
+    assert "partition_0 is there already, and such text partitions" in refused(bench, "--method", "dglke")
+    assert "--num_parts: there are 3 text partitions, not 2; drop it" in refused(bench, "--method", "dglke", "-k", "2")
+    assert "a text partition; kgdist-partition --method dglke takes it over" in refused(bench, "--verify")
+    run(bench, "--method", "dglke", "--out", str(tmp_path / "ours"), "--verify")
+    opened = open_all(tmp_path / "ours")
+    for partition in opened:
+        book = (bench.data / "toy" / "partition_0" / "partition_book.txt").read_text().split()
+        assert partition.entities.tolist() == [entity for entity, at in enumerate(book) if int(at) == partition.part]
+    assert opened[0].manifest.common.method == "dglke"
+
+
 def test_weights_are_kept(bench: Bench) -> None:
     rows = [(f"e{i}", "r", f"e{(i * 7 + 3) % 20}", i % 5 + 0.5) for i in range(60)]
     write(bench.data / "train.tsv", rows)
@@ -113,6 +132,10 @@ def test_header_and_delimiter_arrive(bench: Bench) -> None:
         ("-k 2 --balance work", "--balance: must be one of triples, entities, not 'work'"),
         ("-k 2 --seed -1", "--seed: must be an integer >= 0"),
         ("-k 2 --hidden_dim 4", "--hidden_dim: not an option of kgdist-partition"),
+        ("--verify --seed 3", "--seed: has no say here"),
+        ("--verify --method random", "--method: has no say here"),
+        ("--method dglke --balance entities", "--balance: has no say here"),
+        ("--method dglke", "has no text partitions partition_0"),
         ("-k 2 --dry_run --verify", "--verify: there is nothing to read after --dry_run; drop one of them"),
     ],
 )
