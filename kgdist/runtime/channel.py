@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from kgdist.log import log
 from kgdist.runtime.child import environment
+from kgdist.runtime.lines import Lines, message_of, readable
 
 AGENT = "kgdist.runtime.agent"
 LONGEST = 64 << 20  # bytes of a message, and of all those that wait to be sent
@@ -52,46 +53,6 @@ class Ending:
     code: int | None
     words: str  # goes on after the machine's name: "ended with exit code 3"
     last: str = ""  # its last line for people, which often has the reason
-
-
-class Lines:
-    """Pieces of a byte stream put together to lines, in time linear in them."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self.size = 0  # bytes that have no line end yet
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes, without their ends."""
-        *whole, last = data.split(b"\n")
-        if whole:
-            whole[0] = self.rest() + whole[0]
-        self._pieces.append(last)
-        self.size += len(last)
-        return whole
-
-    def rest(self) -> bytes:
-        """Take what has no line end yet."""
-        line = b"".join(self._pieces)
-        self._pieces, self.size = [], 0
-        return line
-
-
-def message_of(line: bytes) -> dict[str, Any] | None:
-    """The JSON object that a line is, or None when it is something else."""
-    if not line.startswith(b"{"):
-        return None
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def readable(line: bytes) -> str:
-    """A line for a terminal: what a bar has overwritten left out, control characters spelled out."""
-    text = line.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace")
-    return "".join(letter if letter.isprintable() or letter == "\t" else repr(letter)[1:-1] for letter in text)
 
 
 class Channel(ABC):

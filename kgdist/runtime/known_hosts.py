@@ -18,6 +18,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kgdist.errors import UsageError, one_line
+from kgdist.log import log
+from kgdist.runtime.ssh_config import Login
+
 _APPENDING = threading.Lock()  # machines are reached side by side, and each may add a line
 
 
@@ -131,6 +135,29 @@ def remember(path: Path, host: str, port: int, kind: str, blob: bytes, *, hashed
             file.write(b"\n" * torn + f"{name} {kind} {base64.b64encode(blob).decode()}\n".encode())
             file.flush()
             os.fsync(file.fileno())
+
+
+def check_host_key(login: Login, known: KnownHosts, kind: str, blob: bytes, *, accept_new: bool) -> None:
+    """Raises UsageError unless the key that a host has shown is known, or is new and `accept_new` (it is then remembered)."""
+    verdict = known.judge(login.alias, login.port, blob)
+    what = f"{login.shown}: ssh: its host key ({kind} {fingerprint(blob)})"
+    if verdict.word == "known":
+        return
+    if verdict.word == "revoked":
+        raise UsageError(one_line(f"{what} is revoked by {verdict.place}; it must not be used any more"))
+    if verdict.word == "changed":
+        advice = "if the machine was set up anew, delete that line; if not, somebody may be listening"
+        raise UsageError(one_line(f"{what} is not the one of {verdict.place}; {advice}"))
+    if verdict.place:
+        log.warning("%s: @cert-authority is not supported, so %s needs a host key of its own there", verdict.place, login.host)
+    if not accept_new:
+        raise UsageError(one_line(f"{what} is unknown; run `{login.command}` once and compare, or give --accept_new_host_keys"))
+    try:
+        remember(login.known_hosts[0], login.alias, login.port, kind, blob, hashed=login.hashed)
+    except (OSError, IndexError) as error:
+        log.warning("%s is accepted, but could not be saved (%s)", what, error)
+    else:
+        log.info("%s is new, and now in %s", what, login.known_hosts[0])
 
 
 def _hash(salt: bytes, name: str) -> bytes:

@@ -24,7 +24,7 @@ from kgdist.errors import KgdistError, PeersLost, UsageError, one_line
 from kgdist.log import log
 from kgdist.runtime.channel import AGENT, PATIENCE, PIECE, TICK, Channel, Heard
 from kgdist.runtime.cluster import Machine
-from kgdist.runtime.known_hosts import KnownHosts, fingerprint, remember
+from kgdist.runtime.known_hosts import KnownHosts, check_host_key
 from kgdist.runtime.ssh_config import Login, SshOptions, login_of, remote_command, with_includes
 
 TIMEOUT = 20.0  # seconds for each of: TCP, banner and keys, login, opening a channel
@@ -160,7 +160,7 @@ def _connect(login: Login, before: Connection | None, options: SshOptions, timeo
         _prefer(transport, known.kinds(login.alias, login.port))
         _greet(transport, timeout)
         key = transport.get_remote_server_key()
-        _check_host_key(login, known, key.get_name(), key.asbytes(), options)
+        check_host_key(login, known, key.get_name(), key.asbytes(), accept_new=options.accept_new_host_keys)
         step = "logging in"
         _log_in(login, transport)
         transport.set_keepalive(KEEPALIVE)
@@ -172,7 +172,7 @@ def _connect(login: Login, before: Connection | None, options: SshOptions, timeo
                     thing.close()
         if isinstance(error, paramiko.SSHException | OSError | EOFError):
             through = f" through {before.login.shown}" if before else ""
-            message = f"{login.shown}: ssh{through}: {step} failed: {_reason(error)}; try: {_by_hand(login)}"
+            message = f"{login.shown}: ssh{through}: {step} failed: {_reason(error)}; try: {login.command}"
             raise UsageError(one_line(message)) from error
         raise
 
@@ -201,29 +201,6 @@ def _prefer(transport: paramiko.Transport, kinds: list[str]) -> None:
     supported = tuple(security.key_types)
     first = tuple(name for name in wanted if name in supported)
     security.key_types = first + tuple(name for name in supported if name not in first)
-
-
-def _check_host_key(login: Login, known: KnownHosts, kind: str, blob: bytes, options: SshOptions) -> None:
-    """Raises UsageError unless the key is known, or new and new ones are accepted."""
-    verdict = known.judge(login.alias, login.port, blob)
-    what = f"{login.shown}: ssh: its host key ({kind} {fingerprint(blob)})"
-    if verdict.word == "known":
-        return
-    if verdict.word == "revoked":
-        raise UsageError(one_line(f"{what} is revoked by {verdict.place}; it must not be used any more"))
-    if verdict.word == "changed":
-        advice = "if the machine was set up anew, delete that line; if not, somebody may be listening"
-        raise UsageError(one_line(f"{what} is not the one of {verdict.place}; {advice}"))
-    if verdict.place:
-        log.warning("%s: @cert-authority is not supported, so %s needs a host key of its own there", verdict.place, login.host)
-    if not options.accept_new_host_keys:
-        raise UsageError(one_line(f"{what} is unknown; run `{_by_hand(login)}` once and compare, or give --accept_new_host_keys"))
-    try:
-        remember(login.known_hosts[0], login.alias, login.port, kind, blob, hashed=login.hashed)
-    except (OSError, IndexError) as error:
-        log.warning("%s is accepted, but could not be saved (%s)", what, error)
-    else:
-        log.info("%s is new, and now in %s", what, login.known_hosts[0])
 
 
 def _log_in(login: Login, transport: paramiko.Transport) -> None:
@@ -288,20 +265,14 @@ def _agent_keys(tried: list[str]) -> list[tuple[str, paramiko.PKey]]:
         return []
 
 
-def _by_hand(login: Login) -> str:
-    """The command that a person would try."""
-    port = f"-p {login.port} " if login.port != 22 else ""
-    jump = f"-J {login.jump} " if login.jump else ""
-    return f"ssh {jump}{port}{login.user}@{login.host}"
-
-
 def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, EOFError):
         return "the connection was ended by the other side"
     text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-    return " ".join(text.split())
+    file = getattr(error, "filename", None)
+    return " ".join(f"{file}: {text}".split() if file else text.split())
 
 
 class SshChannel(Channel):
@@ -355,16 +326,14 @@ class SshChannel(Channel):
         self._session.shutdown_write()
 
     def _ending(self) -> tuple[int | None, str] | None:
-        if self._session.exit_status_ready():
-            code = self._session.recv_exit_status()
-            if code == 127:
-                return code, f"has no program {self._python}; name its Python by --remote_python"
-            if code >= 0:
-                return code, f"ended with exit code {code}"
-            return None, "was killed by a signal"
+        code = self._session.exit_status  # -1 while there is none
+        if code == 127:
+            return code, f"has no program {self._python}; name its Python by --remote_python"
+        if code >= 0:
+            return code, f"ended with exit code {code}"
         if not self.connection.transport.is_active():
-            return None, "cannot be reached any more"
-        return None
+            return None, "was cut off" if self._closing else "cannot be reached any more"
+        return (None, "was killed by a signal") if self._session.closed else None
 
     def _stop(self, *, force: bool) -> None:
         if force:  # before that there is nothing to ask with: sshd passes no signals on to a process of root

@@ -69,6 +69,13 @@ class Login:
         place = self.address if self.port == 22 else f"port {self.port} of {self.address}"
         return self.host if place == self.host else f"{self.host} ({place})"
 
+    @property
+    def command(self) -> str:
+        """What a person would type to get in."""
+        port = f"-p {self.port} " if self.port != 22 else ""
+        jump = f"-J {self.jump} " if self.jump else ""
+        return f"ssh {jump}{port}{self.user}@{self.host}"
+
 
 def login_of(spec: str, lookup: Callable[[str], Mapping[str, Any]], options: SshOptions, *, jumping: bool = False) -> Login:
     """How to reach `spec`, a host or [user@]host[:port]; `lookup` gives ssh_config's settings of a host, in lower case.

@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.runtime import channel as channel_file
-from kgdist.runtime.channel import Channel, Ending, Heard, Lines, LocalChannel, message_of, readable
+from kgdist.runtime.channel import Channel, Ending, Heard, LocalChannel
+from kgdist.runtime.lines import Lines, message_of, readable
 from kgdist.runtime.ssh import SshChannel
 from tests.faults.commands import alive, until
 from tests.faults.sshd import Sshd
@@ -245,9 +246,7 @@ def test_modules_of_the_working_folder_are_not_taken(
     assert t.message()["environment"]["PYTHONSAFEPATH"] == "1"
 
 
-def test_channels_share_a_queue(kind: str) -> None:
-    if kind == "ssh":
-        pytest.skip("the queue is the same")
+def test_channels_share_a_queue() -> None:
     events: queue.Queue[Heard] = queue.Queue()
     channels = [LocalChannel(number, f"machine_{number}", events, module=PEER) for number in range(3)]
     for opened in channels:

@@ -121,7 +121,7 @@ def test_includes(tmp_path: Path) -> None:
 
 
 def test_the_command_is_fixed_but_for_the_path() -> None:
-    assert remote_command("/opt/py 3/bin/python", "m") == "exec env PYTHONSAFEPATH=1 '/opt/py 3/bin/python' -m m"
+    assert remote_command("/usr/py 3/bin/python", "m") == "exec env PYTHONSAFEPATH=1 '/usr/py 3/bin/python' -m m"
     assert remote_command("~/venv/bin/python", "m").endswith(" 'venv/bin/python' -m m")
 
 
