@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-MOST = 160  # pieces kept
+MOST = 256 << 20  # bytes kept for later
 
 
 class Buffers:
@@ -21,12 +21,12 @@ class Buffers:
     def take(self, rows: int, width: int, dtype: Any) -> np.ndarray:
         """An array [rows, width], contiguous, of any contents."""
         size = rows * width * int(np.dtype(dtype).itemsize)
-        for place, (memory, trackers) in enumerate(self._stock):
-            if len(memory) >= size and all(tracker.done for tracker in trackers):
-                del self._stock[place]
-                break
-        else:
-            memory = np.empty(max(4096, size + size // 4) & ~63, np.uint8)
+        free = [
+            (len(memory), place)
+            for place, (memory, trackers) in enumerate(self._stock)
+            if len(memory) >= size and all(tracker.done for tracker in trackers)
+        ]
+        memory = self._stock.pop(min(free)[1])[0] if free else np.empty(max(4096, size + size // 4), np.uint8)
         array: np.ndarray = memory[:size].view(dtype)
         return array.reshape(rows, width)
 
@@ -36,5 +36,5 @@ class Buffers:
         while memory.base is not None:
             memory = memory.base
         self._stock.append((memory, trackers))
-        if len(self._stock) > MOST:
+        while sum(len(piece) for piece, _ in self._stock) > MOST:
             del self._stock[0]  # the transport keeps what it still needs

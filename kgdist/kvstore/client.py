@@ -28,7 +28,7 @@ from kgdist.optim import Squares
 
 MOST_AHEAD = 8  # announced pulls of a table that nobody came for
 AT_ONCE = 4  # pieces of a block asked for at a time
-TURN = 0.1  # seconds of one wait for the network
+TURN = 0.05  # seconds of one wait for the network
 STUCK = 0.01  # the same while a socket takes nothing
 
 

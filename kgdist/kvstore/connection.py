@@ -15,6 +15,8 @@ from kgdist.kvstore.messages import Identity, Kind, Message, pack, parse
 from kgdist.kvstore.security import CONNECTED, STRANGER, Wire
 from kgdist.kvstore.session import ClientSession, Entry
 
+ROUNDS = 6  # tries to get an answer before a silent server counts as lost
+
 Answer = Callable[[Message], None]
 
 
@@ -48,7 +50,7 @@ class Connection:
         self._hello = hello
         self._buffers = buffers
         self._patience = patience
-        self._session = ClientSession(window, retry=patience / 6, patience=first_patience, now=time.monotonic())
+        self._session = ClientSession(window, retry=patience / ROUNDS, patience=first_patience, now=time.monotonic())
         self.room, self.waiting, self.unconfirmed = self._session.room, self._session.waiting, self._session.unconfirmed
         self.blocked = False  # the socket would take no more
 
@@ -74,7 +76,7 @@ class Connection:
             if event == CONNECTED:
                 self._session.begin(time.monotonic())
             elif event == STRANGER:
-                raise KgdistError(f"{self.place}: encryption or keys there are not those of this run")
+                raise KgdistError(f"{self.place}: what listens there is no server of this run, or has other keys")
         while (frames := self.wire.receive()) is not None:
             self.received += sum(len(frame) for frame in frames)
             self._receive(frames)

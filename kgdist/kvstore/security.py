@@ -13,6 +13,7 @@ import errno
 import ipaddress
 import logging
 import os
+import resource
 import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -122,7 +123,9 @@ class Transport:
             self._authenticator.start()
             self._authenticator.configure_curve_callback(domain=DOMAIN, credentials_provider=self)
         end, ipv6 = _endpoint(host, port)
+        _allow_connections()
         router = self._socket(zmq.ROUTER, ipv6)
+        router.set(zmq.BACKLOG, 1024)
         router.set(zmq.ROUTER_MANDATORY, 1)
         router.set(zmq.ROUTER_HANDOVER, 0)
         if self.keys is not None:
@@ -255,6 +258,14 @@ class Watch:
     def wait(self, seconds: float) -> None:
         """At most so long."""
         self._poller.poll(max(0, round(seconds * 1000)))
+
+
+def _allow_connections() -> None:
+    """As many descriptors as the system lets us have: each connection takes one, also that of a stranger."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def port_holder(port: int, proc: Path = Path("/proc")) -> int | None:

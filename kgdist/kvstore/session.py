@@ -153,11 +153,11 @@ class ClientSession:
 
         Raises PeersLost after `patience`.
         """
-        away = now - self._listened
+        deaf = now - self._listened - self.retry
         self._listened = now
-        if away > self.retry:  # nobody listened: that was no silence
-            self._heard += away
-            self._begun += away
+        if deaf > 0:  # nobody listened for so long: that was no silence
+            self._heard += deaf
+            self._begun += deaf
         if not self.waiting():
             self._heard = now
         elif now - self._heard > self.patience:

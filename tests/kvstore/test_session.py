@@ -289,6 +289,16 @@ def test_time_in_which_nobody_listened_is_no_silence() -> None:
     assert session.round == 2
 
 
+def test_a_listener_that_comes_by_rarely_gives_up_as_well() -> None:
+    session = opened()
+    session.push("a", 0.0)
+    with pytest.raises(PeersLost):
+        for turn in range(1, 20):
+            session.tick(10.0 * turn)
+            drain(session)
+    assert session.round > 2
+
+
 def test_an_idle_session_waits_for_nothing() -> None:
     session = opened()
     for second in range(100):

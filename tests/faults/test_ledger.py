@@ -1,0 +1,165 @@
+"""The ledger: every push adds 1 to some rows, and in the end each row holds exactly the pushes that its owner says it applied.
+
+Real processes over real sockets, through proxies that delay, stall and cut; trainers are killed and come back with a new
+incarnation. What each push contains follows from (client, incarnation, step), so the sum of every row is known to the unit.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kgdist.kvstore.layout import Layout
+from kgdist.kvstore.security import Keys
+from kgdist.kvstore.tables import MemoryTables
+from tests.faults.proxy import Proxy
+from tests.faults.store_roles import rows_of
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS, WIDTH, LIMIT = 40, 3, 60.0
+
+
+class Role:
+    """One process of store_roles and all that it has said."""
+
+    def __init__(self, job: dict[str, Any], fds: list[int]) -> None:
+        self.said: list[dict[str, Any]] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.store_roles"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, pass_fds=fds, text=True,
+        )  # fmt: skip
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        self._thread = threading.Thread(target=self._listen)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(json.loads(line))
+
+    def fact(self, key: str) -> Any:
+        """The last value of a fact, or None."""
+        return next((facts[key] for facts in reversed(self.said) if key in facts), None)
+
+    def end(self, *, kill: bool = False) -> None:
+        """Close its stdin, or kill it; wait for it."""
+        if kill:
+            self.process.kill()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=20)
+        self._thread.join(timeout=20)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + LIMIT
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+class Ledger:
+    """Two machines with a server each, and trainers on both; their sockets go through one proxy for each server."""
+
+    def __init__(self, stack: ExitStack, *, keys: bool, timeout: float) -> None:
+        bounds = {"entity": np.array([0, ROWS // 2, ROWS])}
+        self.layout = Layout.build({"entity": WIDTH}, bounds, [1, 1])
+        self.tables = [MemoryTables.create({"entity": (ROWS // 2, WIDTH)}, "sgd", shared=True) for _ in range(2)]
+        self.common = {"layout": self.layout.to_json(), "keys": Keys.make().to_json() if keys else None, "timeout": timeout}
+        self.stack = stack
+        self.servers = [self.role(number, {"role": "server", "number": number}) for number in range(2)]
+        ports = [until(lambda s=s: s.fact("port")) for s in self.servers]
+        self.proxies = [stack.enter_context(Proxy(("127.0.0.1", port), seed=port)) for port in ports]
+        self.trainers: dict[tuple[int, int], Role] = {}
+
+    def role(self, machine: int, job: dict[str, Any]) -> Role:
+        handles = self.tables[machine].handles()
+        made = Role(self.common | job | {"handles": handles}, [handle["fd"] for handle in handles.values()])
+        self.stack.callback(made.end, kill=True)
+        return made
+
+    def train(self, client: int, incarnation: int, steps: int) -> None:
+        machine = client % 2
+        ports = [proxy.address[1] for proxy in self.proxies]
+        given = {"client": client, "incarnation": incarnation, "steps": steps, "ports": ports, "window": 1 + 2 * client}
+        self.trainers[client, incarnation] = self.role(machine, {"role": "trainer", "machine": machine} | given)
+
+    def check(self, steps: int) -> None:
+        """End the servers, and add up what they say they applied."""
+        expected = np.zeros(ROWS)
+        for number, server in enumerate(self.servers):
+            server.end()
+            low, high = self.layout.range_of("entity", number)
+            for client, incarnation, last in server.fact("state"):
+                sent, applied = 0, 0
+                for step in range(steps):
+                    mine = [row for row in rows_of(client, incarnation, step, ROWS) if low <= row < high]
+                    sent += bool(mine)
+                    if mine and applied < last:  # the pushes that have rows of this server are numbered by it
+                        expected[mine] += 1
+                        applied += 1
+                trainer = self.trainers[client, incarnation]
+                acked = (trainer.fact("done") or trainer.fact("acked") or {}).get(str(number), 0)
+                assert acked <= last <= sent, (client, incarnation, number)
+                if trainer.fact("done"):
+                    assert acked == last == sent
+        found = np.concatenate([tables.rows["entity"].numpy() for tables in self.tables])
+        np.testing.assert_array_equal(found, np.repeat(expected[:, None], WIDTH, 1))
+        assert expected.sum() > 0
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    with ExitStack() as stack:
+        made = Ledger(stack, keys=True, timeout=1.5)
+        yield made
+    for tables in made.tables:
+        tables.close()
+    made.tables.clear()
+
+
+def test_after_cuts_stalls_and_kills_every_row_has_its_exact_sum(ledger: Ledger) -> None:
+    """At a tenth of the default times: connections cut after random bytes, reset, half-open, half a second of a black hole, and a
+    trainer killed."""
+    steps, chance = 100, random.Random(0)
+    for proxy in ledger.proxies:
+        proxy.cut_after, proxy.jitter = (3_000, 30_000), 0.01
+    ledger.train(0, 0, steps)
+    ledger.train(1, 0, steps)
+    until(lambda: all(len(t.said) > 10 for t in ledger.trainers.values()))
+    ledger.trainers[1, 0].end(kill=True)
+    ledger.train(1, 1, steps)
+    for proxy in ledger.proxies:
+        proxy.stall()
+    time.sleep(0.2)
+    before = len(ledger.trainers[0, 0].said)
+    time.sleep(0.5)
+    assert before == len(ledger.trainers[0, 0].said) < steps
+    done, began = [ledger.trainers[0, 0], ledger.trainers[1, 1]], time.monotonic()
+    while not all(trainer.fact("done") for trainer in done):
+        assert time.monotonic() < began + LIMIT and all(t.process.poll() in (None, 0) for t in done)
+        for proxy in ledger.proxies:
+            proxy.resume()
+            if time.monotonic() > began + 5:
+                proxy.cut_after = None  # long enough; let them finish
+            else:
+                chance.choice([proxy.reset, proxy.half_open, proxy.stall, proxy.resume, proxy.resume])()
+        time.sleep(0.1)
+    assert sum(proxy.connections for proxy in ledger.proxies) > 10
+    ledger.check(steps)

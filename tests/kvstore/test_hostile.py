@@ -1,0 +1,273 @@
+"""Peers that mean no good, or know no better: the service goes on, nothing they send is applied, and they are counted."""
+
+from __future__ import annotations
+
+import logging
+import random
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import zmq
+
+from kgdist.errors import KgdistError
+from kgdist.kvstore.messages import HEADER, PROTOCOL, Kind, Message, pack, parse
+from kgdist.kvstore.security import Keys, Wire
+from kgdist.kvstore.server import GARBAGE, PUSHED, REFUSED
+from tests.kvstore.servers import IDENTITY, Store, store
+
+HELLO = Message(Kind.HELLO, client=9, round=1, number=1, text=IDENTITY.text("trainer", 9))
+
+
+@pytest.fixture(params=["open", "curve"])
+def running(request: pytest.FixtureRequest) -> Iterator[Store]:
+    with store(optimizer="sgd", timeout=1.5, keys=Keys.make() if request.param == "curve" else None) as made:
+        yield made
+
+
+def serves(running: Store, client: int = 0) -> None:
+    """A trainer can still do its work, and nobody else has changed anything."""
+    before = running.whole("entity").copy()
+    tables = running.client(client)
+    tables.push("entity", torch.arange(12), torch.ones(12, 4), -1.0)
+    tables.flush()
+    np.testing.assert_array_equal(tables.pull("entity", torch.arange(12)), before + 1)
+    tables.close()
+
+
+def odd(running: Store) -> int:
+    return running.counted(GARBAGE) + running.counted(REFUSED)
+
+
+def eventually(condition: Any) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+GET = b"GET / HTTP/1.1\r\nHost: kgdist\r\n\r\n"
+TLS = bytes.fromhex("1603010200010001fc0303") + b"\x01" * 60
+ZMTP1 = b"\x01\x00" + b"\x06\x00hello" + b"\x40\x00" + b"x" * 63  # greeting of ZMTP 1.0, which old sockets are accepted with
+
+
+def test_bytes_that_are_no_messages(running: Store) -> None:
+    chance = random.Random(0)
+    sent = [GET, TLS, ZMTP1, b"", *(chance.randbytes(chance.randint(1, 400)) for _ in range(200))]
+    sent += [b"\xff" + b"\0" * 8 + b"\x7f\x03\x00" + chance.randbytes(90) for _ in range(30)]  # a greeting of ZMTP 3, then noise
+    for number, data in enumerate(sent):
+        with socket.create_connection(running.endpoints[number % 3], timeout=5) as peer:
+            peer.sendall(data)
+    eventually(lambda: odd(running))
+    serves(running)
+    assert running.counted(PUSHED) == 12
+
+
+def test_a_thousand_silent_connections(running: Store) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit[1] < 3000:
+        pytest.skip(f"this system gives a process only {limit[1]} descriptors")
+    peers = []
+    try:
+        for _ in range(1000):
+            peers.append(socket.create_connection(running.endpoints[0], timeout=5))
+        serves(running)
+        for peer in peers:  # each is closed by the server when it has said nothing for a while
+            peer.settimeout(5)
+            while peer.recv(4096):
+                pass
+    finally:
+        for peer in peers:
+            peer.close()
+    serves(running, 1)
+
+
+def test_a_stranger_with_keys_of_his_own() -> None:
+    keys = Keys.make()
+    with store(keys=keys, timeout=1.5) as running:
+        mine = Keys.make()
+        knows = replace(keys, client_public=mine.client_public, client_secret=mine.client_secret)
+        wrong = replace(keys, server_public=mine.server_public)
+        for other in (knows, None, wrong):
+            transport = running.transport()
+            transport.keys = other
+            with pytest.raises(KgdistError, match=r"127.0.0.1:\d+: (what listens there|not a word)"):
+                running.client(transport=transport, connect_timeout=0.7)
+        eventually(lambda: running.counted(REFUSED) >= 1)
+        serves(running)
+
+
+def test_keys_where_none_are_wanted() -> None:
+    with store(timeout=1.5) as running:
+        with pytest.raises(KgdistError, match=r"127.0.0.1:\d+: (what listens there|not a word)"):
+            running.client(transport=running.transport(Keys.make()), connect_timeout=0.7)
+        serves(running)
+
+
+class Peer:
+    """A raw socket of ours that says what it likes to server 0, which has rows 0 to 2 of 12 entities."""
+
+    def __init__(self, running: Store, *, greeted: bool = True) -> None:
+        self.wire: Wire = running.transport().client(*running.endpoints[0])
+        if greeted:
+            assert self.ask(pack(HELLO)).kind is Kind.WELCOME
+
+    def send(self, frames: list[Any]) -> None:
+        eventually(lambda: self.wire.send(frames) is not None)
+
+    def ask(self, frames: list[Any]) -> Message:
+        self.send(frames)
+        assert self.wire.socket.poll(5000, zmq.POLLIN)
+        return parse(self.wire.receive() or [])
+
+
+PUSH = Message(Kind.PUSH, client=9, number=1, count=2, width=4, lr=-1.0, ids=np.array([0, 2], np.int32),
+               values=np.ones((2, 4), np.float32), squares=np.ones(2, np.float32))  # fmt: skip
+BAD = np.array([[1, np.nan, 1, 1], [1, 1, 1, 1]], np.float32)
+
+
+def wide(width: int) -> dict[str, Any]:
+    return {"width": width, "values": np.ones((2, width), np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (replace(PUSH, ids=np.array([0, 3], np.int32)), "rows 0 to 3 of table entity: server 0 has rows 0 to 2"),
+        (replace(PUSH, ids=np.array([-1, 2], np.int32)), "rows -1 to 2"),
+        (replace(PUSH, ids=np.array([0, 1 << 60])), f"rows 0 to {1 << 60}"),
+        (replace(PUSH, ids=np.array([2, 2], np.int32)), "updated twice"),
+        (replace(PUSH, values=BAD), "not finite"),
+        (replace(PUSH, values=-np.nan_to_num(BAD, nan=np.inf)), "not finite"),
+        (replace(PUSH, squares=np.array([1, np.inf], np.float32)), "not finite"),
+        (replace(PUSH, lr=float("nan")), "not finite"),
+        (replace(PUSH, lr=float("inf")), "not finite"),
+        (replace(PUSH, **wide(3)), "rows of 3 numbers: table entity has 4"),
+        (replace(PUSH, table=1), "rows of 4 numbers: table relation has 2"),
+        (replace(PUSH, table=2), "no table 2: 2 tables"),
+        (Message(Kind.PULL, client=9, count=1, width=4, ids=np.array([3])), "rows 3 to 3"),
+        (Message(Kind.READ, client=9, count=4, width=4), "rows 0 to 3"),
+        (Message(Kind.READ, client=9, count=1, width=4, first=-1), "rows -1 to -1"),
+        (Message(Kind.READ, client=9, width=4, first=(1 << 63) - 1), "server 0 has rows"),
+        (Message(Kind.WRITE, client=9, count=2, width=4, first=2, values=np.ones((2, 4), np.float32)), "rows 2 to 3"),
+        (Message(Kind.WRITE, client=9, count=2, width=4, values=BAD), "not finite"),
+        (Message(Kind.ACK, client=9), "does not say ACK"),
+        (Message(Kind.WELCOME, client=9, text="{}"), "does not say WELCOME"),
+    ],
+)
+def test_one_of_us_that_is_wrong_is_told_and_changes_nothing(message: Message, reason: str) -> None:
+    with store(optimizer="sgd") as running:
+        peer = Peer(running)
+        answer = peer.ask(pack(message))
+        assert answer.kind is Kind.ERROR and reason in answer.text
+        assert not running.whole("entity").any() and running.counted(REFUSED) == 1
+        assert peer.ask(pack(PUSH)).kind is Kind.ACK  # the number is not used up
+        assert (running.whole("entity")[[0, 2]] == 1).all()
+
+
+def test_nobody_is_served_before_hello() -> None:
+    with store(optimizer="sgd") as running:
+        peer = Peer(running, greeted=False)
+        assert peer.ask(pack(PUSH)).kind is Kind.WHO
+        assert peer.ask(pack(HELLO)).kind is Kind.WELCOME
+        assert peer.ask(pack(replace(PUSH, client=8))).kind is Kind.WHO  # somebody else's name
+        assert peer.ask(pack(PUSH)).kind is Kind.ACK
+        peer.send(pack(Message(Kind.BYE, client=9)))
+        assert peer.ask(pack(PUSH)).kind is Kind.WHO
+
+
+@pytest.mark.parametrize("version", [PROTOCOL - 1, PROTOCOL + 1])
+def test_another_protocol_is_told_both_versions(version: int) -> None:
+    with store() as running:
+        head, *rest = pack(HELLO)
+        answer = Peer(running, greeted=False).ask([head[:4] + version.to_bytes(2, "little") + head[6:], *rest])
+        assert answer.kind is Kind.ERROR and f"version {version}, this side {PROTOCOL}" in answer.text
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[" * 4096, IDENTITY.text("trainer", 9)[:-1]])
+def test_a_hello_that_is_none(text: str) -> None:
+    with store() as running:
+        answer = Peer(running, greeted=False).ask(pack(replace(HELLO, text=text)))
+        assert answer.kind is Kind.REFUSED and "HELLO" in answer.text
+
+
+def test_frames_without_end() -> None:
+    with store() as running:
+        peer = Peer(running)
+        peer.send([b""] * 100_000)
+        peer.send([b""])
+        answer = peer.ask([pack(PUSH)[0], *[b"x"] * 5])
+        assert answer.kind is Kind.ERROR and "frames" in answer.text
+        assert running.counted(GARBAGE) == 3
+        serves(running)
+
+
+def test_a_frame_over_the_limit_ends_the_connection_only() -> None:
+    with store() as running:
+        peer = Peer(running)
+        peer.send([pack(PUSH)[0], bytes((64 << 20) + 1)])
+        serves(running)
+
+
+def test_random_messages_of_an_insider() -> None:
+    chance = random.Random(3)
+    with store(optimizer="sgd") as running:
+        peer = Peer(running)
+        for _ in range(2000):
+            head, *rest = (bytearray(part) for part in pack(replace(PUSH, number=2)))  # too early: even a good one is not applied
+            for _ in range(chance.randint(1, 3)):
+                part = chance.choice([head, *rest])
+                part[chance.randrange(len(part))] = chance.randrange(256)
+            head[20:28] = (2).to_bytes(8, "little")
+            head[6] = Kind.PUSH if head[6] in (Kind.WRITE, Kind.BYE) else head[6]
+            peer.send([bytes(part) for part in (head, *rest)])
+            while peer.wire.receive() is not None:
+                pass
+        serves(running)
+        assert running.counted(GARBAGE) > 200
+        assert HEADER.size == 56  # the places above are those of the number and the kind
+
+
+def test_a_recording_that_is_played_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An inside peer repeats all that a trainer said, HELLO first: each push was applied before, so none is again."""
+    with store(optimizer="sgd") as running:
+        recorded: list[list[bytes]] = []
+        send = Wire.send
+
+        def record(wire: Wire, frames: list[Any]) -> Any:
+            if wire.socket.get(zmq.TYPE) == zmq.DEALER:
+                recorded.append([bytes(part) for part in frames])
+            return send(wire, frames)
+
+        monkeypatch.setattr(Wire, "send", record)
+        tables = running.client(9)
+        for _ in range(5):
+            tables.push("entity", torch.tensor([0, 2]), torch.ones(2, 4), -1.0)
+        tables.flush()
+        monkeypatch.undo()
+        peer = Peer(running, greeted=False)
+        for frames in recorded:
+            peer.ask(frames)
+        assert (running.whole("entity")[[0, 2]] == 5).all()
+        tables.push("entity", torch.tensor([0]), torch.ones(1, 4), -1.0)  # the trainer is asked who it is, and goes on
+        tables.flush()
+        assert running.whole("entity")[0, 0] == 6
+
+
+def test_the_log_has_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "kgdist"), store() as running:
+        logging.getLogger("kgdist").addHandler(caplog.handler)
+        try:
+            peer = Peer(running)
+            for _ in range(50):
+                assert peer.ask(pack(replace(PUSH, lr=float("nan")))).kind is Kind.ERROR
+        finally:
+            logging.getLogger("kgdist").removeHandler(caplog.handler)
+        lines = {record.getMessage() for record in caplog.records}
+        assert len(lines) == 1 and "messages refused so far, 0 that were none; the last: PUSH of client 9" in lines.pop()
