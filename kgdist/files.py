@@ -35,8 +35,8 @@ def sync_folder(folder: PathLike) -> None:
 
 
 @contextlib.contextmanager
-def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
-    """Open a file that takes the name `path` only when the block ends without an error.
+def atomic_write(path: PathLike, mode: str = "wb", *, private: bool = False) -> Iterator[IO[Any]]:
+    """Open a file that takes the name `path` only when the block ends without an error. `private`: only its owner can read it.
 
     Raises KgdistError with the reason (disk full, read-only folder); what was at `path` before is then untouched.
     """
@@ -48,7 +48,8 @@ def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        if not private:
+            os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
         temporary = None
         sync_folder(path.parent)
@@ -85,9 +86,9 @@ def load_npy(path: PathLike, *, mmap: bool = False) -> np.ndarray:
         raise CheckpointError(f"{os.fspath(path)}: not a readable .npy array ({error})") from error
 
 
-def write_json(path: PathLike, value: Any) -> None:
-    """Write `value` as indented JSON, atomically; NaN and infinities are refused (they are not JSON)."""
-    with atomic_write(path, "w") as file:
+def write_json(path: PathLike, value: Any, *, private: bool = False) -> None:
+    """Write `value` as indented JSON, see atomic_write; NaN and infinities are refused (they are not JSON)."""
+    with atomic_write(path, "w", private=private) as file:
         json.dump(value, file, indent=2, ensure_ascii=False, allow_nan=False)
         file.write("\n")
 

@@ -2,7 +2,8 @@
 
 A shared array lives in an anonymous file (`memfd`, or an unlinked temporary file where the system has none). Its descriptor is
 inherited by the processes that need it, or opened through /proc by one that was started by somebody else; the memory goes when
-the last of them ends, however it ends, so nothing can be left behind. Either kind can ask for huge pages: random rows then cost fewer address look-ups.
+the last of them ends, however it ends, so nothing can be left behind. Either kind can ask for huge pages: random rows then cost
+fewer address look-ups.
 """
 
 from __future__ import annotations

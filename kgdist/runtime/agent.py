@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from kgdist import __version__
 from kgdist.errors import KgdistError
 from kgdist.files import safe_join, write_json
 from kgdist.log import log, setup
-from kgdist.runtime.owner import Owner
+from kgdist.runtime.owner import Owner, Partner
 
 TICK = 0.02  # seconds between two looks at the children
 LEASE = 60.0  # seconds without a word from the launcher, until a job says how many
@@ -31,7 +31,7 @@ LEASE = 60.0  # seconds without a word from the launcher, until a job says how m
 class Agent:
     """Carries commands out. A command is `{"do": name of a method below, ...its arguments}`."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Partner) -> None:
         from kgdist.runtime.site import Site
 
         self.owner = owner
@@ -112,13 +112,18 @@ class Agent:
         """Do what takes long beside the loop, which must go on to show that this machine lives; one after another."""
         self._work.append(self._worker.submit(work))
 
+    def settle(self, seconds: float) -> bool:
+        """Wait until what was begun beside the loop has ended; whether it has."""
+        return not wait(self._work, timeout=seconds).not_done
+
     # ---- commands
 
     def beat(self) -> None:
         """The launcher lives."""
 
-    def check(self, plan: dict[str, Any], machine: int, lease: float, run: str, debug: bool) -> None:
-        """Say what keeps the job `plan` from running here, and which checkpoints of `run` are here."""
+    def check(self, plan: dict[str, Any], machine: int, lease: float, run: str, debug: bool, serves: bool = True) -> None:
+        """Say what keeps the job `plan` from running here, and which checkpoints of `run` are here. `serves`: not another agent
+        of this machine."""
         from kgdist.runtime.plan import Plan
         from kgdist.runtime.preflight import problems
         from kgdist.runtime.site import Site
@@ -128,7 +133,7 @@ class Agent:
 
         def work() -> None:
             job = Plan.from_json(plan)
-            found = problems(job, machine)
+            found = problems(job, machine, serves=serves)
             checkpoints = []
             if not found:
                 self.site = Site(job, machine, self.tell)
@@ -137,8 +142,9 @@ class Agent:
 
         self._later(work)
 
-    def open(self, run: str, resume: int | None) -> None:
-        """Take the run folder `run` (a new one if that is empty), fill the rows, start the servers."""
+    def open(self, run: str, resume: int | None, share: bool = False) -> None:
+        """Take the run folder `run` (a new one if that is empty), fill the rows, start the servers; `share` tells another agent of
+        this machine where the rows are."""
         site = self.site
         assert site is not None
 
@@ -148,10 +154,19 @@ class Agent:
             root = site.folder("x").parent
             self.run_name = run or runs.create(root, site.config.run_name).name
             site.fill(self.run_name, resume)
+            if share:
+                self.tell(shared=site.share() | {"run": self.run_name})
             site.serve()
             self.tell(opened=self.run_name)
 
         self._later(work)
+
+    def attach(self, run: str, **shared: Any) -> None:
+        """Take the run folder and the rows of another agent of this machine."""
+        assert self.site is not None
+        self.site.attach(shared)
+        self.run_name = run
+        self.tell(opened=run)
 
     def train(self) -> None:
         """Start the trainers."""
@@ -218,7 +233,9 @@ class Agent:
         self.ended = True
 
 
-COMMANDS = ("beat", "check", "open", "train", "release", "save", "best", "task", "write", "append", "stop", "memory", "end")
+COMMANDS = (
+    *("beat", "check", "open", "attach", "train", "release", "save", "best", "task", "write", "append", "stop", "memory", "end"),
+)
 
 
 def main() -> None:

@@ -8,7 +8,17 @@ import queue
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
+
+
+class Partner(Protocol):
+    """Whom an agent works for: `Owner`, or a launcher that it has found by itself (`kgdist.runtime.enlist`)."""
+
+    def send(self, **event: Any) -> None:
+        """Tell it. Raises EOFError when it is gone."""
+
+    def receive(self, seconds: float) -> dict[str, Any] | None:
+        """What it says next, None if that is not in time. Raises EOFError when it is gone."""
 
 
 class Owner:

@@ -18,19 +18,24 @@ from kgdist.runtime.refuse import free_memory
 PER_PROCESS = 200 << 20  # bytes that a process takes with its libraries
 
 
-def problems(plan: Plan, number: int) -> list[str]:
-    """One line for everything on machine `number` that keeps the job from running there; none if all is well."""
+def problems(plan: Plan, number: int, *, serves: bool = True) -> list[str]:
+    """One line for everything on machine `number` that keeps the job from running there; none if all is well.
+
+    A process that does not serve asks less: the one of the same machine that does asks the rest.
+    """
     config, machine = plan.config, plan.machines[number]
     root = workspace(config)
     if not root.is_dir():
         return [f"--path {root}: no such folder here"]
+    if not serves:
+        return _partition(plan, number, verify=False)
     return [*_partition(plan, number), *_ports(machine), *_memory(plan, number), *_disk(plan, number)]
 
 
-def _partition(plan: Plan, number: int) -> list[str]:
+def _partition(plan: Plan, number: int, *, verify: bool = True) -> list[str]:
     folder = plan.partition(number)
     try:
-        partition = Partition.open(folder, verify=True)
+        partition = Partition.open(folder, verify=verify)
     except KgdistError as error:
         return [f"{error}; or send it with --copy"]
     if partition.part != number or partition.graph != plan.graph:

@@ -7,6 +7,7 @@ had confirmed since the last checkpoint may be half of a step.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,16 @@ class Site:
         if len(steps) != self.config.num_proc:  # other workers than before share what has been done
             steps = [sum(steps) // self.config.num_proc] * self.config.num_proc
         self.control.workers[:, DONE] = steps
+
+    def share(self) -> dict[str, Any]:
+        """What `attach` needs in a process of this machine that was started by somebody else."""
+        assert self.tables is not None and self.control is not None
+        return {"tables": self.tables.handles(os.getpid()), "control": self.control.handles(os.getpid())}
+
+    def attach(self, shared: dict[str, Any]) -> None:
+        """Take the tables of the process that has filled them, instead of filling some. Raises KgdistError."""
+        self.tables = MemoryTables.attach(shared["tables"], self.config.optimizer)
+        self.control = SharedControl.attach(shared["control"])
 
     def load(self, arrays: dict[str, np.ndarray]) -> None:
         """Overwrite rows and state. Raises CheckpointError when they are of another shape."""
@@ -184,10 +195,12 @@ class Site:
         """See what the children have said and done, and tell what is new. Raises Failure."""
         if self.control is None:
             return
-        self.control.header[BEAT] += 1
         for index, child in enumerate(self.servers):
             for event in child.events():
                 self._hear_server(index, event)
+        if not self.trainers:
+            return
+        self.control.header[BEAT] += 1
         for rank in range(len(self.trainers)):
             for event in self.trainers[rank].events():
                 self._hear_trainer(rank, event)
@@ -199,7 +212,7 @@ class Site:
             sums = self.control.sums.sum(0).tolist()
             self.tell(progress={"steps": workers[:, DONE].tolist(), "positives": int(workers[:, POSITIVES].sum()), "sums": sums})
         arrived = [int(workers[ARRIVED]) for rank, workers in enumerate(self.control.workers) if rank not in self.done]
-        if arrived and self.trainers and min(arrived) > max(self._arrived, int(self.control.header[RELEASED])):
+        if arrived and min(arrived) > max(self._arrived, int(self.control.header[RELEASED])):
             self._arrived = min(arrived)
             self.tell(arrived=self._arrived)
 
