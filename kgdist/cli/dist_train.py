@@ -40,6 +40,10 @@ def dist_train(argv: Sequence[str]) -> int:
     if config.dry_run:
         launch.tell_plan(config, machines)
         return 0
+    if config.copy:
+        from kgdist.runtime.copy import copy_partitions
+
+        copy_partitions(config, machines, log.say)
     with Interrupts() as interrupts:
         result = launch.launch(config, machines, lambda: connect.connect(config, machines), interrupts)
     return 130 if result.interrupted else 0

@@ -42,11 +42,12 @@ class Child:
     Args:
         fds: descriptors that its job's handles will name.
         threads: intra-op threads, set before it imports anything.
+        name: stands in its command line, for those who look at the list of processes.
     """
 
-    def __init__(self, fds: list[int], *, threads: int) -> None:
+    def __init__(self, fds: list[int], *, threads: int, name: str = "") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "kgdist.runtime.worker"],
+            [sys.executable, "-m", "kgdist.runtime.worker", *([name] if name else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=fds,

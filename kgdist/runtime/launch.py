@@ -116,6 +116,11 @@ def check(config: Config, machines: list[Machine], partition: Partition) -> None
         raise OptionError("--ip_config", message)
     if config.has_edge_importance and partition.train.weights is None:
         raise OptionError("--has_edge_importance", f"the partitions of {partition.name} were made without weights")
+    made_from = partition.manifest.common.source.get("format", config.format)
+    if config.format not in ("built_in", made_from):
+        raise OptionError(
+            "--format", f"the partitions of {partition.name} were made from {made_from}; drop it, or partition again"
+        )
     for flag in ("valid", "test"):
         if getattr(config, flag) and not len(partition.splits.get(flag, ())):
             raise OptionError(f"--{flag}", f"{partition.name} has no {flag} triples; drop the flag")
@@ -173,9 +178,8 @@ class Attempt:
         config, fleet = self.config, self.fleet
         fleet.hello(60.0)
         plan = self.plan.to_json()
-        lease = max(15.0, 2 * config.peer_timeout)
         for n in range(len(self.plan.machines)):
-            fleet.tell("check", [n], plan=plan, machine=n, lease=lease, run=self.run_name, debug=config.debug)
+            fleet.tell("check", [n], plan=plan, machine=n, lease=config.peer_timeout, run=self.run_name, debug=config.debug)
         answers = fleet.gather("checked", list(range(len(self.plan.machines))), None)
         found = [f"{fleet.name(n)}: {line}" for n, answer in sorted(answers.items()) for line in answer["problems"]]
         if found:
@@ -190,7 +194,7 @@ class Attempt:
             fleet.ask("opened", "open", opening, others, run=self.run_name, resume=None)
         else:
             fleet.ask("opened", "open", opening, run=self.run_name, resume=resume)
-        fleet.tell("write", [0], name="config.json", value=run_json(config, version=__version__))
+        fleet.tell("write", [0], name="config.json", value=self._settings())
         self._await_servers()
         where = f"{config.save_path}/{self.run_name} on the first machine"
         if not config.quiet:
@@ -316,6 +320,12 @@ class Attempt:
             log.warning("%s; training goes on", line)
         return not bad
 
+    def _settings(self) -> dict[str, Any]:
+        """What config.json holds: with it, kgdist-eval reads data and model on the first machine as on any other."""
+        source = self.partition.manifest.common.source
+        data = str(workspace(self.config).absolute() / Path(self.config.data_path).expanduser())
+        return run_json(self.config.replace(**source, data_path=data), version=__version__)
+
     # ---- the end
 
     def _finish(self) -> Result:
@@ -334,8 +344,7 @@ class Attempt:
             self.fleet.ask("loaded", "best", None)
             say(f"the embeddings of step {self.best['step']} are kept, which had the best validation MRR, {self.best['mrr']:.4f}")
         if keep:
-            settings = run_json(config, version=__version__)
-            self._task("assemble", {0: [0]}, run=self.run_name, settings=settings)
+            self._task("assemble", {0: [0]}, run=self.run_name, settings=self._settings())
         self.observer.say_speed()
         metrics = None
         if config.test:

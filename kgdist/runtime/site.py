@@ -140,7 +140,7 @@ class Site:
         """Start the servers; each says when it can be reached."""
         layout = self.plan.layout()
         for number in layout.servers_of(self.number):
-            child = self._child()
+            child = self._child(f"server-{number}")
             child.send(self._job("server", server=number))
             self.servers.append(child)
 
@@ -152,14 +152,14 @@ class Site:
         self.run = run
 
     def _trainer(self, rank: int, run: str) -> Child:
-        child = self._child()
+        child = self._child(f"trainer-{self.number}-{rank}")
         child.send(self._job("trainer", rank=rank, run=run, incarnation=self._incarnations[rank]))
         return child
 
-    def _child(self) -> Child:
+    def _child(self, name: str) -> Child:
         assert self.tables is not None and self.control is not None
         handles = [*self.tables.handles().values(), *self.control.handles()]
-        return Child([handle["fd"] for handle in handles], threads=self.config.num_thread)
+        return Child([handle["fd"] for handle in handles], threads=self.config.num_thread, name=name)
 
     def _job(self, role: str, **more: Any) -> dict[str, Any]:
         assert self.tables is not None and self.control is not None

@@ -7,6 +7,8 @@ once.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import faulthandler
 import os
 import signal
@@ -17,8 +19,18 @@ from kgdist.errors import KgdistError
 from kgdist.runtime.owner import Owner
 
 
+def die_with_owner() -> None:
+    """Let the system end this process when its owner dies, even while it is stopped or stuck; Linux only.
+
+    Counts for the owner's thread that has started it, which must live as long as the owner itself.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG of linux/prctl.h
+
+
 def main() -> None:
     """Do one job to its end."""
+    die_with_owner()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides what Ctrl-C means
     faulthandler.register(signal.SIGUSR1)
     owner = Owner(gone=lambda: os._exit(1))  # nothing is worth finishing without it

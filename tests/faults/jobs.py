@@ -1,0 +1,189 @@
+"""Whole jobs of kgdist-dist-train as a user starts them, on a small graph in several partitions, and their processes by role."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from kgdist.runtime.child import environment
+from tests.faults.sshd import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 100.0
+SMALL = {
+    "model_name": "TransE_l2",
+    "hidden_dim": "16",
+    "gamma": "8",
+    "lr": "0.1",
+    "batch_size": "64",
+    "neg_sample_size": "16",
+    "log_interval": "1000",
+    "regularization_coef": "1e-7",
+}
+
+
+def graph(folder: Path, *, entities: int = 120, relations: int = 5, triples: int = 1500, seed: int = 0) -> None:
+    """A graph with structure: tails follow from heads and relations. Files train.tsv, valid.tsv, test.tsv of names."""
+    rng = np.random.default_rng(seed)
+    heads, links = rng.integers(entities, size=triples), rng.integers(relations, size=triples)
+    tails = (heads + 7 * links + rng.integers(2, size=triples)) % entities
+    lines = [f"e{h}\tr{r}\te{t}\n" for h, r, t in zip(heads, links, tails, strict=True)]
+    cuts = (triples * 8 // 10, triples * 9 // 10)
+    for split, part in (("train", lines[: cuts[0]]), ("valid", lines[cuts[0] : cuts[1]]), ("test", lines[cuts[1] :])):
+        (folder / f"{split}.tsv").write_text("".join(part))
+
+
+def command(name: str, *words: str) -> list[str]:
+    """One of kgdist's commands as this Python runs it."""
+    return [sys.executable, "-m", f"kgdist.cli.{name}", *words]
+
+
+def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=LIMIT, env=environment(1), check=False)
+
+
+def workspace(folder: Path, *, parts: int = 2, servers: int = 1, address: str = "127.0.0.1") -> Path:
+    """A folder with the graph `toy` in `parts` partitions, and an ip_config.txt with ports that are free now."""
+    data = folder / "data" / "toy"
+    data.mkdir(parents=True)
+    graph(data)
+    files = [str(data / f"{split}.tsv") for split in ("train", "valid", "test")]
+    words = ["--dataset", "toy", "--format", "raw_udd_hrt", "--data_path", str(folder / "data"), "--data_files", *files]
+    made = run(command("partition", *words, "-k", str(parts)), folder)
+    assert made.returncode == 0, made.stderr
+    ip_config(folder, parts=parts, servers=servers, address=address)
+    return folder
+
+
+def ip_config(folder: Path, *, parts: int, servers: int = 1, address: str = "127.0.0.1") -> None:
+    """Write ip_config.txt with `parts` machines on `address`."""
+    ports: list[int] = []
+    while len(ports) < parts:
+        port = free_port(address)
+        if all(abs(port - other) > servers for other in ports) and port < 65000:
+            ports.append(port)
+    (folder / "ip_config.txt").write_text("".join(f"{address} {port} {servers}\n" for port in ports))
+
+
+class Job:
+    """One kgdist-dist-train in `folder`, while it runs. Its output is in `lines`; leaving the block ends it by force."""
+
+    def __init__(self, folder: Path, *words: str, backend: str = "local", **options: str) -> None:
+        given = SMALL | {"peer_timeout": "5", "dataset": "toy", "data_path": "data", "path": str(folder)} | options
+        flags = [text for name, value in given.items() for text in (f"--{name}", value)]
+        self.folder = folder
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            command("dist_train", "--backend", backend, *flags, *words),
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment(1),
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.seen: set[int] = set()  # processes that it has had
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    @property
+    def text(self) -> str:
+        """All it has printed."""
+        return "\n".join(self.lines)
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pids = self.pids()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(timeout=10)
+        for pid in pids | self.seen:
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+
+    def until(self, pattern: str, seconds: float = 60.0) -> str:
+        """Wait for a line with `pattern`; the line."""
+        found = wait(lambda: next((line for line in self.lines if re.search(pattern, line)), None), seconds, self)
+        return str(found)
+
+    def pids(self, role: str = "") -> set[int]:
+        """Its processes besides the launcher, or those whose command line has `role` (agent, server-0, trainer-1-0)."""
+        parents: dict[int, int] = {}
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, ValueError, IndexError):
+                continue
+        found, front = set(), {self.process.pid}
+        while front:
+            front = {pid for pid, parent in parents.items() if parent in front} - found
+            found |= front
+        self.seen |= found
+        return {pid for pid in found if re.search(rf"runtime\.agent|{role}" if role == "agent" else role, words_of(pid))}
+
+    def kill(self, role: str, how: signal.Signals = signal.SIGKILL) -> int:
+        """Send a signal to one process of that role, when there is one; its number."""
+        pid = int(wait(lambda: next(iter(sorted(self.pids(role))), None), 30.0, self))
+        os.kill(pid, how)
+        return pid
+
+    def steps(self) -> int:
+        """Of the newest row of metrics.jsonl."""
+        files = sorted(self.folder.glob("ckpts/*/metrics.jsonl"))
+        rows = files[-1].read_text().splitlines() if files else []
+        return len(rows)
+
+    def end(self, code: int, seconds: float = LIMIT) -> str:
+        """Wait for its end with that exit code, and for that of all its processes; what it has printed."""
+        self.pids()
+        self.process.wait(timeout=seconds)
+        self._reader.join(timeout=10)
+        assert self.process.returncode == code, self.text
+        self.gone()
+        return self.text
+
+    def gone(self, seconds: float = 10.0) -> None:
+        """None of its processes is left."""
+        wait(lambda: not any(map(alive, self.seen)), seconds, self)
+
+
+def words_of(pid: int) -> str:
+    """The command line of a process, empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def alive(pid: int) -> bool:
+    """Whether it runs; one that has ended and was not asked for its exit code does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def wait(what: Callable[[], object], seconds: float, job: Job | None = None) -> object:
+    """The first value of `what` that is true; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        text = job.text if job is not None else ""
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s:\n{text}"
+        time.sleep(0.02)
+    return found
