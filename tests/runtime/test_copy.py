@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
+import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from kgdist.runtime.cluster import Machine
 from kgdist.runtime.copy import Delivery, Sender, send
 from kgdist.runtime.receive import MANIFEST, Receiver, part_name
 from tests.faults.commands import until
-from tests.faults.sshd import Sshd, sessions
+from tests.faults.sshd import ROOT, Sshd, sessions
 from tests.partition.worlds import communities, dataset, partitioned
 
 
@@ -111,6 +114,36 @@ def test_an_interrupted_transfer_goes_on(copying: Copying) -> None:
     sender.close()
     assert sum(again) < sum(map(len, FILES.values())) - 500_000
     assert content(copying.target) == FILES
+
+
+SENDER = """
+    import sys
+    from pathlib import Path
+    from kgdist.cli.main import run
+    from kgdist.runtime.cluster import Machine
+    from kgdist.runtime.copy import Delivery, send
+    from kgdist.runtime.ssh_config import SshOptions
+    port, key, source, target, size = sys.argv[1:]
+    files = {"big.npy": (int(size), "0" * 64), "partition.json": (0, "0" * 64)}
+    delivery = Delivery(Machine("127.0.0.1", 1, 1, 0), Path(source), target, files)
+    options = SshOptions(ssh_port=int(port), ssh_key=key, remote_python=sys.executable)
+    sys.exit(run(lambda words: send([delivery], options, print) or 0, []))
+"""
+
+
+def test_an_interruption_is_prompt(tmp_path: Path, sshd: Sshd) -> None:
+    size = 400_000_000
+    with (tmp_path / "big.npy").open("wb") as file:
+        file.truncate(size)
+    part = tmp_path / "there" / part_name("big.npy", "0" * 64)
+    words = [sys.executable, "-c", textwrap.dedent(SENDER), str(sshd.port), str(sshd.user_key), str(tmp_path), str(part.parent)]
+    with subprocess.Popen([*words, str(size)], env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        until("some bytes have arrived", lambda: part.exists() and part.stat().st_size > 1_000_000)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+        assert process.stderr.read() == b"interrupted\n"
+    assert 1_000_000 < part.stat().st_size < size
 
 
 def test_a_damaged_file_is_repaired_and_only_that(copying: Copying) -> None:

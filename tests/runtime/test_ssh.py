@@ -274,6 +274,24 @@ def test_closing_is_prompt_when_the_link_is_dead(sshd: Sshd) -> None:
             os.kill(pid, signal.SIGCONT)
 
 
+def test_a_frozen_server_that_is_sent_much_is_given_up(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kgdist.runtime.ssh.PATIENCE", 2.0)
+    events: queue.Queue[Heard] = queue.Queue()
+    assert sshd.process is not None
+    with SshChannel.open(sshd.machine(), sshd.options(), events, module=PEER, patience=2.0) as opened:
+        assert events.get(timeout=30).kind == "message"
+        frozen = sessions(sshd.process.pid)
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            opened.send({"echo": "x" * 30_000_000})
+            heard = events.get(timeout=30)
+            assert heard.kind == "closed" and heard.value.code is None
+        finally:
+            for pid in frozen:
+                os.kill(pid, signal.SIGCONT)
+
+
 def test_the_server_going_away_ends_the_channel(sshd: Sshd) -> None:
     events: queue.Queue[Heard] = queue.Queue()
     with SshChannel.open(sshd.machine(), sshd.options(), events, module=PEER):
@@ -283,6 +301,14 @@ def test_the_server_going_away_ends_the_channel(sshd: Sshd) -> None:
         while kinds[-1].kind != "closed":
             kinds.append(events.get(timeout=30))
         assert kinds[-1].value.code is None
+
+
+def test_ipv6(make_sshd: Callable[..., Sshd]) -> None:
+    try:
+        server = make_sshd(address="::1")
+    except OSError:
+        pytest.skip("no IPv6 here")
+    works(server)
 
 
 # What is executed.
