@@ -22,7 +22,7 @@ from kgdist.kvstore.buffers import Buffers
 from kgdist.kvstore.connection import Connection, hello
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import BF16, FP32, ITEM, PIECE_BYTES, Identity, Kind, Message
-from kgdist.kvstore.security import Transport, Watch
+from kgdist.kvstore.security import Transport, Watch, at
 from kgdist.kvstore.tables import Ids, MemoryTables
 from kgdist.optim import Squares
 
@@ -113,7 +113,7 @@ class StoreTables:
         for server, (host, port) in enumerate(endpoints):
             if server not in own:
                 wire = transport.client(host, port)
-                self._connections[server] = Connection(f"{host}:{port}", wire, greeting, self._buffers, **limits)
+                self._connections[server] = Connection(at(host, port), wire, greeting, self._buffers, **limits)
         self._watch = Watch(connection.wire for connection in self._connections.values())
         try:
             self._until(lambda: all(connection.open for connection in self._connections.values()))

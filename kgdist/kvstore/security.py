@@ -86,9 +86,14 @@ def _resolve(host: str, port: int) -> list[tuple[str, bool]]:
     return [(str(address[0]), family == socket.AF_INET6) for family, _, _, _, address in found]
 
 
+def at(host: str, port: int) -> str:
+    """`host:port`, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _endpoint(host: str, port: int) -> tuple[str, bool]:
     address, ipv6 = _resolve(host, port)[0]
-    return (f"tcp://[{address}]:{port}" if ipv6 else f"tcp://{address}:{port}"), ipv6
+    return f"tcp://{at(address, port)}", ipv6
 
 
 class Transport:
@@ -140,8 +145,8 @@ class Transport:
             wire.close()
             if error.errno == errno.EADDRINUSE:
                 pid = port_holder(port)
-                raise UsageError(f"{host}:{port} is in use" + (f" (pid {pid})" if pid else "")) from error
-            raise UsageError(f"{host}:{port} cannot be listened on: {error.strerror}") from error
+                raise UsageError(f"{at(host, port)} is in use" + (f" (pid {pid})" if pid else "")) from error
+            raise UsageError(f"{at(host, port)} cannot be listened on: {error.strerror}") from error
         return wire
 
     def client(self, host: str, port: int) -> Wire:

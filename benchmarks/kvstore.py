@@ -1,0 +1,273 @@
+"""The store's wire beside a raw socket that moves the same bytes: `make bench-kvstore`.
+
+One client process on one core, one server process on another, random rows of one table. Everything is measured in one run, in
+turn, several times over; figures are medians, so ratios hold where absolute speeds drift. Raw is a plain TCP socket with the
+same buffers that carries as many bytes in both directions, from and to one place in memory: it looks up no row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kgdist.kernels.adagrad import adagrad_rows, gather_rows
+from kgdist.kvstore.client import StoreTables
+from kgdist.kvstore.layout import Layout
+from kgdist.kvstore.messages import HEADER, Identity
+from kgdist.kvstore.security import TCP_BYTES, Keys, Transport
+from kgdist.kvstore.server import Server
+from kgdist.kvstore.tables import MemoryTables
+
+HERE = Path(__file__).parent
+IDENTITY = Identity("bench", "bench", 1, "", "")
+WIDTH, COUNT, IN_FLIGHT = 400, 2000, 4
+IDS, ROWS = COUNT * 4, COUNT * WIDTH * 4  # bytes
+
+
+def pin(core: int) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[core % len(cores)]})
+    torch.set_num_threads(1)
+
+
+def serve(job: dict[str, Any]) -> None:
+    """A server process, until its stdin ends."""
+    pin(1)
+    transport = Transport(Keys.from_json(job["keys"]) if job["keys"] else None)
+    wire = transport.server("127.0.0.1", job["port"])
+    server = Server(0, Layout.from_json(job["layout"]), MemoryTables.attach(job["handles"], "adagrad_row"), IDENTITY, wire)
+    print("ready", flush=True)
+    server.serve(lambda: os.getppid() != job["parent"])
+
+
+def exactly(peer: socket.socket, place: memoryview) -> bool:
+    """Fill `place`; False when the other side is gone."""
+    got = 0
+    while got < len(place):
+        more = peer.recv_into(place[got:])
+        if not more:
+            return False
+        got += more
+    return True
+
+
+def tune(peer: socket.socket) -> None:
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        peer.setsockopt(socket.SOL_SOCKET, option, TCP_BYTES)
+
+
+def serve_raw(job: dict[str, Any]) -> None:
+    """The other end of the raw socket: per request a header that says what comes and what is wanted."""
+    pin(1)
+    memory = memoryview(bytearray(ROWS + IDS))
+    with socket.create_server(("127.0.0.1", job["port"])) as listener:
+        print("ready", flush=True)
+        peer, _ = listener.accept()
+        tune(peer)
+        head = memoryview(bytearray(HEADER.size))
+        while exactly(peer, head):
+            comes, wanted = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:16], "little")
+            if not exactly(peer, memory[:comes]):
+                return
+            peer.sendall(head)
+            peer.sendall(memory[:wanted])
+
+
+class Raw:
+    """Our end of it."""
+
+    def __init__(self, port: int) -> None:
+        self.peer = socket.create_connection(("127.0.0.1", port), timeout=30)
+        tune(self.peer)
+        self.memory = memoryview(bytearray(ROWS + IDS))
+        self.head = memoryview(bytearray(HEADER.size))
+
+    def run(self, kind: str, times: int, in_flight: int) -> None:
+        comes, wanted = {"pull": (IDS, ROWS), "push": (IDS + ROWS, 0)}[kind]
+        head = (comes.to_bytes(8, "little") + wanted.to_bytes(8, "little")).ljust(HEADER.size)
+        for number in range(times + in_flight - 1):
+            if number < times:
+                self.peer.sendall(head)
+                self.peer.sendall(self.memory[:comes])
+            if number >= in_flight - 1:
+                exactly(self.peer, self.head)
+                exactly(self.peer, self.memory[:wanted])
+
+
+def pull_lock_step(tables: StoreTables, ids: list[torch.Tensor], out: torch.Tensor, grads: torch.Tensor) -> None:
+    for wanted in ids:
+        tables.pull("entity", wanted, out)
+
+
+def pull_ahead(tables: StoreTables, ids: list[torch.Tensor], out: torch.Tensor, grads: torch.Tensor) -> None:
+    tables.ahead("entity", ids[0].numpy())
+    for wanted, following in zip(ids, [*ids[1:], None], strict=True):
+        if following is not None:
+            tables.ahead("entity", following.numpy())
+        tables.pull("entity", wanted, out)
+
+
+def push_lock_step(tables: StoreTables, ids: list[torch.Tensor], out: torch.Tensor, grads: torch.Tensor) -> None:
+    for rows in ids:
+        tables.push("entity", rows, grads, 0.1)
+        tables.flush()
+
+
+def push_in_flight(tables: StoreTables, ids: list[torch.Tensor], out: torch.Tensor, grads: torch.Tensor) -> None:
+    for rows in ids:
+        tables.push("entity", rows, grads, 0.1)
+    tables.flush()
+
+
+WAYS = {
+    ("pull", "lock-step"): (pull_lock_step, 1),
+    ("pull", "one batch ahead"): (pull_ahead, 2),
+    ("push", "lock-step"): (push_lock_step, 1),
+    ("push", f"{IN_FLIGHT} in flight"): (push_in_flight, IN_FLIGHT),
+}
+
+
+def start(role: str, job: dict[str, Any], fds: tuple[int, ...] = ()) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, "--role", role]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=fds, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(json.dumps(job | {"parent": os.getpid()}) + "\n")
+    process.stdin.flush()
+    if process.stdout.readline().strip() != "ready":
+        raise SystemExit(f"the {role} did not start")
+    return process
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def seconds(run: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def measure(rows: int, rounds: int, times: int) -> dict[str, Any]:
+    """Seconds a request, by way and by what carries it."""
+    layout = Layout.build({"entity": WIDTH}, {"entity": np.array([0, rows])}, [1])
+    memory = MemoryTables.create({"entity": (rows, WIDTH)}, "adagrad_row", shared=True)
+    memory.rows["entity"].uniform_(-0.1, 0.1)
+    fds = tuple(handle["fd"] for handle in memory.handles().values())
+    common = {"layout": layout.to_json(), "handles": memory.handles()}
+    keys = Keys.make()
+    stores: dict[str, StoreTables] = {}
+    processes, transports, secrets = [], [], {"store": None, "store, CURVE": keys, "store, bf16": None}
+    for name, secret in secrets.items():
+        port = free_port()
+        processes.append(start("server", common | {"port": port, "keys": secret.to_json() if secret else None}, fds))
+        transports.append(Transport(secret))
+        dtype = "bf16" if "bf16" in name else "fp32"
+        given: dict[str, Any] = {"client": 0, "max_inflight": IN_FLIGHT, "transport_dtype": dtype}
+        stores[name] = StoreTables(layout, [("127.0.0.1", port)], transports[-1], IDENTITY, **given)
+    port = free_port()
+    processes.append(start("raw", {"port": port}))
+    raw = Raw(port)
+    own = StoreTables(layout, [("127.0.0.1", 1)], transports[0], IDENTITY, client=1, machine=0, local=memory)
+    pin(0)
+
+    random = np.random.default_rng(0)
+    ids = [torch.from_numpy(random.choice(rows, COUNT, replace=False)) for _ in range(times)]
+    out, grads = torch.empty(COUNT, WIDTH), torch.full((COUNT, WIDTH), 1e-3)
+    table, state = memory.rows["entity"], memory.state["entity"]["sum"].view(-1)
+    here: dict[tuple[str, str], Callable[[], None]] = {
+        ("pull", "numba gather"): lambda: [gather_rows(table, wanted, out) for wanted in ids] and None,
+        ("pull", "own machine"): lambda: pull_lock_step(own, ids, out, grads),
+        ("push", "numba Adagrad"): lambda: [adagrad_rows(table, state, wanted, grads, 0.1) for wanted in ids] and None,
+        ("push", "own machine"): lambda: push_in_flight(own, ids, out, grads),
+    }
+    found: dict[str, list[float]] = {}
+    traffic = stores["store"].traffic()
+    for turn in range(rounds + 1):
+        for (kind, way), (run, in_flight) in WAYS.items():
+            measured = {"raw": seconds(lambda kind=kind, n=in_flight: raw.run(kind, times, n))}
+            measured |= {name: seconds(lambda run=run, t=tables: run(t, ids, out, grads)) for name, tables in stores.items()}
+            for name, value in measured.items():
+                found.setdefault(f"{kind}, {way}: {name}", []).append(value / times)
+        for (kind, name), run_here in here.items():
+            found.setdefault(f"{kind}: {name}", []).append(seconds(run_here) / times)
+        if turn == 0:
+            found.clear()  # the first is for compiling and for pages that are new
+    moved = [b - a for a, b in zip(traffic, stores["store"].traffic(), strict=True)]
+    for tables in [*stores.values(), own]:
+        tables.close()
+    for transport in transports:
+        transport.close()
+    raw.peer.close()
+    for process in processes:
+        process.kill()
+        process.wait(timeout=10)
+    median = {name: statistics.median(values) for name, values in found.items()}
+    return {"seconds": median, "bytes": sum(moved) / ((rounds + 1) * times * 2)}
+
+
+def table(result: dict[str, Any], rows: int) -> str:
+    """As Markdown."""
+    took = result["seconds"]
+    lines = [
+        "# The store's wire",
+        "",
+        f"`make bench-kvstore`: {COUNT} rows x {WIDTH} fp32 ({ROWS / 1e6:.1f} MB) of a table of {rows * WIDTH * 4 / 1e9:.1f} GB,",
+        "over loopback TCP; client and server have a core each. Medians of one run, everything in turn; GB/s of rows, and",
+        "beside it the ratio to a raw socket that moves the same bytes in the same way, but looks up and updates no row.",
+        "",
+        "| | raw | store | ratio | store, CURVE | ratio | store, bf16 | ratio |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for kind, way in WAYS:
+        base = took[f"{kind}, {way}: raw"]
+        cells = [f"{ROWS / base / 1e9:.2f}"]
+        for name in ("store", "store, CURVE", "store, bf16"):
+            value = took[f"{kind}, {way}: {name}"]
+            cells += [f"{ROWS / value / 1e9:.2f}", f"{base / value:.2f}"]
+        lines.append(f"| {kind}, {way} | " + " | ".join(cells) + " |")
+    lines += ["", "| rows of the own machine | kernel alone | through the store | ratio |", "|---|---:|---:|---:|"]
+    for kind, alone in (("pull", "numba gather"), ("push", "numba Adagrad")):
+        base, value = took[f"{kind}: {alone}"], took[f"{kind}: own machine"]
+        lines.append(f"| {kind} ({alone}) | {ROWS / base / 1e9:.2f} | {ROWS / value / 1e9:.2f} | {base / value:.2f} |")
+    share = result["bytes"] / (8 * COUNT + 2 * ROWS)
+    lines += ["", f"Bytes of a pull and a push, headers included: {share:.4f} x (ids x 8 + rows x dim x 4 x 2)."]
+    versions = f"Python {platform.python_version()}, torch {torch.__version__.split('+')[0]}, pyzmq {version('pyzmq')}"
+    lines += ["", f"Machine: {os.cpu_count()} cores, {platform.machine()}, {versions}."]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--times", type=int, default=60)
+    parser.add_argument("--role", choices=("server", "raw"), help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "kvstore.md")
+    args = parser.parse_args()
+    if args.role:
+        {"server": serve, "raw": serve_raw}[args.role](json.loads(sys.stdin.readline()))
+        return
+    text = table(measure(args.rows, args.rounds, args.times), args.rows)
+    print(text)
+    args.out.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
