@@ -1,54 +1,134 @@
-"""Partitioning in passes over the triples on disk, for graphs larger than memory: restreaming with Fennel's objective.
+"""Partitioning in passes over the triples on disk, for graphs larger than memory.
 
-Entities come one after the other, and each goes where most of its neighbours are, less what the part's load costs (Tsourakakis et
-al. 2014; several passes: Nishimura, Ugander 2013). Memory: 20 bytes for each entity, and the neighbours of those that are looked
-at together, at most `BUDGET` ends of triples; a graph that has more is read again for each such group.
+Entities first gather in clusters (label propagation), clusters in larger ones; the largest are placed one after the other, each
+where most of its neighbours are, less what the part's load costs (Fennel, Tsourakakis et al. 2014), in several passes (Nishimura,
+Ugander 2013). Then the clusters are taken apart again, and what they hold is placed anew from where it is. A cluster is to the
+level above what an entity is to the graph, so all levels run the same loops.
+
+Memory: about 50 bytes for each entity, and the neighbours of those that are looked at together, at most `BUDGET` ends of triples;
+a graph that has more is read again for each such group.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from kgdist.kernels.sample import shuffled
 from kgdist.partition.adjacency import Degrees
-from kgdist.partition.balance import TOLERANCE
+from kgdist.partition.balance import TOLERANCE, loads_of
 from kgdist.partition.sizes import pieces
 
-PASSES = 6
+LEVELS = 2  # of clusters above the entities
+GATHERINGS = 3  # passes in which clusters grow
+LARGEST = 1 / 16  # of a part: a cluster may be so large
+PASSES = 8  # of placing, on every level
+FIRST, GROWTH = 0.1, 1.3  # the price of load in the first pass, in units of Fennel's, and by how much it rises with each
 BUDGET = 1 << 28  # ends of triples, 4 bytes each
+
+
+@dataclass
+class Level:
+    """The graph seen as one of clusters: triples whose ends are the clusters of their ends."""
+
+    triples: np.ndarray  # int32[T, 3], of the graph
+    cluster: np.ndarray | None  # int32[entities], the cluster of each entity, None when each is its own
+    load: np.ndarray  # float32[m, c], of each cluster, in shares of a full part
+    ends: np.ndarray  # int64[m], ends of triples between clusters
+    seed: int
+    rows: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # kept when there is one group of them
+
+    @classmethod
+    def of(cls, triples: np.ndarray, cluster: np.ndarray, load: np.ndarray, seed: int) -> Level:
+        """Count the ends."""
+        from kgdist.kernels import graph_loops
+
+        level = cls(triples, cluster, load, np.zeros(len(load), np.int64), seed)
+        incoming, any_relation = np.zeros(len(load), np.int64), np.iinfo(np.int32).max
+        for piece in level.pieces("counting triples between clusters"):
+            graph_loops.count(piece, any_relation, level.ends, incoming)
+        return level
+
+    def pieces(self, what: str) -> Iterator[np.ndarray]:
+        """The triples piece by piece, int32[., 3], between clusters."""
+        for piece in pieces(self.triples, what):
+            if self.cluster is None:
+                yield piece
+            else:
+                yield np.stack([self.cluster[piece[:, 0]], piece[:, 1], self.cluster[piece[:, 2]]], axis=1)
+
+    def groups(self, turn: int) -> Iterator[tuple[np.ndarray, int, np.ndarray, np.ndarray]]:
+        """(order, start, starts, neighbours) of one group of clusters after the other, see kgdist.kernels.stream_loops."""
+        spans = ranges(self.ends, BUDGET)
+        for start, stop in spans:
+            rows = self.rows.get(start) or self.neighbours(start, stop)
+            if len(spans) == 1:
+                self.rows[start] = rows
+            yield shuffled(self.seed, turn, 0, stop - start, stop - start), start, *rows
+
+    def neighbours(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """(int64[stop-start+1], int32[.]): the neighbours of clusters start..stop-1 in compressed rows, repeated as often."""
+        from kgdist.kernels import graph_loops
+
+        starts = np.zeros(stop - start + 1, np.int64)
+        np.cumsum(self.ends[start:stop], out=starts[1:])
+        found, cursor = np.empty(starts[-1], np.int32), starts[:-1].copy()
+        for piece in self.pieces(f"neighbours of {stop - start:,}"):
+            graph_loops.fill(piece, start, stop, cursor, found)
+        return starts, found
+
+    def gathered(self) -> tuple[Level, np.ndarray]:
+        """The level above, and int32[m], which of its clusters each of these is in."""
+        from kgdist.kernels import stream_loops
+
+        m = len(self.load)
+        label, held, joined = np.arange(m, dtype=np.int32), self.load.astype(np.float64), np.zeros(m, np.int32)
+        for turn in range(GATHERINGS):
+            for group in self.groups(turn):
+                stream_loops.gather(*group, self.load, LARGEST, held, label, joined)
+        count = int(stream_loops.number(label, np.full(m, -1, np.int32)))
+        load = np.stack([np.bincount(label, weights=column, minlength=count) for column in self.load.T], axis=1)
+        whole = label if self.cluster is None else label[self.cluster]
+        return Level.of(self.triples, whole, load.astype(np.float32), self.seed + 1), label
+
+    def place(self, assigned: np.ndarray, parts: int) -> None:
+        """Improve `assigned` int32[m], in place; -1 is a cluster that has no part yet."""
+        from kgdist.kernels import stream_loops
+
+        held = np.zeros((parts, self.load.shape[1]))
+        there = assigned >= 0
+        np.add.at(held, assigned[there], self.load[there])
+        scale = 1.5 * self.ends.sum() / 2 / len(self.load)  # alpha gamma sqrt(m / k) with gamma = 1.5: the average neighbours
+        for turn in range(PASSES):
+            price = scale * FIRST * GROWTH**turn
+            moved = sum(
+                int(stream_loops.place(*group, self.load, price, held, assigned)) for group in self.groups(GATHERINGS + turn)
+            )
+            if not moved:
+                break
 
 
 def stream(triples: np.ndarray, found: Degrees, parts: int, *, balance: str, seed: int) -> np.ndarray:
     """int32[n] in 0..parts-1 for `triples` int32[T, 3]; the same seed gives the same answer."""
-    from kgdist.kernels import stream_loops
-
-    n = len(found.ends)
-    assigned = np.full(n, -1, np.int32)
-    load = burden(found, balance)
-    held = np.zeros(parts)
-    capacity = TOLERANCE[balance][-1] * load.sum() / parts
-    scale = 1.5 * found.ends.sum() / 2 / n  # Fennel's alpha gamma sqrt(n / k) with gamma = 1.5: an entity's average neighbours
-    groups = ranges(found.ends, BUDGET)
-    rows: tuple[np.ndarray, np.ndarray] | None = None
-    for turn in range(PASSES):
-        for start, stop in groups:
-            if rows is None or len(groups) > 1:
-                rows = neighbours(triples, found.ends, start, stop)
-            order = shuffled(seed, turn, 0, stop - start, stop - start)
-            stream_loops.place(order, start, *rows, load, capacity, scale, held, assigned)
+    loads = loads_of(found, balance)
+    full = np.maximum(1.0, loads.sum(axis=0) / parts) * np.array(TOLERANCE[balance])
+    levels, inside = [Level(triples, None, (loads / full).astype(np.float32), found.ends, seed)], []
+    for _ in range(LEVELS):
+        above, label = levels[-1].gathered()
+        levels.append(above)
+        inside.append(label)
+    assigned = np.full(len(levels[-1].load), -1, np.int32)
+    levels.pop().place(assigned, parts)
+    while levels:
+        assigned = assigned[inside.pop()]
+        levels.pop().place(assigned, parts)
     return assigned
 
 
-def burden(found: Degrees, balance: str) -> np.ndarray:
-    """float32[n], 1 on average: what an entity adds to a load; with balance "triples" half of it is what it is tail of."""
-    if balance == "entities" or not found.incoming.any():
-        return np.ones(len(found.incoming), np.float32)
-    weights: np.ndarray = 0.5 + 0.5 * found.incoming / found.incoming.mean()
-    return weights.astype(np.float32)
-
-
 def ranges(ends: np.ndarray, budget: int) -> list[tuple[int, int]]:
-    """Entities start..stop-1 that have at most `budget` ends of triples together, or are one entity."""
+    """Spans start..stop-1 that have at most `budget` ends of triples together, or are one entity."""
     upto, found, start = np.cumsum(ends), [], 0
     while start < len(ends):
         before = int(upto[start - 1]) if start else 0
@@ -56,15 +136,3 @@ def ranges(ends: np.ndarray, budget: int) -> list[tuple[int, int]]:
         found.append((start, stop))
         start = stop
     return found
-
-
-def neighbours(triples: np.ndarray, ends: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-    """(int64[stop-start+1], int32[.]): the neighbours of entities start..stop-1 in compressed rows, repeated ones repeated."""
-    from kgdist.kernels import graph_loops
-
-    starts = np.zeros(stop - start + 1, np.int64)
-    np.cumsum(ends[start:stop], out=starts[1:])
-    found, cursor = np.empty(starts[-1], np.int32), starts[:-1].copy()
-    for piece in pieces(triples, f"neighbours of {stop - start:,} entities"):
-        graph_loops.fill(piece, start, stop, cursor, found)
-    return starts, found

@@ -113,11 +113,33 @@ def test_streaming_by_groups_sees_every_neighbour_once(graph: tuple[int, int, np
     groups = streaming.ranges(ends, budget)
     assert [v for start, stop in groups for v in range(start, stop)] == list(range(entities))
     assert all(stop - start == 1 or ends[start:stop].sum() <= budget for start, stop in groups)
+    level = streaming.Level(triples, None, np.ones((entities, 1), np.float32), ends, 0)
     for start, stop in groups:
-        starts, found = streaming.neighbours(triples, ends, start, stop)
+        starts, found = level.neighbours(start, stop)
         for v in range(start, stop):
             mine = sorted(found[starts[v - start] : starts[v - start + 1]].tolist())
             assert mine == sorted([int(t) for h, _, t in triples if h == v != t] + [int(h) for h, _, t in triples if t == v != h])
+
+
+@settings(max_examples=30)
+@given(graph=graphs(), balance=st.sampled_from(BALANCES), seed=st.integers(0, 99))
+def test_the_level_above_is_the_graph_of_its_clusters(graph: tuple[int, int, np.ndarray], balance: str, seed: int) -> None:
+    entities, relations, triples = graph
+    found = degrees(triples, entities, relations)
+    loads = even.loads_of(found, balance) / entities
+    level = streaming.Level(triples, None, loads.astype(np.float32), found.ends, seed)
+    above, label = level.gathered()
+    assert sorted(set(label.tolist())) == list(range(len(above.load)))
+    higher, again = above.gathered()
+    for upper, whole in ((above, label), (higher, again[label])):
+        assert upper.cluster is not None and (upper.cluster == whole).all()
+        mapped = np.stack([whole[triples[:, 0]], triples[:, 1], whole[triples[:, 2]]], axis=1)
+        assert (upper.ends == degrees(mapped, len(upper.load), relations).ends).all()
+        assert (np.concatenate(list(upper.pieces(""))) == mapped).all()
+        expected = np.stack([np.bincount(whole, weights=column) for column in loads.T], axis=1)
+        np.testing.assert_allclose(upper.load, expected, rtol=1e-5)
+        alone = np.bincount(whole)[whole] == 1
+        assert (upper.load[whole[~alone]] <= streaming.LARGEST + 1e-6).all()
 
 
 def test_streaming_in_little_memory_is_as_even(monkeypatch: pytest.MonkeyPatch) -> None:
