@@ -44,8 +44,8 @@ def dist_train(argv: Sequence[str]) -> int:
         from kgdist.runtime.copy import copy_partitions
 
         copy_partitions(config, machines, log.say)
-    with Interrupts() as interrupts:
-        result = launch.launch(config, machines, lambda: connect.connect(config, machines), interrupts)
+    with Interrupts() as interrupts, connect.connecting(config, machines, interrupts) as start:
+        result = launch.launch(config, machines, start, interrupts)
     return 130 if result.interrupted else 0
 
 

@@ -143,8 +143,8 @@ class Agent:
         self._later(work)
 
     def open(self, run: str, resume: int | None, share: bool = False) -> None:
-        """Take the run folder `run` (a new one if that is empty), fill the rows, start the servers; `share` tells another agent of
-        this machine where the rows are."""
+        """Take the run folder `run` (a new one if that is empty), fill the rows, start the servers; `share`: tell another agent
+        of this machine where the rows are."""
         site = self.site
         assert site is not None
 

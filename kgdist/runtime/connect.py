@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from kgdist.config import Config
@@ -12,8 +13,21 @@ from kgdist.log import log
 from kgdist.runtime.channel import Channel, Heard, LocalChannel
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.fleet import Fleet
+from kgdist.runtime.interrupt import Interrupts
 
 PATIENCE = 120.0  # seconds for all machines to be reached; each step of it has a shorter deadline of its own
+
+
+@contextlib.contextmanager
+def connecting(config: Config, machines: list[Machine], interrupts: Interrupts) -> Iterator[Callable[[], Fleet]]:
+    """While the block runs, the function it is given starts an agent on every machine, or waits for them; for each attempt."""
+    if config.backend == "manual":
+        from kgdist.runtime.manual import Reception
+
+        with Reception(config, machines, interrupts) as reception:
+            yield reception.connect
+    else:
+        yield lambda: connect(config, machines)
 
 
 def connect(config: Config, machines: list[Machine]) -> Fleet:

@@ -9,17 +9,27 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 from kgdist import __version__
 from kgdist.errors import KgdistError, PeersLost
 from kgdist.log import log, say
-from kgdist.runtime.channel import Channel, Heard
+from kgdist.runtime.channel import Heard
 from kgdist.runtime.cluster import Machine
 
 ANSWERS = ("hello", "checked", "opened", "ready", "saved", "loaded", "memory")
 News = Callable[[int, str, Any], None]  # machine, kind, value
+
+
+class Correspondent(Protocol):
+    """A machine's agent as a fleet needs it: a Channel, or the two halves of `kgdist.runtime.manual`."""
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a JSON object; returns at once."""
+
+    def close(self, grace: float) -> None:
+        """End it, after it has carried out what it was told; waits little longer than `grace` seconds."""
 
 
 class AttemptFailed(PeersLost):
@@ -34,8 +44,11 @@ class Fleet:
         news: called with events that nobody waits for.
     """
 
-    def __init__(self, machines: list[Machine], channels: dict[int, Channel], events: queue.Queue[Heard], timeout: float) -> None:
-        self.machines, self.channels, self.events, self.timeout = machines, channels, events, timeout
+    def __init__(
+        self, machines: list[Machine], channels: Mapping[int, Correspondent], events: queue.Queue[Heard], timeout: float
+    ) -> None:
+        self.machines, self.events, self.timeout = machines, events, timeout
+        self.channels = dict(channels)
         self.news: News = lambda machine, kind, value: None
         self.quiet = False
         self._heard = dict.fromkeys(channels, time.monotonic())

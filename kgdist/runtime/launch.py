@@ -264,6 +264,8 @@ class Attempt:
             self._arrived[machine] = value
         elif kind == "trained":
             self._trained[machine] = value
+        elif kind == "interrupt":  # somebody has pressed Ctrl-C there
+            self.interrupts.asked = True
         elif kind == "result" and self._collected is not None:
             self._collected.add(value)
         elif kind == "finished":

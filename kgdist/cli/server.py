@@ -1,0 +1,29 @@
+"""kgdist-server: the servers of one machine, started by hand or by a scheduler."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kgdist import flags
+from kgdist.cli.main import run
+
+
+def server(argv: Sequence[str]) -> int:
+    """The command, without its error handling."""
+    config = flags.parse("server", argv).config
+    from kgdist.log import setup
+    from kgdist.runtime.enlist import attend
+
+    setup(debug=config.debug, quiet=config.quiet)
+    return attend("server", Path(config.job), config.machine)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run(server, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
