@@ -31,7 +31,8 @@ def dist_train(argv: Sequence[str]) -> int:
         count(config)
     if config.resume:
         config = launch.resumed(config, parsed.over)
-    config, notes = resolve(config, set(parsed.explicit))
+    config = launch.sourced(config, parsed.explicit)
+    config, notes = resolve(config, {*parsed.explicit, "dataset"})
     if len(machines) * config.num_proc > 1 and config.force_sync_interval < 0:
         config = config.replace(force_sync_interval=1000)
     if not config.quiet:

@@ -41,9 +41,11 @@ def connect(config: Config, machines: list[Machine]) -> Fleet:
         wait(futures, timeout=PATIENCE)
         for future, machine in futures.items():
             try:
-                found[machine.number] = future.result(timeout=PATIENCE)
+                found[machine.number] = future.result(timeout=0)
             except KgdistError as error:
                 problems.append(error)
+            except TimeoutError:  # not even the resolver waits that long
+                problems.append(UsageError(f"{machine.name}: not reached within {PATIENCE:.0f} s"))
     if problems:
         for channel in found.values():
             channel.close(grace=0.5)

@@ -11,7 +11,7 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,16 @@ def resumed(config: Config, over: Callable[[Config], Config]) -> Config:
     return over(saved).replace(resume=name, path=config.path)
 
 
+def sourced(config: Config, explicit: Collection[str]) -> Config:
+    """With the options that the partitions' data set was read with. Raises KgdistError where --format contradicts them."""
+    partition = Partition.open(partition_folder(config, 0))
+    source = partition.manifest.common.source
+    if "format" in explicit and config.format != source.get("format", config.format):
+        message = f"the partitions of {partition.name} were made from {source['format']}; drop it, or partition again"
+        raise OptionError("--format", message)
+    return config.replace(**source)
+
+
 def tell_plan(config: Config, machines: list[Machine]) -> None:
     """Print what a launch would do (`--dry_run`)."""
     for line in describe(*plan_of(config, machines)):
@@ -116,11 +126,6 @@ def check(config: Config, machines: list[Machine], partition: Partition) -> None
         raise OptionError("--ip_config", message)
     if config.has_edge_importance and partition.train.weights is None:
         raise OptionError("--has_edge_importance", f"the partitions of {partition.name} were made without weights")
-    made_from = partition.manifest.common.source.get("format", config.format)
-    if config.format not in ("built_in", made_from):
-        raise OptionError(
-            "--format", f"the partitions of {partition.name} were made from {made_from}; drop it, or partition again"
-        )
     for flag in ("valid", "test"):
         if getattr(config, flag) and not len(partition.splits.get(flag, ())):
             raise OptionError(f"--{flag}", f"{partition.name} has no {flag} triples; drop the flag")
@@ -324,9 +329,8 @@ class Attempt:
 
     def _settings(self) -> dict[str, Any]:
         """What config.json holds: with it, kgdist-eval reads data and model on the first machine as on any other."""
-        source = self.partition.manifest.common.source
         data = str(workspace(self.config).absolute() / Path(self.config.data_path).expanduser())
-        return run_json(self.config.replace(**source, data_path=data), version=__version__)
+        return run_json(self.config.replace(data_path=data), version=__version__)
 
     # ---- the end
 

@@ -4,6 +4,8 @@ what happens in between. Both get their job from the machine's agent (`kgdist.ru
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import numpy as np
 import torch
 
 from kgdist import __version__, runs
+from kgdist.configfile import to_json
 from kgdist.files import write_json
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.messages import Identity
@@ -60,6 +63,8 @@ def train(job: dict[str, Any], owner: Owner) -> int:
     keep_freed_memory()
     plan, machine, rank = Plan.from_json(job["plan"]), int(job["machine"]), int(job["rank"])
     config = plan.config
+    if config.debug:
+        owner.say(f"trainer {rank} has the options {json.dumps(to_json(config))}")
     torch.set_num_threads(config.num_thread)
     pin(rank)
     partition = Partition.open(plan.partition(machine))
@@ -188,19 +193,21 @@ class Tasks:
 
 
 class Beating:
-    """Tables that show life whenever they are read: an evaluation makes no steps."""
+    """Tables for an evaluation: they show life whenever they are read, for it makes no steps, and its threads take turns."""
 
     def __init__(self, tables: StoreTables, alive: Callable[[], None]) -> None:
-        self.tables, self._alive = tables, alive
+        self.tables, self._alive, self._lock = tables, alive, threading.Lock()
         self.push, self.ahead, self.local = tables.push, tables.ahead, tables.local
         self.shape, self.names, self.flush = tables.shape, tables.names, tables.flush
 
     def pull(self, name: str, ids: Ids, out: torch.Tensor | None = None) -> torch.Tensor:
         """See Tables."""
         self._alive()
-        return self.tables.pull(name, ids, out)
+        with self._lock:
+            return self.tables.pull(name, ids, out)
 
     def block(self, name: str, start: int, stop: int) -> torch.Tensor:
         """See Tables."""
         self._alive()
-        return self.tables.block(name, start, stop)
+        with self._lock:
+            return self.tables.block(name, start, stop)

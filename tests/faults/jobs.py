@@ -31,12 +31,15 @@ SMALL = {
 }
 
 
-def graph(folder: Path, *, entities: int = 120, relations: int = 5, triples: int = 1500, seed: int = 0) -> None:
+def graph(
+    folder: Path, *, entities: int = 120, relations: int = 5, triples: int = 1500, seed: int = 0, weighted: bool = False
+) -> None:
     """A graph with structure: tails follow from heads and relations. Files train.tsv, valid.tsv, test.tsv of names."""
     rng = np.random.default_rng(seed)
     heads, links = rng.integers(entities, size=triples), rng.integers(relations, size=triples)
     tails = (heads + 7 * links + rng.integers(2, size=triples)) % entities
-    lines = [f"e{h}\tr{r}\te{t}\n" for h, r, t in zip(heads, links, tails, strict=True)]
+    weight = "\t1.5" if weighted else ""
+    lines = [f"e{h}\tr{r}\te{t}{weight}\n" for h, r, t in zip(heads, links, tails, strict=True)]
     cuts = (triples * 8 // 10, triples * 9 // 10)
     for split, part in (("train", lines[: cuts[0]]), ("valid", lines[cuts[0] : cuts[1]]), ("test", lines[cuts[1] :])):
         (folder / f"{split}.tsv").write_text("".join(part))
@@ -52,14 +55,15 @@ def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=LIMIT, env=environment(1), check=False)
 
 
-def workspace(folder: Path, *, parts: int = 2, servers: int = 1, address: str = "127.0.0.1") -> Path:
+def workspace(folder: Path, *, parts: int = 2, servers: int = 1, address: str = "127.0.0.1", weighted: bool = False) -> Path:
     """A folder with the graph `toy` in `parts` partitions, and an ip_config.txt with ports that are free now."""
     data = folder / "data" / "toy"
     data.mkdir(parents=True)
-    graph(data)
+    graph(data, weighted=weighted)
     files = [str(data / f"{split}.tsv") for split in ("train", "valid", "test")]
     words = ["--dataset", "toy", "--format", "raw_udd_hrt", "--data_path", str(folder / "data"), "--data_files", *files]
-    made = run(command("partition", *words, "-k", str(parts)), folder)
+    more = ["--has_edge_importance"] if weighted else []
+    made = run(command("partition", *words, *more, "-k", str(parts)), folder)
     assert made.returncode == 0, made.stderr
     ip_config(folder, parts=parts, servers=servers, address=address)
     return folder
