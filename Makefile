@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 # Many small processes: each gets one thread, or they would fight for the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
-.PHONY: help install demo test lint types unit bench-accuracy bench-train bench-eval bench-kernels bench-load bench-kvstore bench-gpu clean
+.PHONY: help install demo test lint types unit bench-accuracy bench-dist-accuracy bench-train bench-eval bench-kernels bench-load bench-kvstore bench-gpu clean
 .DELETE_ON_ERROR:
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make test            linters, types and all tests"
 	@echo "make bench-accuracy  the accuracy table of the README"
 	@echo "make bench-train     the speed table of the README"
+	@echo "make bench-dist-accuracy  several machines against one, at equal steps"
 	@echo "make bench-eval      speed and memory of ranking"
 	@echo "make bench-kernels   every compiled loop beside plain torch and the machine's roofs"
 	@echo "make bench-load      speed and memory of loading, up to 50 million triples"
@@ -65,6 +66,9 @@ bench-accuracy: $(STAMP)
 
 bench-train: $(STAMP)
 	$(BIN)/python benchmarks/train.py
+
+bench-dist-accuracy: $(STAMP)
+	$(BIN)/python benchmarks/dist_accuracy.py
 
 bench-eval: $(STAMP)
 	$(BIN)/python benchmarks/evaluate.py

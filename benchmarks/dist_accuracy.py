@@ -1,0 +1,154 @@
+"""Training on several machines against one machine, at equal total steps: `make bench-dist-accuracy`.
+
+Every machine is one server and one trainer on this host (`--backend local`), so the figures tell of accuracy, not of speed.
+Ranks are over all entities, filtered. Rows are kept one JSON file each in benchmarks/results/dist_accuracy/, so that they can be
+run on different days; the table is made from all that are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+from datasets import prepare
+
+import kgdist
+from kgdist.files import write_json
+from kgdist.presets import find
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "dist_accuracy"
+DATASET = "FB15k"
+MODELS = ("TransE_l2", "ComplEx", "RotatE")
+WAYS = {"one": (1, ""), "k2": (2, "global"), "k4": (4, "global"), "k2-local": (2, "local"), "k4-local": (4, "local")}
+PROCESSES = 2  # of the training on one machine
+
+
+def partition(root: Path, parts: int) -> Path:
+    """The data set in `parts` partitions, as a --data_path."""
+    folder = root / f"k{parts}"
+    if not (folder / DATASET / f"partition_{parts - 1}").exists():
+        words = ["--dataset", DATASET, "--data_path", str(root), "-k", str(parts), "--out", str(folder / DATASET)]
+        call("partition", *words)
+    return folder
+
+
+def call(command: str, *words: str) -> str:
+    """Run one of kgdist's commands; what it prints. Leaves with its error."""
+    done = subprocess.run([sys.executable, "-m", f"kgdist.cli.{command}", *words], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"kgdist-{command} {' '.join(words)} ended with exit code {done.returncode}")
+    return done.stdout
+
+
+def machines(root: Path, count: int) -> Path:
+    """An ip_config.txt of `count` machines on this host."""
+    lines = []
+    for _ in range(count):
+        with socket.socket() as trial:
+            trial.bind(("127.0.0.1", 0))
+            lines.append(f"127.0.0.1 {trial.getsockname()[1]} 1\n")
+    file = root / f"ip_config_{count}.txt"
+    file.write_text("".join(lines))
+    return file
+
+
+def train(model: str, way: str, root: Path, share: float) -> None:
+    """One row, kept as JSON; `share` of the published steps."""
+    parts, negatives = WAYS[way]
+    preset = find(model, DATASET)
+    steps = int(preset.steps * share) // (4 * PROCESSES) * (4 * PROCESSES)  # divisible by every number of trainers
+    out = root / "dist_runs" / f"{model}_{way}"
+    shutil.rmtree(out, ignore_errors=True)
+    common = ["--model_name", model, "--dataset", DATASET, "--preset", "--test", "--no_save_emb", "--save_path", str(out)]
+    started = time.time()
+    if parts == 1:
+        words = ["--num_proc", str(PROCESSES), "--max_step", str(steps // PROCESSES)]
+        text = call("train", *common, *words, "--data_path", str(root))
+        command = "kgdist-train"
+    else:
+        words = ["--max_step", str(steps // parts), "--negatives", negatives]
+        places = ["--backend", "local", "--ip_config", str(machines(root, parts)), "--path", str(root)]
+        text = call("dist_train", *common, *words, *places, "--data_path", str(partition(root, parts)))
+        command = "kgdist-dist-train"
+    (folder,) = out.iterdir()
+    metrics = json.loads((folder / "test.json").read_text())["all"]["realistic"]
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    row = {
+        "model": model,
+        "way": way,
+        "steps": steps,
+        "command": f"{command} --model_name {model} --dataset {DATASET} --preset --test {' '.join(words)}",
+        "training": next(line for line in text.splitlines() if line.startswith("training took")).removeprefix("training took "),
+        "seconds": round(time.time() - started),
+        "metrics": metrics,
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__.split('+')[0]}",
+        "kgdist": kgdist.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    write_json(RESULTS / f"{model}_{way}.json", row)
+    print(model, way, f"MRR {metrics['mrr']:.4f}", row["training"], flush=True)
+
+
+def table() -> str:
+    """All results as markdown."""
+    lines = [
+        "# Accuracy on several machines",
+        "",
+        f"{DATASET}, the published options, equal total steps; filtered ranks over all entities, realistic ties. One machine:",
+        f"{PROCESSES} processes on shared memory. k machines: METIS partitions with even triples, one server and one trainer each,",
+        "all on this host. `global` draws negatives from all entities, `local` from the machine's own (as DGL-KE does). Written",
+        "by `make bench-dist-accuracy`.",
+        "",
+        "| model | steps | one machine | k = 2, global | k = 4, global | k = 2, local | k = 4, local |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    rows = [json.loads(file.read_text()) for file in sorted(RESULTS.glob("*.json"))]
+    for model in MODELS:
+        found = {row["way"]: row for row in rows if row["model"] == model}
+        if "one" not in found:
+            continue
+        base = found["one"]["metrics"]["mrr"]
+        cells = [model, str(found["one"]["steps"]), f"{base:.4f}"]
+        for way in WAYS:
+            if way != "one":
+                mrr = found[way]["metrics"]["mrr"] if way in found else None
+                cells.append("" if mrr is None else f"{mrr:.4f} ({mrr - base:+.4f})")
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "Commands (with `--backend local` and an ip_config.txt of loopback addresses):", ""]
+    lines += [f"- `{row['command']}`: {row['training']}" for row in rows]
+    lines += ["", "Machines: " + "; ".join(sorted({f"{row['machine']}, kgdist {row['kgdist']}" for row in rows})) + ".", ""]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the rows named (MODEL/WAY; all that have no result by default) and rewrite the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    every = [f"{model}/{way}" for model in MODELS for way in WAYS]
+    parser.add_argument("rows", nargs="*", help=f"of {', '.join(every)}")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the data sets")
+    parser.add_argument("--share", type=float, default=1.0, help="fraction of the published steps")
+    parser.add_argument("--table", action="store_true", help="only make the table anew")
+    options = parser.parse_args()
+    if not options.table:
+        prepare(DATASET, options.data)
+        for name in options.rows or every:
+            model, way = name.split("/")
+            if options.rows or not (RESULTS / f"{model}_{way}.json").exists():
+                train(model, way, options.data.absolute(), options.share)
+    text = table()
+    (HERE / "results" / "dist_accuracy.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
