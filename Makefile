@@ -81,6 +81,7 @@ bench-load: $(STAMP)
 
 bench-kvstore: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/kvstore.py
+	$(ONE_THREAD) $(BIN)/python benchmarks/store_train.py
 
 bench-gpu: $(STAMP)
 	$(BIN)/python benchmarks/gpu.py

@@ -91,6 +91,9 @@ def train(job: dict[str, Any], owner: Owner) -> int:
         trainer = trainer_of(config, partition.train, tables, rank, plan.seat(machine))
         control.catch_up()
         steps = trainer.run(control, control.start)
+        if (done := steps - control.start) > 0 and not config.quiet:
+            sent, received = (moved / done / 1024 for moved in tables.traffic())
+            owner.say(f"[proc {rank}] network: {sent:,.0f} KB sent and {received:,.0f} KB received a step")
         owner.send(trained=steps)
         tasks.serve()
     finally:
