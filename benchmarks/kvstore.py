@@ -31,6 +31,7 @@ from kgdist.kvstore.messages import HEADER, Identity
 from kgdist.kvstore.security import TCP_BYTES, Keys, Transport
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import MemoryTables
+from kgdist.runtime.memory import keep_freed_memory
 
 HERE = Path(__file__).parent
 IDENTITY = Identity("bench", "bench", 1, "", "")
@@ -42,6 +43,7 @@ def pin(core: int) -> None:
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[core % len(cores)]})
     torch.set_num_threads(1)
+    keep_freed_memory()  # as trainers and servers do
 
 
 def serve(job: dict[str, Any]) -> None:

@@ -45,6 +45,7 @@ def transport_of(plan: Plan) -> Transport:
 
 def serve(job: dict[str, Any], owner: Owner) -> None:
     """Be a server until the owner ends it."""
+    keep_freed_memory()
     plan, number = Plan.from_json(job["plan"]), int(job["server"])
     torch.set_num_threads(1)
     tables = MemoryTables.attach(job["tables"], plan.config.optimizer)
