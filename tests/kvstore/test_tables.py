@@ -79,6 +79,10 @@ def test_first_values_depend_on_seed_and_row_alone(kind: str) -> None:
     initialise(other, kind, 0.5, seed=4, stream=0)
     if kind != "xavier":  # whose range depends on the number of rows
         assert torch.equal(rows, more[:500])
+    parts = [torch.zeros(200, 8), torch.zeros(300, 8)]  # of two machines
+    for part, first in zip(parts, (0, 200), strict=True):
+        initialise(part, kind, 0.5, seed=3, stream=0, first=first, total=500)
+    assert torch.equal(torch.cat(parts), rows)
     assert not torch.equal(rows, other)
     limit = {"uniform": 0.5, "normal": 0.5 / 3 * 6, "xavier": (6 / 508) ** 0.5}[kind]
     spread = {"uniform": 0.5 / 3**0.5, "normal": 0.5 / 3, "xavier": limit / 3**0.5}[kind]

@@ -68,3 +68,11 @@ def test_sorting_keeps_triples_and_weights_together(degree: bool) -> None:
     assert batch.weights is not None and (np.diff(batch.relations) >= 0).all()
     before = set(zip(heads, relations, tails, weights, strict=True))
     assert set(zip(batch.heads, batch.relations, batch.tails, batch.weights, strict=True)) == before
+
+
+def test_negatives_of_one_machine_are_its_own_entities() -> None:
+    everywhere, own = (ChunkedNegatives(20, 8, False, seed=1, first=first) for first in (0, 30))
+    for step in range(4):
+        batches = [sampler.batch(step, positives(16)) for sampler in (everywhere, own)]
+        assert (batches[0].negatives + 30 == batches[1].negatives).all()
+        assert batches[1].negatives.min() >= 30 and batches[1].negatives.max() < 50
