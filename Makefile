@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 # Many small processes: each gets one thread, or they would fight for the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
-.PHONY: help install demo test lint types unit bench-accuracy bench-dist-accuracy bench-train bench-eval bench-kernels bench-load bench-kvstore bench-gpu clean
+.PHONY: help install demo test lint types unit bench-accuracy bench-dist-accuracy bench-train bench-eval bench-kernels bench-load bench-kvstore bench-partition bench-gpu clean
 .DELETE_ON_ERROR:
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo "make bench-kernels   every compiled loop beside plain torch and the machine's roofs"
 	@echo "make bench-load      speed and memory of loading, up to 50 million triples"
 	@echo "make bench-kvstore   the store's wire beside a raw socket"
+	@echo "make bench-partition partitioning beside METIS alone, 10 million triples"
 	@echo "make bench-gpu       the speed table, where there is a GPU"
 	@echo "make clean           remove what these commands made"
 
@@ -82,6 +83,9 @@ bench-load: $(STAMP)
 bench-kvstore: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/kvstore.py
 	$(ONE_THREAD) $(BIN)/python benchmarks/store_train.py
+
+bench-partition: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/partition.py
 
 bench-gpu: $(STAMP)
 	$(BIN)/python benchmarks/gpu.py

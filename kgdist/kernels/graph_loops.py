@@ -49,17 +49,17 @@ def fill(triples, start, stop, cursor, neighbours):
 
 
 @strict
-def merge(starts, neighbours, weights, seen):
-    """Repeated neighbours of a row become one, with their number as weight; in place, starts int64[n+1] too.
+def merge(starts, found, neighbours, weights, seen):
+    """The neighbours found int32[.] of each row, repeated ones once, with their number as weight; starts int64[n+1] in place.
 
-    seen int64[n], NOWHERE throughout, is scratch. Returns the number of entries that are left.
+    neighbours and weights int64[.] are written; seen int64[n], NOWHERE throughout, is scratch. Returns how many entries result.
     """
     kept, begin = 0, starts[0]
     for v in range(len(starts) - 1):
         end, first = starts[v + 1], kept
         starts[v] = kept
         for i in range(begin, end):
-            u = neighbours[i]
+            u = found[i]
             if seen[u] >= first:
                 weights[seen[u]] += 1
             else:

@@ -62,15 +62,15 @@ def degrees(triples: np.ndarray, num_entities: int, num_relations: int) -> Degre
 
 
 def adjacency(triples: np.ndarray, degrees: Degrees) -> Adjacency:
-    """The adjacency of `triples` int32[T, 3]. Memory: 16 bytes for each end of a triple, and 16 for each entity for a moment."""
+    """The adjacency of `triples` int32[T, 3]. Memory: 16 bytes for each end of a triple, 4 more for a moment."""
     from kgdist.kernels import graph_loops
 
     starts = np.zeros(len(degrees.ends) + 1, np.int64)
     np.cumsum(degrees.ends, out=starts[1:])
-    neighbours, cursor = np.empty(starts[-1], np.int64), starts[:-1].copy()
+    found, cursor = np.empty(starts[-1], np.int32), starts[:-1].copy()
     for piece in pieces(triples, "joining neighbours"):
-        graph_loops.fill(piece, 0, len(cursor), cursor, neighbours)
+        graph_loops.fill(piece, 0, len(cursor), cursor, found)
     cursor[:] = graph_loops.NOWHERE
-    weights = np.empty(len(neighbours), np.int64)  # what repeated neighbours would take of it is never touched
-    kept = int(graph_loops.merge(starts, neighbours, weights, cursor))
+    neighbours, weights = np.empty(len(found), np.int64), np.empty(len(found), np.int64)  # memory is taken as it is written
+    kept = int(graph_loops.merge(starts, found, neighbours, weights, cursor))
     return Adjacency(starts, neighbours[:kept], weights[:kept])

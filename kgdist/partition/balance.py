@@ -13,7 +13,8 @@ from kgdist.errors import KgdistError
 from kgdist.partition.adjacency import Adjacency, Degrees
 
 TOLERANCE = {"entities": (1.03,), "triples": (1.1, 1.05)}  # largest part / average: entities, triples
-ROUNDS = 12  # of repair; the last ones move next to nothing
+ROUNDS = 12  # of repair, at most
+FEW = 2000  # one entity of so many: fewer moves are not worth another round
 
 
 def loads_of(degrees: Degrees, balance: str) -> np.ndarray:
@@ -45,7 +46,8 @@ def repair(graph: Adjacency, loads: np.ndarray, assigned: np.ndarray, parts: int
         while (held > limit).any() and cost <= 2 * most:
             graph_loops.relieve(*rows, loads, limit, cost, held, assigned)
             cost = 2 * cost + 1
-        if not graph_loops.settle(*rows, loads, limit, held, assigned):
+        moved = int(graph_loops.settle(*rows, loads, limit, held, assigned))
+        if moved * FEW <= len(assigned) and not (held > limit).any():
             break
     return held
 
