@@ -4,7 +4,8 @@
     <run>/ckpt-<step>/manifest.json      format, step, progress of every process, size and sha256 of every file
 
 A folder gets its name by one rename when all of it is on disk, so a reader meets whole checkpoints only; what is damaged later is
-found by size and hash. The newest two are kept.
+found by size and hash. The newest two are kept, unless the caller decides (`drop`): a checkpoint of many machines is whole only
+when all have written theirs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import hashlib
 import os
 import re
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -28,6 +30,7 @@ FORMAT = 1
 KEEP = 2
 BLOCK = 1 << 20  # bytes hashed and written at a time
 _NAME = re.compile(r"ckpt-(\d+)")
+_NUMBERED = re.compile(r"(ckpt|best)-\d+")
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,10 @@ def _write_array(file: _HashingFile, array: np.ndarray) -> None:
         file.write(raw[start : start + BLOCK])
 
 
-def save(run: Path, step: int, arrays: dict[str, np.ndarray], meta: dict[str, Any], *, name: str | None = None) -> Path:
-    """Write `run/ckpt-<step>` (or `run/name`) and drop all but the newest two numbered ones.
+def save(
+    run: Path, step: int, arrays: dict[str, np.ndarray], meta: dict[str, Any], *, name: str | None = None, keep: int = KEEP
+) -> Path:
+    """Write `run/ckpt-<step>` (or `run/name`) and drop all but the newest `keep` numbered ones (0: drop none).
 
     `meta` is JSON. Raises KgdistError (disk full, read-only folder, file too large) and then leaves what was there as it was.
     """
@@ -97,11 +102,17 @@ def save(run: Path, step: int, arrays: dict[str, np.ndarray], meta: dict[str, An
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    if name is None:
-        for _, old in numbered(run)[KEEP:]:
+    if name is None and keep:
+        drop(run, {found.name for _, found in numbered(run)[:keep]})
+    return folder
+
+
+def drop(run: Path, keep: Collection[str]) -> None:
+    """Remove the checkpoints `ckpt-<step>` and `best-<step>` whose names are not in `keep`, as far as the system lets us."""
+    for old in run.glob("*-*"):
+        if _NUMBERED.fullmatch(old.name) and old.name not in keep:
             with contextlib.suppress(OSError):
                 shutil.rmtree(old)
-    return folder
 
 
 def numbered(run: Path) -> list[tuple[int, Path]]:

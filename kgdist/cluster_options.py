@@ -53,6 +53,13 @@ class ClusterOptions:
     peer_timeout: float = _cluster(
         15.0, "seconds of silence after which a machine, or a process of it, counts as lost", low=0.5, high=3600, ours=_DIST
     )
+    stall_timeout: float = _cluster(
+        300.0,
+        "seconds after which a training process that makes no step, and is not waiting for others, is started again",
+        low=1,
+        high=86400,
+        ours=_DIST,
+    )
     max_restarts: int = _cluster(
         3,
         "how often a training process that died is started again, each; and how often the job goes back to its last checkpoint "

@@ -12,6 +12,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
 from collections.abc import Iterable
@@ -92,6 +94,7 @@ def save_rows(path: Path, shape: tuple[int, int], blocks: Iterable[tuple[np.ndar
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         array = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
+        _reserve(temporary)
         for places, rows in blocks:
             array[places] = rows
         array.flush()
@@ -104,6 +107,16 @@ def save_rows(path: Path, shape: tuple[int, int], blocks: Iterable[tuple[np.ndar
         raise KgdistError(f"{path}: cannot be written ({error.strerror or error}); the previous file is unchanged") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _reserve(path: Path) -> None:
+    """Give a file with holes its blocks. Raises OSError when the disk is full: writing to its pages would kill the process."""
+    with path.open("rb+") as file, contextlib.suppress(AttributeError):
+        try:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot
+                raise
 
 
 def open_run(path: str | Path) -> Run:

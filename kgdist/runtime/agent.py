@@ -12,8 +12,9 @@ import faulthandler
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from kgdist.runtime.owner import Owner, Partner
 
 TICK = 0.02  # seconds between two looks at the children
 LEASE = 60.0  # seconds without a word from the launcher, until a job says how many
+HANGS = 5.0  # seconds more, after which a loop that does not turn is ended by force
 
 
 class Agent:
@@ -42,6 +44,8 @@ class Agent:
         self._heard = self._told = time.monotonic()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="kgdist-agent")
         self._work: list[Future[None]] = []
+        self._missed: set[str] = set()  # files that could not be written the last time
+        self.turns = 0  # of the loop; it hangs while this does not change
 
     def tell(self, **event: Any) -> None:
         """Send an event to the launcher."""
@@ -73,6 +77,7 @@ class Agent:
         return code
 
     def _turn(self) -> None:
+        self.turns += 1
         message = self.owner.receive(TICK)
         while message is not None:
             self._heard = time.monotonic()
@@ -87,7 +92,7 @@ class Agent:
         if now - self._heard > self.lease:
             log.error("nothing heard from the launcher for %.0f s; all processes of this machine end", self.lease)
             raise EOFError
-        if now - self._told > 0.5:
+        if now - self._told > min(0.5, self.lease / 5):
             self.tell(beat=True)
 
     def _wait_for_the_end(self) -> None:
@@ -98,6 +103,7 @@ class Agent:
         deadline = time.monotonic() + self.lease
         try:
             while time.monotonic() < deadline:
+                self.turns += 1
                 self.owner.receive(0.1)
         except EOFError:
             pass
@@ -137,7 +143,7 @@ class Agent:
             checkpoints = []
             if not found:
                 self.site = Site(job, machine, self.tell)
-                checkpoints = self.site.checkpoints(run) if run else []
+                checkpoints = self.site.shard.checkpoints(run) if run else []
             self.tell(checked={"problems": found, "checkpoints": checkpoints})
 
         self._later(work)
@@ -151,11 +157,11 @@ class Agent:
         def work() -> None:
             from kgdist import runs
 
-            root = site.folder("x").parent
-            self.run_name = run or runs.create(root, site.config.run_name).name
-            site.fill(self.run_name, resume)
+            shard = site.shard
+            self.run_name = run or runs.create(shard.folder("x").parent, site.config.run_name).name
+            shard.fill(self.run_name, resume)
             if share:
-                self.tell(shared=site.share() | {"run": self.run_name})
+                self.tell(shared=shard.share() | {"run": self.run_name})
             site.serve()
             self.tell(opened=self.run_name)
 
@@ -164,7 +170,7 @@ class Agent:
     def attach(self, run: str, **shared: Any) -> None:
         """Take the run folder and the rows of another agent of this machine."""
         assert self.site is not None
-        self.site.attach(shared)
+        self.site.shard.attach(shared)
         self.run_name = run
         self.tell(opened=run)
 
@@ -178,30 +184,36 @@ class Agent:
         assert self.site is not None
         self.site.release(step)
 
-    def save(self, step: int, meta: dict[str, Any], name: str | None) -> None:
-        """Write a checkpoint; a failure is told and is not the end."""
-        site = self.site
-        assert site is not None
+    def save(self, step: int, meta: dict[str, Any], best: bool) -> None:
+        """Write a checkpoint, or the best rows; a failure is told and is not the end."""
+        assert self.site is not None
+        shard = self.site.shard
+        self._try("saved", lambda: shard.save(self.run_name, step, meta, best=best))
 
-        def work() -> None:
+    def keep(self, steps: list[int], best: list[int]) -> None:
+        """Remove checkpoints but these."""
+        assert self.site is not None
+        shard = self.site.shard
+        self._later(lambda: shard.keep(self.run_name, steps, best))
+
+    def best(self, step: int, trial: bool) -> None:
+        """Take the best rows, those of `step`, or only look whether they are whole; a failure is told and is not the end."""
+        assert self.site is not None
+        shard = self.site.shard
+        self._try("loaded", lambda: shard.best(self.run_name, step, trial=trial))
+
+    def _try(self, answer: str, work: Callable[[], None]) -> None:
+        """Do it beside the loop, and tell what was wrong, or nothing."""
+
+        def attempt() -> None:
+            problem = ""
             try:
-                site.save(self.run_name, step, meta, name)
-                self.tell(saved={"step": step, "problem": ""})
+                work()
             except KgdistError as error:
-                self.tell(saved={"step": step, "problem": str(error)})
+                problem = str(error)
+            self.tell(**{answer: {"problem": problem}})
 
-        self._later(work)
-
-    def best(self) -> None:
-        """Take the best rows seen so far."""
-        site = self.site
-        assert site is not None
-
-        def work() -> None:
-            site.best(self.run_name)
-            self.tell(loaded=True)
-
-        self._later(work)
+        self._later(attempt)
 
     def task(self, what: dict[str, Any], ranks: list[int]) -> None:
         """Let trainers do something else than training."""
@@ -210,14 +222,26 @@ class Agent:
 
     def write(self, name: str, value: Any) -> None:
         """Write JSON into the run folder."""
-        assert self.site is not None
-        write_json(safe_join(self.site.folder(self.run_name), name), value)
+        with self._harmless(name) as path:
+            write_json(path, value)
 
     def append(self, name: str, line: str) -> None:
         """Add a line to a file of the run folder."""
-        assert self.site is not None
-        with Path(safe_join(self.site.folder(self.run_name), name)).open("a", encoding="utf-8") as file:
+        with self._harmless(name) as path, path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+    @contextlib.contextmanager
+    def _harmless(self, name: str) -> Iterator[Path]:
+        """A file of the run folder that no training is worth ending for: on a full disk it is missed, with one warning."""
+        assert self.site is not None
+        path = safe_join(self.site.shard.folder(self.run_name), name)
+        try:
+            yield path
+            self._missed.discard(name)
+        except (OSError, KgdistError) as error:
+            if name not in self._missed:
+                log.warning("%s; training goes on", error if isinstance(error, KgdistError) else f"{path}: {error.strerror}")
+            self._missed.add(name)
 
     def stop(self) -> None:
         """Let trainers end before their next step."""
@@ -234,8 +258,20 @@ class Agent:
 
 
 COMMANDS = (
-    *("beat", "check", "open", "attach", "train", "release", "save", "best", "task", "write", "append", "stop", "memory", "end"),
+    *("beat", "check", "open", "attach", "train", "release", "save", "keep", "best", "task", "write", "append", "stop"),
+    *("memory", "end"),
 )
+
+
+def guard(agent: Agent) -> None:
+    """End this process, and with it its children, when the agent's loop hangs: in a pipe that a frozen launcher does not read,
+    in a file system that does not answer. The body of a thread; only seconds in which this process runs count."""
+    turns, idle = -1, 0
+    while True:
+        time.sleep(1.0)
+        turns, idle = agent.turns, 0 if agent.turns != turns else idle + 1
+        if idle > agent.lease + HANGS:
+            os._exit(1)
 
 
 def main() -> None:
@@ -246,7 +282,9 @@ def main() -> None:
     owner = Owner()
     code = 1
     try:
-        code = Agent(owner).run()
+        agent = Agent(owner)
+        threading.Thread(target=guard, args=(agent,), name="kgdist-guard", daemon=True).start()
+        code = agent.run()
     except Exception as error:  # whatever it is, the launcher must hear of it
         log.error("%s: %s", type(error).__name__, error, exc_info=True)
         with contextlib.suppress(EOFError):

@@ -19,6 +19,7 @@ from kgdist.runtime.channel import Heard
 from kgdist.runtime.cluster import Machine
 
 ANSWERS = ("hello", "checked", "opened", "ready", "saved", "loaded", "memory")
+FIRST = 60.0  # seconds in which an agent says its first word
 News = Callable[[int, str, Any], None]  # machine, kind, value
 
 
@@ -51,7 +52,7 @@ class Fleet:
         self.channels = dict(channels)
         self.news: News = lambda machine, kind, value: None
         self.quiet = False
-        self._heard = dict.fromkeys(channels, time.monotonic())
+        self._heard = dict.fromkeys(channels, time.monotonic() + FIRST)
         self._told = 0.0
         self._answers: dict[str, dict[int, Any]] = {}
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -26,6 +28,17 @@ class Interrupts:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def immediate(self) -> Iterator[None]:
+        """While the block runs the first signal raises as well: there is nothing to finish. So does one that came before."""
+        before, self.at_once = self.at_once, True
+        try:
+            if self.asked:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self.at_once = before
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         again, self.asked = self.asked, True

@@ -39,7 +39,7 @@ TWIN = 1.0  # seconds in which one of two that claim the same place must show th
 PARTING = 10.0  # seconds for all to end
 SERVER, CLIENT = ROLES = ("server", "client")
 # command -> the half it is for; others are for both
-FOR = dict.fromkeys(("open", "save", "best", "write", "append"), SERVER) | dict.fromkeys(
+FOR = dict.fromkeys(("open", "save", "keep", "best", "write", "append"), SERVER) | dict.fromkeys(
     ("attach", "train", "release", "task", "stop"), CLIENT
 )
 # What a half has to be told besides, because there are two.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import time
 from pathlib import Path
 
 from kgdist.errors import KgdistError
@@ -29,7 +30,7 @@ def problems(plan: Plan, number: int, *, serves: bool = True) -> list[str]:
         return [f"--path {root}: no such folder here"]
     if not serves:
         return _partition(plan, number, verify=False)
-    return [*_partition(plan, number), *_ports(machine), *_memory(plan, number), *_disk(plan, number)]
+    return [*_partition(plan, number), *_free_ports(plan, machine), *_memory(plan, number), *_disk(plan, number)]
 
 
 def _partition(plan: Plan, number: int, *, verify: bool = True) -> list[str]:
@@ -43,6 +44,14 @@ def _partition(plan: Plan, number: int, *, verify: bool = True) -> list[str]:
         message = f"{folder}: is {found}, but the launcher has a graph {plan.graph[:12]}, of which this is partition {number}"
         return [f"{message}; send it again with --copy"]
     return []
+
+
+def _free_ports(plan: Plan, machine: Machine) -> list[str]:
+    """Processes of an attempt before may still hold ports, as long as they may wait for their agent and then need to end."""
+    deadline = time.monotonic() + (2 * plan.config.peer_timeout if plan.attempt else 0.0)
+    while (found := _ports(machine)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
 
 
 def _ports(machine: Machine) -> list[str]:

@@ -5,7 +5,9 @@ what happens in between. Both get their job from the machine's agent (`kgdist.ru
 from __future__ import annotations
 
 import json
+import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,16 @@ import torch
 
 from kgdist import __version__, runs
 from kgdist.configfile import to_json
+from kgdist.errors import KgdistError, PeersLost
 from kgdist.files import write_json
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.messages import Identity
 from kgdist.kvstore.security import Keys, Transport
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import Ids, MemoryTables
+from kgdist.log import log
 from kgdist.partition.folder import Partition
-from kgdist.runtime.control import ALIVE, ARRIVED, RELEASED, SharedControl, WorkerControl
+from kgdist.runtime.control import ALIVE, BEAT, RELEASED, SharedControl, WorkerControl
 from kgdist.runtime.job import meetings_of, model_of, trainer_of
 from kgdist.runtime.memory import keep_freed_memory
 from kgdist.runtime.numa import pin
@@ -47,6 +51,7 @@ def serve(job: dict[str, Any], owner: Owner) -> None:
     """Be a server until the owner ends it."""
     keep_freed_memory()
     plan, number = Plan.from_json(job["plan"]), int(job["server"])
+    lease(SharedControl.attach(job["control"]), plan.config.peer_timeout)
     torch.set_num_threads(1)
     tables = MemoryTables.attach(job["tables"], plan.config.optimizer)
     transport = transport_of(plan)
@@ -68,6 +73,8 @@ def train(job: dict[str, Any], owner: Owner) -> int:
         owner.say(f"trainer {rank} has the options {json.dumps(to_json(config))}")
     torch.set_num_threads(config.num_thread)
     pin(rank)
+    shared = SharedControl.attach(job["control"])
+    lease(shared, config.peer_timeout)
     partition = Partition.open(plan.partition(machine))
     local = MemoryTables.attach(job["tables"], config.optimizer)
     transport = transport_of(plan)
@@ -86,8 +93,8 @@ def train(job: dict[str, Any], owner: Owner) -> int:
         peer_timeout=config.peer_timeout,
     )
     tasks = Tasks(plan, machine, rank, partition, tables, owner)
-    control = RemoteControl(SharedControl.attach(job["control"]), rank, meetings_of(config), owner.say, tasks)
-    tasks.alive = control.alive
+    control = RemoteControl(shared, rank, meetings_of(config), owner.say, tasks)
+    tasks.alive, tasks.stopping = control.alive, control.stopping
     try:
         trainer = trainer_of(config, partition.train, tables, rank, plan.seat(machine))
         control.catch_up()
@@ -101,6 +108,24 @@ def train(job: dict[str, Any], owner: Owner) -> int:
         tables.close()
         transport.close()
     return steps
+
+
+def lease(shared: SharedControl, seconds: float) -> None:
+    """End this process when the machine's agent shows no life for so long: one that is frozen, or hangs, cannot end us.
+
+    The job goes on without it, perhaps on this machine and on our port. Only time in which this process runs counts.
+    """
+
+    def watch() -> None:
+        beat, missed = -1, 0
+        while True:
+            time.sleep(seconds / 10)
+            beat, missed = int(shared.header[BEAT]), 0 if shared.header[BEAT] != beat else missed + 1
+            if missed > 10:
+                log.error("nothing heard from the agent of this machine for %g s; this process ends", seconds)
+                os._exit(3)
+
+    threading.Thread(target=watch, name="kgdist-lease", daemon=True).start()
 
 
 class RemoteControl(WorkerControl):
@@ -118,7 +143,7 @@ class RemoteControl(WorkerControl):
 
     def catch_up(self) -> None:
         """Wait at the meeting that the process before this one may have died in."""
-        if self.start and self.meeting(self.start) and self.shared.header[RELEASED] < self.start <= self.mine[ARRIVED]:
+        if self.meeting(self.start) and self.shared.header[RELEASED] < self.start:
             self.meet(self.start)
 
     def idle(self) -> None:
@@ -139,6 +164,7 @@ class Tasks:
             owner,
         )
         self.alive: Callable[[], None] = lambda: None
+        self.stopping: Callable[[], bool] = lambda: False
         self._evaluator: SharedEvaluator | None = None
 
     def serve(self) -> None:
@@ -153,15 +179,21 @@ class Tasks:
         what, number = task.pop("what"), task.pop("number")
         if what == "end":
             return False
+        problem = ""
         if what == "evaluate":
             self.evaluate(**task)
         else:
-            self.assemble(**task)
-        self.owner.send(finished=number)
+            try:
+                self.assemble(**task)
+            except PeersLost:
+                raise
+            except KgdistError as error:  # a full disk: the rows are where they were, so it can be tried again
+                problem = str(error)
+        self.owner.send(finished=number, problem=problem)
         return True
 
     def evaluate(self, split: str) -> None:
-        """Rank this process's share of a split."""
+        """Rank this process's share of a split; ends without a result when all are to stop."""
         if self._evaluator is None:
             self._evaluator = SharedEvaluator(self.partition, self.plan.config)
         evaluator = self._evaluator
@@ -169,7 +201,10 @@ class Tasks:
         span = evaluator.share(split, share, self.plan.trainers)
         if span[0] == span[1]:
             return
-        ranks = evaluator.rank(model_of(self.plan.config), Beating(self.tables, self.alive), split, span)
+        try:
+            ranks = evaluator.rank(model_of(self.plan.config), Beating(self.tables, self.alive, self.stopping), split, span)
+        except Stopped:
+            return
         for piece in pieces(ranks, span, len(evaluator.triples(split))):
             self.owner.send(result=piece)
 
@@ -196,13 +231,25 @@ class Tasks:
             yield places[start:stop], self.tables.block(table, start, stop).numpy()
 
 
-class Beating:
-    """Tables for an evaluation: they show life whenever they are read, for it makes no steps, and its threads take turns."""
+class Stopped(Exception):
+    """All are to stop."""
 
-    def __init__(self, tables: StoreTables, alive: Callable[[], None]) -> None:
-        self.tables, self._alive, self._lock = tables, alive, threading.Lock()
+
+class Beating:
+    """Tables for an evaluation: they show life whenever they are read, for it makes no steps, and its threads take turns.
+
+    Raises Stopped, instead of reading, when all are to stop.
+    """
+
+    def __init__(self, tables: StoreTables, alive: Callable[[], None], stopping: Callable[[], bool]) -> None:
+        self.tables, self._beat, self._stopping, self._lock = tables, alive, stopping, threading.Lock()
         self.push, self.ahead, self.local = tables.push, tables.ahead, tables.local
         self.shape, self.names, self.flush = tables.shape, tables.names, tables.flush
+
+    def _alive(self) -> None:
+        if self._stopping():
+            raise Stopped
+        self._beat()
 
     def pull(self, name: str, ids: Ids, out: torch.Tensor | None = None) -> torch.Tensor:
         """See Tables."""

@@ -1,32 +1,25 @@
-"""One machine's part of a job: its rows, its servers and its trainers. The agent's work, without its conversation.
+"""One machine's part of a job: its servers and its trainers, around its rows. The agent's work, without its conversation.
 
-The rows lie once in shared memory. Servers and trainers are children (`kgdist.runtime.child`) that map it; they end with this
-process. A trainer that is killed is started again where it stood; a server that is lost ends the attempt, for the pushes that it
-had confirmed since the last checkpoint may be half of a step.
+The rows (`kgdist.runtime.shard`) lie once in shared memory. Servers and trainers are children (`kgdist.runtime.child`) that map
+it; they end with this process. A trainer that is killed is started again where it stood; a server that is lost ends the attempt,
+for the pushes that it had confirmed since the last checkpoint may be half of a step.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kgdist import checkpoint
-from kgdist.errors import CheckpointError
-from kgdist.kvstore.tables import MemoryTables
 from kgdist.log import log
-from kgdist.partition.folder import Partition
 from kgdist.runtime import child as children
 from kgdist.runtime.child import Child, Event
-from kgdist.runtime.control import ALIVE, ARRIVED, BEAT, DONE, POSITIVES, RELEASED, STOP, SharedControl
-from kgdist.runtime.job import model_of
+from kgdist.runtime.control import ALIVE, ARRIVED, BEAT, DONE, POSITIVES, RELEASED, STOP
 from kgdist.runtime.memory import used_now
-from kgdist.runtime.plan import Plan, workspace
-from kgdist.runtime.start import at_random
+from kgdist.runtime.plan import Plan
+from kgdist.runtime.shard import Shard
 from kgdist.runtime.workers import STALL
 
 Tell = Callable[..., None]
@@ -44,13 +37,10 @@ class Failure(Exception):
 class Site:
     """What runs on machine `number`. `tell` sends an event to the launcher."""
 
-    def __init__(self, plan: Plan, number: int, tell: Tell, *, stall: float = STALL) -> None:
-        self.plan, self.number, self.tell, self.stall = plan, number, tell, stall
-        self.config = plan.config
-        self.partition = Partition.open(plan.partition(number))
-        self.machine = plan.machines[number]
-        self.tables: MemoryTables | None = None
-        self.control: SharedControl | None = None
+    def __init__(self, plan: Plan, number: int, tell: Tell) -> None:
+        self.plan, self.number, self.tell, self.config = plan, number, tell, plan.config
+        self.stall = plan.config.stall_timeout
+        self.shard = Shard(plan, number)
         self.servers: list[Child] = []
         self.trainers: list[Child] = []
         self.done: dict[int, int] = {}  # trainer -> steps, of those that have trained to the end
@@ -59,80 +49,9 @@ class Site:
         self._incarnations = [1] * self.config.num_proc
         self._tasks: dict[int, dict[str, Any]] = {}  # what each trainer has not finished, besides training
         self._arrived = 0
-        self._moved = np.full(self.config.num_proc, time.monotonic())
+        self._moved = np.full(self.config.num_proc, time.monotonic())  # when each trainer last showed that it does something
         self._alive = np.zeros(self.config.num_proc, np.int64)
         self._told = 0.0
-
-    # ---- rows
-
-    def folder(self, run: str) -> Path:
-        """The run folder on this machine."""
-        return workspace(self.config) / Path(self.config.save_path).expanduser() / run
-
-    def shard(self, run: str) -> Path:
-        """Where this machine keeps its checkpoints: machines may share a file system."""
-        return self.folder(run) / f"machine_{self.number}"
-
-    def fill(self, run: str, resume: int | None) -> None:
-        """Make the tables: at random, or as of the checkpoint of step `resume`. Raises KgdistError."""
-        shapes, model, layout = self.plan.shapes_of(self.number), model_of(self.config), self.plan.layout()
-        self.tables = MemoryTables.create(shapes, self.config.optimizer, shared=True, huge=self.config.huge_pages)
-        self.control = SharedControl.create(self.config.num_proc)
-        self.shard(run).mkdir(parents=True, exist_ok=True)
-        if resume is None:
-            for name in self.tables.names():
-                first, _ = layout.machine_range(name, self.number)
-                at_random(self.config, model, self.tables, name, first=first, total=self.plan.shapes[name][0])
-            return
-        saved = checkpoint.load(self.shard(run) / f"ckpt-{resume}")
-        self.load(saved.arrays)
-        steps = [int(step) for step in saved.meta["steps"]]
-        if len(steps) != self.config.num_proc:  # other workers than before share what has been done
-            steps = [sum(steps) // self.config.num_proc] * self.config.num_proc
-        self.control.workers[:, DONE] = steps
-
-    def share(self) -> dict[str, Any]:
-        """What `attach` needs in a process of this machine that was started by somebody else."""
-        assert self.tables is not None and self.control is not None
-        return {"tables": self.tables.handles(os.getpid()), "control": self.control.handles(os.getpid())}
-
-    def attach(self, shared: dict[str, Any]) -> None:
-        """Take the tables of the process that has filled them, instead of filling some. Raises KgdistError."""
-        self.tables = MemoryTables.attach(shared["tables"], self.config.optimizer)
-        self.control = SharedControl.attach(shared["control"])
-
-    def load(self, arrays: dict[str, np.ndarray]) -> None:
-        """Overwrite rows and state. Raises CheckpointError when they are of another shape."""
-        assert self.tables is not None
-        shapes = {key: array.shape for key, array in self.tables.arrays().items()}
-        for key, array in arrays.items():
-            if shapes.get(key) != array.shape:
-                raise CheckpointError(f"checkpoint: {key} is {array.shape}, but these options make it {shapes.get(key)}")
-        self.tables.load(arrays)
-
-    def save(self, run: str, step: int, meta: dict[str, Any], name: str | None = None) -> None:
-        """Write a checkpoint of this machine's rows; with a `name`, of the rows alone. Raises KgdistError."""
-        assert self.tables is not None and self.control is not None
-        arrays = self.tables.arrays()
-        if name is not None:
-            arrays = {key: array for key, array in arrays.items() if "." not in key}
-        steps = [int(done) for done in self.control.workers[:, DONE]]
-        checkpoint.save(self.shard(run), step, arrays, meta | {"steps": steps, "stamp": self.plan.stamp}, name=name)
-
-    def best(self, run: str) -> None:
-        """Take the best rows seen so far."""
-        self.load(checkpoint.load(self.shard(run) / "best").arrays)
-
-    def checkpoints(self, run: str) -> list[list[Any]]:
-        """[step, stamp, best validation so far] of every checkpoint here that is whole, newest first."""
-        found: list[list[Any]] = []
-        for step, path in checkpoint.numbered(self.shard(run)):
-            try:
-                meta = checkpoint.load(path).meta
-                found.append([step, str(meta.get("stamp")), meta.get("best", {})])
-            except CheckpointError as error:
-                log.warning("%s; it is passed over", error)
-        return found
 
     # ---- processes
 
@@ -148,27 +67,25 @@ class Site:
         """Start the trainers."""
         for rank in range(self.config.num_proc):
             self.trainers.append(self._trainer(rank, run))
-        self._moved[:] = time.monotonic()
         self.run = run
 
     def _trainer(self, rank: int, run: str) -> Child:
         child = self._child(f"trainer-{self.number}-{rank}")
         child.send(self._job("trainer", rank=rank, run=run, incarnation=self._incarnations[rank]))
+        self._moved[rank] = time.monotonic() + max(0.0, STALL - self.stall)  # libraries, connections: no steps for a while
         return child
 
     def _child(self, name: str) -> Child:
-        assert self.tables is not None and self.control is not None
-        handles = [*self.tables.handles().values(), *self.control.handles()]
+        handles = [*self.shard.tables.handles().values(), *self.shard.control.handles()]
         return Child([handle["fd"] for handle in handles], threads=self.config.num_thread, name=name)
 
     def _job(self, role: str, **more: Any) -> dict[str, Any]:
-        assert self.tables is not None and self.control is not None
         return {
             "role": role,
             "plan": self.plan.to_json(),
             "machine": self.number,
-            "tables": self.tables.handles(),
-            "control": self.control.handles(),
+            "tables": self.shard.tables.handles(),
+            "control": self.shard.control.handles(),
             **more,
         }
 
@@ -180,27 +97,27 @@ class Site:
 
     def release(self, step: int) -> None:
         """Let trainers that wait at `step` go on."""
-        assert self.control is not None
-        self._moved[:] = time.monotonic()
-        self.control.release(step)
+        self._moved[:] = np.maximum(self._moved, time.monotonic())
+        self.shard.control.release(step)
 
     def stop(self) -> None:
         """Let trainers end before their next step."""
-        if self.control is not None:
-            self.control.stop()
+        if self.shard.ready:
+            self.shard.control.stop()
 
     # ---- watching
 
     def look(self) -> None:
         """See what the children have said and done, and tell what is new. Raises Failure."""
-        if self.control is None:
+        if not self.shard.ready:
             return
+        control = self.shard.control
+        control.header[BEAT] += 1
         for index, child in enumerate(self.servers):
             for event in child.events():
                 self._hear_server(index, event)
         if not self.trainers:
             return
-        self.control.header[BEAT] += 1
         for rank in range(len(self.trainers)):
             for event in self.trainers[rank].events():
                 self._hear_trainer(rank, event)
@@ -208,11 +125,10 @@ class Site:
         now = time.monotonic()
         if now - self._told > 0.25:
             self._told = now
-            workers = self.control.workers
-            sums = self.control.sums.sum(0).tolist()
+            workers, sums = control.workers, control.sums.sum(0).tolist()
             self.tell(progress={"steps": workers[:, DONE].tolist(), "positives": int(workers[:, POSITIVES].sum()), "sums": sums})
-        arrived = [int(workers[ARRIVED]) for rank, workers in enumerate(self.control.workers) if rank not in self.done]
-        if arrived and min(arrived) > max(self._arrived, int(self.control.header[RELEASED])):
+        arrived = [int(workers[ARRIVED]) for rank, workers in enumerate(control.workers) if rank not in self.done]
+        if arrived and min(arrived) > max(self._arrived, int(control.header[RELEASED])):
             self._arrived = min(arrived)
             self.tell(arrived=self._arrived)
 
@@ -228,7 +144,8 @@ class Site:
             raise Failure(f"{who} {event['lost']}", recoverable=True)
         elif "error" in event:
             self._show(who, event)
-            raise Failure(f"{who} failed: {event['error']}", recoverable=False, code=event["code"])
+            again = self.plan.attempt > 0  # its port may be held by a process of the attempt before, which is about to end
+            raise Failure(f"{who} failed: {event['error']}", recoverable=again, code=event["code"])
 
     def _hear_trainer(self, rank: int, event: Event) -> None:
         who = f"trainer {rank}"
@@ -242,7 +159,7 @@ class Site:
             self.tell(result=event["result"])
         elif "finished" in event:
             self._tasks.pop(rank, None)
-            self.tell(finished={"rank": rank, "task": event["finished"]})
+            self.tell(finished={"rank": rank, "task": event["finished"], "problem": event.get("problem", "")})
         elif "lost" in event:
             self._again(rank, event["lost"])
         elif "error" in event:
@@ -262,22 +179,21 @@ class Site:
         self.trainers[rank].close(time.monotonic())
         self.done.pop(rank, None)
         self.trainers[rank] = self._trainer(rank, self.run)
-        self._moved[rank] = time.monotonic()
         if rank in self._tasks:
             self.trainers[rank].send(self._tasks[rank])
 
     def _steps(self, rank: int) -> int:
-        assert self.control is not None
-        return int(self.control.workers[rank, DONE])
+        return int(self.shard.control.workers[rank, DONE])
 
     def _check_progress(self) -> None:
         """Make an end of a trainer that does nothing for too long."""
-        assert self.control is not None
-        now, alive = time.monotonic(), self.control.workers[:, ALIVE].copy()
-        waiting = (self.control.workers[:, ARRIVED] > self.control.header[RELEASED]) | (self.control.header[STOP] != 0)
+        control, now = self.shard.control, time.monotonic()
+        alive = control.workers[:, ALIVE].copy()
+        waiting = (control.workers[:, ARRIVED] > control.header[RELEASED]) | (control.header[STOP] != 0)
         waiting[list(self.done)] = True
         waiting[list(self._tasks)] = False
-        self._moved[waiting | (alive != self._alive)] = now
+        self._moved[waiting] = np.maximum(self._moved[waiting], now)
+        self._moved[alive != self._alive] = now
         self._alive = alive
         for rank in np.flatnonzero(now - self._moved > self.stall):
             if rank >= len(self.trainers):
@@ -302,7 +218,4 @@ class Site:
         deadline = time.monotonic() + children.GRACE
         for child in every:
             child.close(deadline)
-        if self.tables is not None:
-            self.tables.close()
-        if self.control is not None:
-            self.control.close()
+        self.shard.close()

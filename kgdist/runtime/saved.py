@@ -1,0 +1,121 @@
+"""The checkpoints of a job on several machines, seen from the launcher: which ones are whole on all of them, and how one is made.
+
+Every machine saves its own rows. A checkpoint counts when all machines have it, of one step and of one attempt at the job; only
+then is an older one removed, everywhere. So whatever is lost while one is written, there is one that all machines have, and
+shards of different ages are never put together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kgdist.checkpoint import KEEP
+from kgdist.errors import KgdistError, UsageError
+from kgdist.log import log
+from kgdist.runtime.fleet import Fleet
+from kgdist.runtime.start import NEVER
+
+AGAIN = 30.0  # seconds between two tries at saving what would be lost otherwise
+PATIENCE = 600.0  # seconds in which it must succeed
+
+
+class Saved:
+    """The checkpoints of run `run`, empty for a new one.
+
+    Attributes:
+        best: the best validation so far, {"mrr", "step", "waited"}; the rows of that step are kept.
+    """
+
+    def __init__(self, run: str, best: dict[str, Any] | None = None) -> None:
+        self.run = run
+        self.best = dict(best or NEVER)
+        self._whole: dict[int, int] = {}  # step -> the step of the best rows then; checkpoints that all machines have
+        self._deadline = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._whole)
+
+    @property
+    def hint(self) -> str:
+        """How to go on from here; empty where nothing is saved."""
+        if not self._whole:
+            return ""
+        return f"; the last checkpoint is of step {max(self._whole)}, go on with: kgdist-dist-train --resume {self.run}"
+
+    def find(self, answers: Mapping[int, list[list[Any]]], *, first: bool) -> int | None:
+        """The newest step that all machines have, of one attempt, given what each has (`Shard.checkpoints`); None: begin anew.
+
+        Raises UsageError when there is none and this is the `first` attempt: the user asked for it.
+        """
+        machines = [{(step, stamp): best for step, stamp, best in found} for found in answers.values()]
+        common = sorted(set.intersection(*(set(found) for found in machines)))
+        self._whole = {}
+        if not common:
+            if first:
+                raise UsageError(f"--resume {self.run}: no checkpoint of it is whole on all {len(machines)} machines")
+            return None
+        bests = {step: NEVER | machines[0][step, stamp] for step, stamp in common}
+        self._whole = {step: int(best["step"]) for step, best in bests.items()}
+        step = int(max(bests))
+        if first:
+            self.best = bests[step]
+        return step
+
+    def save(self, fleet: Fleet, step: int) -> list[str]:
+        """Write a checkpoint on every machine; what went wrong, by machine. Raises AttemptFailed."""
+        problems = self._ask(fleet, "saved", "save", step=step, meta={"best": self.best}, best=False)
+        if not problems:
+            self._whole = {old: best for old, best in self._whole.items() if old < step} | {step: int(self.best["step"])}
+        self._tidy(fleet)
+        return problems
+
+    def save_best(self, fleet: Fleet, step: int, mrr: float) -> list[str]:
+        """Keep the rows of this step as the best ones; what went wrong, by machine. Raises AttemptFailed."""
+        problems = self._ask(fleet, "saved", "save", step=step, meta={"mrr": mrr}, best=True)
+        if not problems:
+            self.best = {"mrr": mrr, "step": step, "waited": 0}
+        self._tidy(fleet)
+        return problems
+
+    def load_best(self, fleet: Fleet) -> list[str]:
+        """Let every machine take its best rows; where one of them cannot, none does, and it is said what is wrong."""
+        step = self.best["step"]
+        return self._ask(fleet, "loaded", "best", step=step, trial=True) or self._ask(
+            fleet, "loaded", "best", step=step, trial=False
+        )
+
+    def _ask(self, fleet: Fleet, answer: str, do: str, **arguments: Any) -> list[str]:
+        answers = fleet.ask(answer, do, None, **arguments)
+        return [f"{fleet.name(machine)}: {found['problem']}" for machine, found in sorted(answers.items()) if found["problem"]]
+
+    def _tidy(self, fleet: Fleet) -> None:
+        """Remove what is not whole on all machines, and what is too old; never the last one that is whole."""
+        if self._whole:
+            steps = sorted(self._whole)[-KEEP:]
+            self._whole = {step: self._whole[step] for step in steps}
+        fleet.tell("keep", steps=list(self._whole), best=sorted({*self._whole.values(), int(self.best["step"])}))
+
+    def insist(self, fleet: Fleet, work: Callable[[], list[str]], hurry: Callable[[], bool]) -> list[str]:
+        """Do what returns its problems, again and again, while the embeddings wait in memory; the problems of the last try.
+
+        All calls together have PATIENCE seconds; none when there is a `hurry`.
+        """
+        self._deadline = self._deadline or time.monotonic() + PATIENCE
+        while problems := work():
+            left = self._deadline - time.monotonic()
+            if hurry() or left <= 0:
+                break
+            for line in problems:
+                log.warning("%s; the embeddings are kept in memory: another try in %g s, for %.0f s more", line, AGAIN, left)
+            pause = time.monotonic() + min(AGAIN, left)
+            while time.monotonic() < pause and not hurry():
+                fleet.pump(0.1)
+        return problems
+
+    def lost(self, problems: list[str]) -> KgdistError:
+        """The error for embeddings that could not be saved; all problems but the last are told at once."""
+        for line in problems[:-1]:
+            log.error("%s", line)
+        return KgdistError(problems[-1] + self.hint)

@@ -1,0 +1,130 @@
+"""One machine's rows in a training on several: filled, shared with its processes, saved and loaded. No processes here.
+
+A machine saves its rows by itself, below the run folder in a folder of its own; whether a checkpoint is one of the whole job is
+known to the launcher alone (`kgdist.runtime.saved`), which also says what may be removed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kgdist import checkpoint
+from kgdist.errors import CheckpointError
+from kgdist.kvstore.tables import MemoryTables
+from kgdist.log import log
+from kgdist.runtime.control import DONE, RELEASED, SharedControl
+from kgdist.runtime.job import model_of
+from kgdist.runtime.plan import Plan, workspace
+from kgdist.runtime.start import at_random
+
+
+class Shard:
+    """The rows of machine `number`, and the numbers that its processes share; none before `fill` or `attach`."""
+
+    def __init__(self, plan: Plan, number: int) -> None:
+        self.plan, self.number, self.config = plan, number, plan.config
+        self._tables: MemoryTables | None = None
+        self._control: SharedControl | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether there are rows."""
+        return self._control is not None
+
+    @property
+    def tables(self) -> MemoryTables:
+        """The rows."""
+        assert self._tables is not None
+        return self._tables
+
+    @property
+    def control(self) -> SharedControl:
+        """The shared numbers."""
+        assert self._control is not None
+        return self._control
+
+    def folder(self, run: str) -> Path:
+        """The run folder on this machine."""
+        return workspace(self.config) / Path(self.config.save_path).expanduser() / run
+
+    def place(self, run: str) -> Path:
+        """Where this machine keeps its checkpoints: machines may share a file system."""
+        return self.folder(run) / f"machine_{self.number}"
+
+    def fill(self, run: str, resume: int | None) -> None:
+        """Make the tables: at random, or as of the checkpoint of step `resume`. Raises KgdistError."""
+        shapes, model, layout = self.plan.shapes_of(self.number), model_of(self.config), self.plan.layout()
+        self._tables = MemoryTables.create(shapes, self.config.optimizer, shared=True, huge=self.config.huge_pages)
+        self.place(run).mkdir(parents=True, exist_ok=True)
+        steps = [0] * self.config.num_proc
+        if resume is None:
+            for name in self.tables.names():
+                first, _ = layout.machine_range(name, self.number)
+                at_random(self.config, model, self.tables, name, first=first, total=self.plan.shapes[name][0])
+        else:
+            saved = checkpoint.load(self.place(run) / f"ckpt-{resume}")
+            self._load(saved.arrays)
+            steps = [int(step) for step in saved.meta["steps"]]
+            if len(steps) != self.config.num_proc:  # other workers than before share what has been done
+                steps = [sum(steps) // self.config.num_proc] * self.config.num_proc
+        control = SharedControl.create(self.config.num_proc)
+        control.workers[:, DONE] = steps
+        control.header[RELEASED] = resume or 0  # nobody waits at a meeting that was over then
+        self._control = control
+
+    def share(self) -> dict[str, Any]:
+        """What `attach` needs in a process of this machine that was started by somebody else."""
+        return {"tables": self.tables.handles(os.getpid()), "control": self.control.handles(os.getpid())}
+
+    def attach(self, shared: dict[str, Any]) -> None:
+        """Take the tables of the process that has filled them, instead of filling some. Raises KgdistError."""
+        self._tables = MemoryTables.attach(shared["tables"], self.config.optimizer)
+        self._control = SharedControl.attach(shared["control"])
+
+    def _load(self, arrays: dict[str, np.ndarray]) -> None:
+        shapes = {key: array.shape for key, array in self.tables.arrays().items()}
+        for key, array in arrays.items():
+            if shapes.get(key) != array.shape:
+                raise CheckpointError(f"checkpoint: {key} is {array.shape}, but these options make it {shapes.get(key)}")
+        self.tables.load(arrays)
+
+    def save(self, run: str, step: int, meta: dict[str, Any], *, best: bool) -> None:
+        """Write `ckpt-<step>`, or `best-<step>` of the rows alone; nothing is removed. Raises KgdistError."""
+        arrays = self.tables.arrays()
+        if best:
+            arrays = {key: array for key, array in arrays.items() if "." not in key}
+        steps = [int(done) for done in self.control.workers[:, DONE]]
+        meta = meta | {"steps": steps, "stamp": self.plan.stamp}
+        checkpoint.save(self.place(run), step, arrays, meta, name=f"best-{step}" if best else None, keep=0)
+
+    def keep(self, run: str, steps: list[int], best: list[int]) -> None:
+        """Remove all checkpoints but those of `steps`, and all best rows but those of the steps `best`."""
+        checkpoint.drop(self.place(run), {f"ckpt-{step}" for step in steps} | {f"best-{step}" for step in best})
+
+    def best(self, run: str, step: int, *, trial: bool) -> None:
+        """Take the best rows, those of `step`; a `trial` only looks whether they are whole. Raises KgdistError."""
+        saved = checkpoint.load(self.place(run) / f"best-{step}")
+        if not trial:
+            self._load(saved.arrays)
+
+    def checkpoints(self, run: str) -> list[list[Any]]:
+        """[step, stamp, best validation so far] of every checkpoint here that is whole, newest first."""
+        found: list[list[Any]] = []
+        for step, path in checkpoint.numbered(self.place(run)):
+            try:
+                meta = checkpoint.load(path).meta
+                found.append([step, str(meta.get("stamp")), meta.get("best", {})])
+            except CheckpointError as error:
+                log.warning("%s; it is passed over", error)
+        return found
+
+    def close(self) -> None:
+        """Give up the rows."""
+        if self._tables is not None:
+            self._tables.close()
+        if self._control is not None:
+            self._control.close()
