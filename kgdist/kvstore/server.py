@@ -79,6 +79,17 @@ class Server:
             Kind.PUSH: self._push,
             Kind.BYE: self._bye,
         }
+        self._warm()
+
+    def _warm(self) -> None:
+        """Load the loops, or compile them, before anyone waits for an answer: seconds that would look like a dead server."""
+        ids, name = np.empty(0, np.int64), self._names[0]
+        table, nothing = self.tables.rows[name], torch.empty(0, self.layout.widths[name])
+        gather_rows(table, torch.from_numpy(ids), nothing)
+        gather_bfloat(table.numpy(), ids, np.empty(nothing.shape, np.uint16))
+        self.tables.push(name, torch.from_numpy(ids), nothing, 0.0)
+        finite(nothing.numpy())
+        unique(ids)
 
     def state(self) -> list[list[int]]:
         """The last push applied, by client and incarnation: belongs into the checkpoint of the rows."""

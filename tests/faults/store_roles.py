@@ -1,7 +1,7 @@
 """The processes of test_ledger: `python -m tests.faults.store_roles`, the job as a line of JSON on stdin, facts on stdout.
 
-A server serves until its stdin ends, and then says what it has applied. A trainer pushes +1 to rows that follow from its client
-number, its incarnation and the step, and says after each step what has been confirmed.
+A server serves until its stdin ends, and says for each line, and in the end, what it has applied. A trainer pushes +1 to
+rows that follow from its client number, its incarnation and the step, and says after each step what has been confirmed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from kgdist.kvstore.security import Keys, Transport
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import MemoryTables
 
-IDENTITY = Identity("1", "ledger", 1, "config", "graph")
+
+def identity(attempt: int) -> Identity:
+    return Identity("1", "ledger", attempt, "config", "graph")
 
 
 def rows_of(client: int, incarnation: int, step: int, rows: int) -> np.ndarray:
@@ -40,9 +42,16 @@ def server(job: dict[str, Any]) -> None:
     transport = Transport(Keys.from_json(job["keys"]) if job["keys"] else None, job["timeout"])
     wire = transport.server("127.0.0.1", 0)
     tables = MemoryTables.attach(job["handles"], "sgd")
-    made = Server(job["number"], Layout.from_json(job["layout"]), tables, IDENTITY, wire, transport=transport)
+    made = Server(job["number"], Layout.from_json(job["layout"]), tables, identity(job["attempt"]), wire, transport=transport)
+    made.load(job["state"])
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+
+    def obey() -> None:
+        for _ in sys.stdin:
+            say(state=made.state())
+        ended.set()
+
+    threading.Thread(target=obey, daemon=True).start()
     say(port=int(wire.socket.get(zmq.LAST_ENDPOINT).rpartition(b":")[2]))
     made.serve(ended.is_set)
     say(state=made.state(), counters=made.counters.tolist())
@@ -54,7 +63,7 @@ def trainer(job: dict[str, Any]) -> None:
     local = MemoryTables.attach(job["handles"], "sgd") if job["handles"] else None
     client, incarnation = job["client"], job["incarnation"]
     tables = StoreTables(
-        layout, [("127.0.0.1", port) for port in job["ports"]], transport, IDENTITY, client=client, incarnation=incarnation,
+        layout, [("127.0.0.1", port) for port in job["ports"]], transport, identity(1), client=client, incarnation=incarnation,
         machine=job["machine"], local=local, local_update="owner", max_inflight=job["window"], peer_timeout=job["timeout"],
     )  # fmt: skip
     for step in range(job["steps"]):

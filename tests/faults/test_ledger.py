@@ -19,12 +19,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from zmq.utils import garbage
 
+from kgdist.errors import KgdistError, PeersLost
+from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.security import Keys
+from kgdist.kvstore.security import Keys, Transport
 from kgdist.kvstore.tables import MemoryTables
 from tests.faults.proxy import Proxy
-from tests.faults.store_roles import rows_of
+from tests.faults.store_roles import identity, rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS, WIDTH, LIMIT = 40, 3, 60.0
@@ -83,10 +87,15 @@ class Ledger:
         self.tables = [MemoryTables.create({"entity": (ROWS // 2, WIDTH)}, "sgd", shared=True) for _ in range(2)]
         self.common = {"layout": self.layout.to_json(), "keys": Keys.make().to_json() if keys else None, "timeout": timeout}
         self.stack = stack
-        self.servers = [self.role(number, {"role": "server", "number": number}) for number in range(2)]
+        self.servers = self.serve()
         ports = [until(lambda s=s: s.fact("port")) for s in self.servers]
         self.proxies = [stack.enter_context(Proxy(("127.0.0.1", port), seed=port)) for port in ports]
         self.trainers: dict[tuple[int, int], Role] = {}
+
+    def serve(self, attempt: int = 1, states: tuple[list[list[int]], ...] = ([], [])) -> list[Role]:
+        """Start the servers, from these states."""
+        jobs = [{"role": "server", "number": n, "attempt": attempt, "state": states[n]} for n in range(2)]
+        return [self.role(number, job) for number, job in enumerate(jobs)]
 
     def role(self, machine: int, job: dict[str, Any]) -> Role:
         handles = self.tables[machine].handles()
@@ -163,3 +172,54 @@ def test_after_cuts_stalls_and_kills_every_row_has_its_exact_sum(ledger: Ledger)
         time.sleep(0.1)
     assert sum(proxy.connections for proxy in ledger.proxies) > 10
     ledger.check(steps)
+
+
+def test_when_a_server_is_killed_all_go_back_to_a_checkpoint_of_rows_and_numbers(ledger: Ledger) -> None:
+    keys = Keys.from_json(ledger.common["keys"])
+    transport = Transport(keys, 1.5)
+
+    def trainer(attempt: int, incarnation: int, servers: list[Role]) -> StoreTables:
+        ends = [("127.0.0.1", int(until(lambda s=s: s.fact("port")))) for s in servers]
+        given = {"client": 0, "incarnation": incarnation, "peer_timeout": 1.5}
+        return StoreTables(ledger.layout, ends, transport, identity(attempt), **given)
+
+    def push(tables: StoreTables, incarnation: int, steps: range) -> np.ndarray:
+        added = np.zeros(ROWS)
+        for step in steps:
+            rows = rows_of(0, incarnation, step, ROWS)
+            tables.push("entity", torch.from_numpy(rows), torch.ones(len(rows), WIDTH), -1.0)
+            added[rows] += 1
+        return added
+
+    try:
+        first = trainer(1, 0, ledger.servers)
+        saved = push(first, 0, range(20))
+        first.flush()
+        for server in ledger.servers:
+            assert server.process.stdin is not None
+            server.process.stdin.write("state\n")
+            server.process.stdin.flush()
+        states = tuple(until(lambda s=s: s.fact("state")) for s in ledger.servers)
+        rows = [tables.rows["entity"].clone() for tables in ledger.tables]
+        push(first, 0, range(20, 23))
+        ledger.servers[1].end(kill=True)
+        with pytest.raises(PeersLost, match=r"127.0.0.1:\d+: not a word for"):
+            for step in range(100):
+                push(first, 0, range(23 + step, 24 + step))
+        ledger.servers[0].end(kill=True)
+
+        for tables, old in zip(ledger.tables, rows, strict=True):
+            tables.load({"entity": old.numpy()})
+        again = ledger.serve(2, states)
+        with pytest.raises(KgdistError, match="attempt is 1 there and 2 here"):
+            trainer(1, 0, again)
+        with pytest.raises(KgdistError, match="used before"):
+            trainer(2, 0, again)
+        second = trainer(2, 1, again)
+        saved += push(second, 1, range(20))
+        second.flush()
+        found = np.concatenate([tables.rows["entity"].numpy() for tables in ledger.tables])
+        np.testing.assert_array_equal(found, np.repeat(saved[:, None], WIDTH, 1))
+    finally:
+        transport.close()
+        garbage.gc.stop()
