@@ -244,6 +244,9 @@ def table(result: dict[str, Any], rows: int) -> str:
             value = took[f"{kind}, {way}: {name}"]
             cells += [f"{ROWS / value / 1e9:.2f}", f"{base / value:.2f}"]
         lines.append(f"| {kind}, {way} | " + " | ".join(cells) + " |")
+    ahead, flight = (f"{kind}, {way}" for kind, way in WAYS if way != "lock-step")
+    plain = [took[f"{kind}, lock-step: raw"] / took[f"{way}: store"] for kind, way in (("pull", ahead), ("push", flight))]
+    lines += ["", f"Beside a raw socket in lock-step: {ahead} {plain[0]:.2f}, {flight} {plain[1]:.2f}."]
     lines += ["", "| rows of the own machine | kernel alone | through the store | ratio |", "|---|---:|---:|---:|"]
     for kind, alone in (("pull", "numba gather"), ("push", "numba Adagrad")):
         base, value = took[f"{kind}: {alone}"], took[f"{kind}: own machine"]
