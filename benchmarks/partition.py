@@ -1,7 +1,8 @@
 """Partitioning beside METIS itself: `make bench-partition`.
 
 A graph of communities, made from a seed, is divided in fresh processes by each method. METIS' own time is its C call alone on the
-finished arrays, taken in the same process in turn with ours. Real graphs are divided beside it, where they are at hand.
+finished arrays, taken in the same process after ours. All times are those of a core (one thread works), so that others who use
+the machine disturb less. Real graphs are divided beside it, where they are at hand.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ def one(job: dict[str, Any]) -> dict[str, Any]:
     triples = np.load(job["file"], mmap_mode="r", allow_pickle=False)
     how = {"method": job["method"], "balance": job["balance"], "seed": 0}
     assign(triples[:2000], int(triples[:2000, [0, 2]].max()) + 1, RELATIONS, PARTS, **how)  # loads the loops
-    before, began = memory("VmRSS"), time.perf_counter()
+    before, began = memory("VmRSS"), time.process_time()
     assigned = assign(triples, job["entities"], RELATIONS, PARTS, **how)
-    found = {"seconds": time.perf_counter() - began, "memory": memory("VmHWM") - before}
+    found = {"seconds": time.process_time() - began, "memory": memory("VmHWM") - before}
     sizes = Sizes.of(triples, assigned, PARTS, RELATIONS).to_json()
     return {**found, "cut": sizes["cut"] / len(triples), **sizes["balance"], **(alone(triples, job) if job.get("alone") else {})}
 
@@ -78,9 +79,9 @@ def alone(triples: np.ndarray, job: dict[str, Any]) -> dict[str, float]:
     """Seconds of METIS' C call on the ready arrays, the arguments those of ours."""
     found = degrees(triples, job["entities"], RELATIONS)
     graph, loads = adjacency(triples, found), even.loads_of(found, job["balance"])[:, -1:].copy()
-    began = time.perf_counter()
+    began = time.process_time()
     metis.library().divide(graph, loads, PARTS, even.TOLERANCE[job["balance"]][-1:], 1, False)
-    return {"alone": time.perf_counter() - began}
+    return {"alone": time.process_time() - began}
 
 
 def fresh(job: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def fresh(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def writing(file: Path, entities: int) -> str:
-    """Seconds and MiB to write the triples of all partitions, dealt out at random."""
+    """Seconds to write the triples of all partitions, dealt out at random."""
     from kgdist.data.store import Triples
 
     triples = np.load(file, mmap_mode="r", allow_pickle=False)
@@ -101,9 +102,9 @@ def writing(file: Path, entities: int) -> str:
         folders = [Path(folder) / str(part) for part in range(PARTS)]
         for each in folders:
             each.mkdir()
-        began = time.perf_counter()
+        began = time.process_time()
         split_train(Triples(triples), Numbering.of(assigned, PARTS, RELATIONS), folders)
-        return f"{time.perf_counter() - began:.1f} s"
+        return f"{time.process_time() - began:.1f} s"
 
 
 def real(data: Path) -> list[str]:
@@ -116,9 +117,9 @@ def real(data: Path) -> list[str]:
         train, entities, relations = dataset.train.array, len(dataset.entities), len(dataset.relations)
         for method in METHODS:
             for balance in ("triples", "entities"):
-                began = time.perf_counter()
+                began = time.process_time()
                 assigned = assign(train, entities, relations, PARTS, method=method, balance=balance, seed=0)
-                seconds = time.perf_counter() - began
+                seconds = time.process_time() - began
                 sizes = Sizes.of(train, assigned, PARTS, relations).to_json()
                 cells = [f"{name} ({reference:,})", method, balance, f"{sizes['cut']:,}", f"{sizes['cut'] / len(train):.3f}"]
                 cells += [f"{sizes['balance'][load]:.2f}" for load in ("entities", "triples")]
@@ -183,9 +184,10 @@ def table(found: dict[str, Any], entities: int, triples: int) -> str:
         "",
         f"A graph of {entities:,} entities and {triples:,} triples, made from a seed: {GROUPS:,} communities, degrees by a power",
         f"law, ids shuffled, {MIXING:.0%} of the triples regardless of communities. {PARTS} partitions, one thread, a fresh",
-        "process each time, from mapped triples to the owner of each entity; medians. `of METIS`: our time divided by that of",
-        "METIS' C call alone on finished arrays, measured after it in the same process. `MiB`: what is added to a process whose",
-        "libraries are loaded. Balance is the largest partition divided by the average. Written by `make bench-partition`.",
+        "process each time, from mapped triples to the owner of each entity; seconds of a core, medians. `of METIS`: our time",
+        "divided by that of METIS' C call alone on finished arrays, measured after it in the same process. `MiB`: what is added",
+        "to a process whose libraries are loaded. Balance is the largest partition divided by the average. Written by",
+        "`make bench-partition`.",
         "",
         "| method | balance | seconds | of METIS | million triples/s | MiB | cut | entities | triples |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",
@@ -198,7 +200,7 @@ def table(found: dict[str, Any], entities: int, triples: int) -> str:
                 cells = [method, balance, f"{row['seconds']:.1f}", ratio, f"{triples / row['seconds'] / 1e6:.1f}"]
                 cells += [f"{row['memory']:,.0f}", f"{row['cut']:.4f}", f"{row['entities']:.3f}", f"{row['triples']:.3f}"]
                 lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", f"Writing the triples of all partitions takes {found.get('writing', '?')} more.", ""]
+    lines += ["", f"Writing the triples of all partitions takes {found.get('writing', '?')} of a core more.", ""]
     lines += [
         "Real graphs, four partitions; in brackets what `dglke_partition` cuts, which evens out entities alone (FB15k: 1.46 of",
         "triples).",

@@ -37,11 +37,6 @@ class Adjacency:
     neighbours: np.ndarray  # int64[m]
     weights: np.ndarray  # int64[m], triples between the two
 
-    def cut(self, assigned: np.ndarray) -> int:
-        """Triples between different parts of `assigned` int32[n]."""
-        own = np.repeat(assigned, np.diff(self.starts))
-        return int(self.weights[own != assigned[self.neighbours]].sum()) // 2
-
     def fault(self) -> str | None:
         """What is wrong with it, if anything: METIS would crash or answer nonsense. Symmetry is told by hash sums."""
         from kgdist.kernels import graph_loops

@@ -5,6 +5,9 @@ The answer depends on the graph, the options and the seed alone. It is int32[ent
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 
 from kgdist.errors import OptionError
@@ -12,9 +15,12 @@ from kgdist.kernels.sample import shuffled
 from kgdist.partition import balance as even
 from kgdist.partition import metis
 from kgdist.partition.adjacency import Degrees, adjacency, degrees
+from kgdist.partition.sizes import cut
+from kgdist.partition.streaming import stream
 from kgdist.progress import bar
 
-TRIES, WORK = 16, 1 << 23  # METIS tries so often, and on so many triples in all: a few seconds; large graphs once
+TRIES, WORK = 16, 1 << 23  # so many tries, and on so many triples in all: a few seconds; large graphs once
+Try = Callable[[int], np.ndarray]  # seed -> int32[entities]
 
 
 def assign(
@@ -28,17 +34,15 @@ def assign(
         raise OptionError("--num_parts", f"{parts} partitions of {num_entities} entities: some would be empty; take fewer")
     if parts == 1:
         return np.zeros(num_entities, np.int32)
-    if method == "metis":
-        metis.library()  # refused before the work
     found = degrees(triples, num_entities, num_relations)
     if method == "random":
         assigned = at_random(found, parts, balance=balance, seed=seed)
-    elif method == "metis":
-        assigned = by_metis(triples, found, parts, balance=balance, seed=seed)
     else:
-        from kgdist.partition.streaming import stream
-
-        assigned = stream(triples, found, parts, balance=balance, seed=seed)
+        if method == "metis":
+            attempt = by_metis(triples, found, parts, balance=balance)
+        else:
+            attempt = functools.partial(stream, triples, found, parts, balance)
+        assigned = best_of(attempt, triples, found, parts, balance=balance, seed=seed)
     even.fill_empty(assigned, found.incoming, parts)
     return assigned
 
@@ -59,28 +63,40 @@ def at_random(found: Degrees, parts: int, *, balance: str, seed: int) -> np.ndar
     return assigned
 
 
-def by_metis(triples: np.ndarray, found: Degrees, parts: int, *, balance: str, seed: int) -> np.ndarray:
-    """Few triples between parts: the best of several tries of METIS, each made even and settled.
+def by_metis(triples: np.ndarray, found: Degrees, parts: int, *, balance: str) -> Try:
+    """METIS, by all parts at once and by halves in turn, made even and settled.
 
     METIS evens out one load, the last; numbers of entities follow within their limit. With both as its constraints it cuts up to
     a fifth more, and answers differ more from one try to the next.
     """
+    metis.library()  # refused before the work
     graph = adjacency(triples, found)
     loads = even.loads_of(found, balance)
-    limit = even.limits(loads, parts, balance)
-    tries = max(1, min(TRIES, WORK // max(1, len(triples))))
-    best: tuple[tuple[float, int], np.ndarray] | None = None
-    for number in bar(range(tries), desc="METIS, one try after the other", unit=" try") if tries > 1 else range(1):
+    limit, one = even.limits(loads, parts, balance), np.ascontiguousarray(loads[:, -1:])
+
+    def attempt(seed: int) -> np.ndarray:
+        tolerance = even.TOLERANCE[balance][-1:]
         assigned = metis.divide(
-            graph,
-            np.ascontiguousarray(loads[:, -1:]),
-            parts,
-            tolerance=even.TOLERANCE[balance][-1:],
-            seed=seed * tries + number + 1,  # METIS takes 0 for 1
-            halving=number % 2 == 1,
-        )
-        held = even.repair(graph, loads, assigned, parts, limit)
-        merit = float((held / limit).max().clip(min=1)), graph.cut(assigned) if tries > 1 else 0
+            graph, one, parts, tolerance=tolerance, seed=seed + 1, halving=seed % 2 == 1
+        )  # METIS takes 0 for 1
+        even.repair(graph, loads, assigned, parts, limit)
+        return assigned
+
+    return attempt
+
+
+def best_of(attempt: Try, triples: np.ndarray, found: Degrees, parts: int, *, balance: str, seed: int) -> np.ndarray:
+    """The answer that keeps its limits best, and cuts least, of several tries on a small graph; the only one on a large graph."""
+    tries = max(1, min(TRIES, WORK // max(1, len(triples))))
+    if tries == 1:
+        return attempt(2 * seed)
+    loads = even.loads_of(found, balance)
+    limit = even.limits(loads, parts, balance)
+    best: tuple[tuple[float, int], np.ndarray] | None = None
+    for number in bar(range(tries), desc="trying several times", unit=" try"):
+        assigned = attempt(seed * tries + number)
+        held = np.stack([np.bincount(assigned, weights=load, minlength=parts) for load in loads.T], axis=1)
+        merit = float((held / limit).max().clip(min=1)), cut(triples, assigned)
         if best is None or merit < best[0]:
             best = merit, assigned
     assert best is not None

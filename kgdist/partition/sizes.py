@@ -25,6 +25,11 @@ def pieces(triples: np.ndarray, what: str) -> Iterator[np.ndarray]:
             progress.update(len(piece))
 
 
+def cut(triples: np.ndarray, assigned: np.ndarray) -> int:
+    """How many of `triples` int32[T, 3] have their ends in different parts of `assigned` int32[entities]."""
+    return sum(int((assigned[piece[:, 0]] != assigned[piece[:, 2]]).sum()) for piece in pieces(triples, "counting the cut"))
+
+
 @dataclass(frozen=True)
 class Sizes:
     """One number for each partition, and the cut."""

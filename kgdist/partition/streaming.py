@@ -110,8 +110,9 @@ class Level:
                 break
 
 
-def stream(triples: np.ndarray, found: Degrees, parts: int, *, balance: str, seed: int) -> np.ndarray:
+def stream(triples: np.ndarray, found: Degrees, parts: int, balance: str, seed: int) -> np.ndarray:
     """int32[n] in 0..parts-1 for `triples` int32[T, 3]; the same seed gives the same answer."""
+    seed *= LEVELS + 1  # each level has its own
     loads = loads_of(found, balance)
     full = np.maximum(1.0, loads.sum(axis=0) / parts) * np.array(TOLERANCE[balance])
     levels, inside = [Level(triples, None, (loads / full).astype(np.float32), found.ends, seed)], []
