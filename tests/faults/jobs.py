@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,15 +33,23 @@ SMALL = {
 
 
 def graph(
-    folder: Path, *, entities: int = 120, relations: int = 5, triples: int = 1500, seed: int = 0, weighted: bool = False
+    folder: Path,
+    *,
+    entities: int = 120,
+    relations: int = 5,
+    triples: int = 1500,
+    seed: int = 0,
+    weighted: bool = False,
+    held_out: float = 0.1,
 ) -> None:
-    """A graph with structure: tails follow from heads and relations. Files train.tsv, valid.tsv, test.tsv of names."""
+    """A graph with structure: tails follow from heads and relations. Files train.tsv, valid.tsv, test.tsv of names, of which
+    the last two have the share `held_out` of the triples each."""
     rng = np.random.default_rng(seed)
     heads, links = rng.integers(entities, size=triples), rng.integers(relations, size=triples)
     tails = (heads + 7 * links + rng.integers(2, size=triples)) % entities
     weight = "\t1.5" if weighted else ""
     lines = [f"e{h}\tr{r}\te{t}{weight}\n" for h, r, t in zip(heads, links, tails, strict=True)]
-    cuts = (triples * 8 // 10, triples * 9 // 10)
+    cuts = (round(triples * (1 - 2 * held_out)), round(triples * (1 - held_out)))
     for split, part in (("train", lines[: cuts[0]]), ("valid", lines[cuts[0] : cuts[1]]), ("test", lines[cuts[1] :])):
         (folder / f"{split}.tsv").write_text("".join(part))
 
@@ -55,11 +64,13 @@ def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=LIMIT, env=environment(1), check=False)
 
 
-def workspace(folder: Path, *, parts: int = 2, servers: int = 1, address: str = "127.0.0.1", weighted: bool = False) -> Path:
+def workspace(
+    folder: Path, *, parts: int = 2, servers: int = 1, address: str = "127.0.0.1", weighted: bool = False, **shape: Any
+) -> Path:
     """A folder with the graph `toy` in `parts` partitions, and an ip_config.txt with ports that are free now."""
     data = folder / "data" / "toy"
     data.mkdir(parents=True)
-    graph(data, weighted=weighted)
+    graph(data, weighted=weighted, **shape)
     files = [str(data / f"{split}.tsv") for split in ("train", "valid", "test")]
     words = ["--dataset", "toy", "--format", "raw_udd_hrt", "--data_path", str(folder / "data"), "--data_files", *files]
     more = ["--has_edge_importance"] if weighted else []
@@ -80,15 +91,25 @@ def ip_config(folder: Path, *, parts: int, servers: int = 1, address: str = "127
 
 
 class Job:
-    """One kgdist-dist-train in `folder`, while it runs. Its output is in `lines`; leaving the block ends it by force."""
+    """One kgdist-dist-train in `folder`, while it runs. Its output is in `lines`; leaving the block ends it by force.
 
-    def __init__(self, folder: Path, *words: str, backend: str = "local", **options: str) -> None:
+    Args:
+        words, options: of its command line, besides those of SMALL.
+        inside: words before the command: a network namespace.
+        before: Python that the launcher runs first, for constants of its own that are too long for a test.
+    """
+
+    def __init__(
+        self, folder: Path, *words: str, backend: str = "local", inside: tuple[str, ...] = (), before: str = "", **options: str
+    ) -> None:
         given = SMALL | {"peer_timeout": "5", "dataset": "toy", "data_path": "data", "path": str(folder)} | options
         flags = [text for name, value in given.items() for text in (f"--{name}", value)]
         self.folder = folder
         self.lines: list[str] = []
+        self.times: list[float] = []  # of time.monotonic(), when each line was read
+        started = [sys.executable, "-c", f"{before}\nfrom kgdist.cli.dist_train import main\nraise SystemExit(main())"]
         self.process = subprocess.Popen(
-            command("dist_train", "--backend", backend, *flags, *words),
+            [*inside, *(started if before else command("dist_train")), "--backend", backend, *flags, *words],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -102,6 +123,7 @@ class Job:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            self.times.append(time.monotonic())
             self.lines.append(line.rstrip("\n"))
 
     @property
@@ -121,10 +143,25 @@ class Job:
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
 
-    def until(self, pattern: str, seconds: float = 60.0) -> str:
-        """Wait for a line with `pattern`; the line."""
-        found = wait(lambda: next((line for line in self.lines if re.search(pattern, line)), None), seconds, self)
-        return str(found)
+    def until(self, pattern: str, seconds: float = 60.0, *, times: int = 1) -> str:
+        """Wait for the first line with `pattern`, or for that many; the last of them."""
+
+        def found() -> str | None:
+            lines = [line for line in self.lines if re.search(pattern, line)]
+            return lines[times - 1] if len(lines) >= times else None
+
+        return str(wait(found, seconds, self))
+
+    def checkpoints(self, machine: int) -> set[int]:
+        """Steps of the checkpoints that a machine has now."""
+        return {int(found.name.removeprefix("ckpt-")) for found in self.folder.glob(f"ckpts/*/machine_{machine}/ckpt-*")}
+
+    def saved(self, count: int = 1) -> int:
+        """Wait until both machines have a checkpoint that is newer than all there are now, `count` times; the last one's step."""
+        for _ in range(count):
+            before = max(self.checkpoints(0) | self.checkpoints(1), default=-1)
+            wait(lambda: min(max(self.checkpoints(n), default=-1) for n in range(2)) > before, 60, self)
+        return max(self.checkpoints(0) & self.checkpoints(1), default=-1)
 
     def pids(self, role: str = "") -> set[int]:
         """Its processes besides the launcher, or those whose command line has `role` (agent, server-0, trainer-1-0)."""
@@ -142,7 +179,7 @@ class Job:
         return {pid for pid in found if re.search(rf"runtime\.agent|{role}" if role == "agent" else role, words_of(pid))}
 
     def kill(self, role: str, how: signal.Signals = signal.SIGKILL) -> int:
-        """Send a signal to one process of that role, when there is one; its number."""
+        """Send a signal to one process of that role, the one started first, when there is one; its number."""
         pid = int(wait(lambda: next(iter(sorted(self.pids(role))), None), 30.0, self))
         os.kill(pid, how)
         return pid

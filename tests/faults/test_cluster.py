@@ -13,37 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.faults.jobs import Job, alive, command, run, wait, workspace
+from tests.faults.jobs import Job, alive, command, run, workspace
 
 pytestmark = pytest.mark.timeout(180)
 LONG = {"max_step": "100000", "checkpoint_interval": "100"}
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace of two machines."""
-    return workspace(tmp_path_factory.mktemp("toy"))
-
-
-@pytest.fixture
-def space(toy: Path, tmp_path: Path) -> Path:
-    """The same data in a workspace of one's own."""
-    (tmp_path / "data").symlink_to(toy / "data")
-    from tests.faults.jobs import ip_config
-
-    ip_config(tmp_path, parts=2)
-    return tmp_path
 
 
 def trained(folder: Path) -> Path:
     """The one run folder."""
     (found,) = (folder / "ckpts").iterdir()
     return found
-
-
-def steps_reached(job: Job, count: int) -> None:
-    """Wait until there are `count` checkpoints or more on both machines."""
-    wait(lambda: all(len(list(job.folder.glob(f"ckpts/*/machine_{n}/ckpt-*"))) >= count for n in range(2)), 60, job)
 
 
 def test_a_calm_run_ends_with_the_whole_model_on_the_first_machine(space: Path) -> None:
@@ -63,7 +42,7 @@ def test_a_calm_run_ends_with_the_whole_model_on_the_first_machine(space: Path) 
 
 def test_a_trainer_that_is_killed_is_started_again_and_nobody_else_stops(space: Path) -> None:
     with Job(space, max_step="2400", checkpoint_interval="300") as job:
-        steps_reached(job, 1)
+        job.saved()
         others = job.pids("server|trainer-0")
         job.kill("trainer-1-0")
         job.until(r"trainer 0 was killed by signal SIGKILL.*; it is started again at step \d+", 10)
@@ -75,7 +54,7 @@ def test_a_trainer_that_is_killed_is_started_again_and_nobody_else_stops(space: 
 
 def test_after_the_loss_of_a_server_the_job_goes_on_from_the_last_checkpoint_of_all(space: Path) -> None:
     with Job(space, max_step="2400", checkpoint_interval="300") as job:
-        steps_reached(job, 2)
+        job.saved(2)
         job.kill("server-1")
         job.until(r"machine_1 .*server 0 was killed by signal SIGKILL.*; attempt 2 of 4 follows", 10)
         line = job.until(r"resumed .* at step \d+ of 2400")
@@ -89,7 +68,7 @@ def test_after_the_loss_of_a_server_the_job_goes_on_from_the_last_checkpoint_of_
 
 def test_a_machine_that_is_lost_for_good_ends_the_job_by_name(space: Path) -> None:
     with Job(space, max_restarts="0", **LONG) as job:
-        steps_reached(job, 2)
+        job.saved(2)
         job.kill("agent")
         text = job.end(3, 30)
     assert re.search(r"error: machine_[01] \(127.0.0.1\): its agent was killed by signal SIGKILL.*--resume TransE_l2_toy_0", text)
@@ -99,7 +78,7 @@ def test_a_machine_that_is_lost_for_good_ends_the_job_by_name(space: Path) -> No
 def test_nothing_outlives_the_launcher(space: Path, how: signal.Signals) -> None:
     """Killed: the agents see the end of their input. Frozen, as behind a cut network: their lease runs out."""
     with Job(space, peer_timeout="3", **LONG) as job:
-        steps_reached(job, 1)
+        job.saved()
         assert len(job.pids("agent")) == 2 and len(job.pids("server|trainer")) == 4
         os.kill(job.process.pid, how)
         job.gone(20)
@@ -107,7 +86,7 @@ def test_nothing_outlives_the_launcher(space: Path, how: signal.Signals) -> None
 
 def test_ctrl_c_saves_and_the_run_can_go_on(space: Path) -> None:
     with Job(space, **LONG) as job:
-        steps_reached(job, 1)
+        job.saved()
         job.process.send_signal(signal.SIGINT)
         text = job.end(130, 30)
     assert "go on with: kgdist-dist-train --resume TransE_l2_toy_0" in text
@@ -119,7 +98,7 @@ def test_ctrl_c_saves_and_the_run_can_go_on(space: Path) -> None:
 
 def test_a_second_ctrl_c_leaves_at_once(space: Path) -> None:
     with Job(space, **LONG) as job:
-        steps_reached(job, 1)
+        job.saved()
         for trainer in job.pids("trainer"):
             os.kill(trainer, signal.SIGSTOP)  # so that the first one cannot be carried out
         job.process.send_signal(signal.SIGINT)
