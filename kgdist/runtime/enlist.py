@@ -21,7 +21,7 @@ from typing import Any
 
 from kgdist import __version__
 from kgdist.errors import OptionError, PeersLost, UsageError
-from kgdist.kvstore.security import CONNECTED, LOST, STRANGER, Transport, Watch
+from kgdist.kvstore.security import BROKEN, CONNECTED, LOST, STRANGER, Transport, Watch
 from kgdist.log import log, say
 from kgdist.runtime.agent import Agent
 from kgdist.runtime.interrupt import Interrupts
@@ -31,6 +31,7 @@ from kgdist.runtime.lines import message_of
 TICK = 0.01  # seconds between two looks at what is to be sent
 CALL = 1.0  # seconds between two calls to a launcher that has not answered
 RETURN = 30.0  # seconds in which it must
+FAILURES = 10  # handshakes one after another: what listens there has another key; one may fail as a launcher ends
 SETTLE = 60.0  # seconds that what was begun may take after the end of a conversation
 
 Message = dict[str, Any]
@@ -73,16 +74,17 @@ class Line:
         self._transport.close()
 
     def _move(self) -> None:
-        watch = Watch([self._wire])
+        watch, broken = Watch([self._wire]), 0
         while not self._ending.is_set():
             watch.wait(TICK)
             while (frames := self._wire.receive()) is not None:
                 if (message := message_of(bytes(frames[0]))) is not None:
                     self._inbox.put(message)
             for event in self._wire.events():
-                self.stranger = self.stranger or event == STRANGER
+                broken += event == BROKEN
+                self.stranger = self.stranger or event == STRANGER or broken >= FAILURES
                 if event == CONNECTED:
-                    self.connected = True
+                    self.connected, broken = True, 0
                 elif event == LOST:
                     self._outbox.clear()  # of a conversation that is over
                     self.connected = False
@@ -136,10 +138,16 @@ def attend(role: str, path: Path, machine: int) -> int:
 
 
 def _serve(line: Line, interrupts: Interrupts, job: JobFile, path: Path, role: str, machine: int) -> int:
-    me = {"run": job.run, "version": __version__, "machine": machine, "role": role}
+    me: Message = {"run": job.run, "version": __version__, "machine": machine, "role": role, "ready": False, "turn": 0}
     me |= {"pid": os.getpid(), "host": socket.gethostname(), "computer": computer()}
+    ended = False
     while True:
-        answer = _enlist(line, interrupts, path, me)
+        try:
+            answer = _enlist(line, interrupts, path, me)
+        except PeersLost:
+            if ended:  # and did not wait to say so once more
+                return 0
+            raise
         if "over" in answer:
             return int(answer["over"])
         say(f"kgdist-{role} of machine {machine}: begun")
@@ -169,30 +177,35 @@ def _serve(line: Line, interrupts: Interrupts, job: JobFile, path: Path, role: s
             return 130
         if not agent.settle(SETTLE):
             raise PeersLost(f"what was begun has not ended within {SETTLE:.0f} s; start kgdist-{role} again")
+        me["turn"], ended = me["turn"] + 1, agent.ended
         del agent, conversation
         gc.collect()  # the rows: those of the next attempt need their room
 
 
 def _enlist(line: Line, interrupts: Interrupts, path: Path, me: Message) -> Message:
-    """Ask to take part until the launcher lets us ({"welcome": ...}), or tells that the job is over ({"over": exit code})."""
+    """Ask to take part until the launcher lets us ({"welcome": ...}), or tells that the job is over ({"over": exit code}).
+
+    First we ask whether we may at all, then, with the libraries loaded, to begin.
+    """
     called, deadline = 0.0, time.monotonic() + RETURN
-    interrupts.at_once = True
-    try:
-        while time.monotonic() < deadline:
-            if line.connected and time.monotonic() > called + CALL:
-                line.post(enlist=me)
-                called = time.monotonic()
-            if line.stranger:
-                raise UsageError(f"{line.place}: what listens there has other keys; {path} is not of the job that runs there")
+    while time.monotonic() < deadline:
+        if line.connected and time.monotonic() > called + CALL:
+            line.post(enlist=me)
+            called = time.monotonic()
+        if line.stranger:
+            raise UsageError(f"{line.place}: what listens there has other keys; {path} is not of the job that runs there")
+        with interrupts.immediate():
             message = line.get(0.1) or {}
-            if "refused" in message:
-                raise UsageError(f"{line.place}: {message['refused']}")
-            if "wait" in message:
-                deadline = time.monotonic() + RETURN
-            elif "welcome" in message or "over" in message:
-                return message
-            elif "lost" in message:
-                called = 0.0
-    finally:
-        interrupts.at_once = False
+        if "refused" in message:
+            raise UsageError(f"{line.place}: {message['refused']}")
+        if "wait" in message:
+            if not me["ready"]:
+                from kgdist.runtime import preflight, site  # noqa: F401  seconds, in which nobody waits for a sign of life yet
+
+                me["ready"], called = True, 0.0
+            deadline = time.monotonic() + RETURN
+        elif "welcome" in message or "over" in message:
+            return message
+        elif "lost" in message:
+            called = 0.0
     raise PeersLost(f"{line.place}: no kgdist-dist-train of {path} has answered for {RETURN:.0f} s; is it still running?")

@@ -60,6 +60,7 @@ class Peer:
     name: bytes  # of its connection
     machine: int
     role: str
+    turn: int  # conversations it has had before
     pid: int
     host: str
     computer: str
@@ -81,6 +82,7 @@ class Pair:
         self._events = events
         self._answers: dict[str, dict[str, Any]] = {}
         self._over = threading.Event()
+        self.closing = False
 
     def send(self, message: dict[str, Any]) -> None:
         """Tell the half that a command is for, or both."""
@@ -90,6 +92,7 @@ class Pair:
 
     def close(self, grace: float = PARTING) -> None:
         """End the conversation with both, after they have carried out what they were told. Waits at most `grace` seconds."""
+        self.closing = True
         for peer in self._peers.values():
             peer.post(close=True)
         self._over.wait(timeout=grace)
@@ -143,18 +146,15 @@ class Reception:
         """Wait until both halves of every machine are there. Raises AttemptFailed, naming those that are missing, UsageError."""
         if self.file is None:
             self._open()
-        deadline, reminded = time.monotonic() + self.patience, time.monotonic()
-        self.interrupts.at_once = True
-        try:
-            while missing := self._missing():
-                if time.monotonic() > deadline:
-                    raise AttemptFailed(f"not started within {self.patience:g} s: {missing}")
-                if time.monotonic() > reminded + REMIND:
-                    reminded = time.monotonic()
-                    log.info("waiting for %s", missing)
+        began = reminded = time.monotonic()
+        while missing := self._missing():
+            if time.monotonic() > began + self.patience:
+                raise AttemptFailed(f"not started within {self.patience:g} s: {missing}")
+            if time.monotonic() > reminded + REMIND:
+                reminded = time.monotonic()
+                log.info("waiting for %s", missing)
+            with self.interrupts.immediate():
                 time.sleep(0.05)
-        finally:
-            self.interrupts.at_once = False
         events: queue.Queue[Heard] = queue.Queue()
         with self._lock:
             pairs = {machine.number: self._pair(machine, events) for machine in self.machines}
@@ -251,8 +251,10 @@ class Reception:
     def _look_after(self, peer: Peer) -> None:
         while peer.outbox and self._wire.send([peer.name, peer.outbox[0]]) is not None:
             peer.outbox.popleft()
-        if time.monotonic() - peer.heard > self.config.peer_timeout:
-            self._drop(peer, f"has said nothing for {self.config.peer_timeout:g} s")
+        ending = self._parting or (peer.pair is not None and peer.pair.closing)  # and says nothing while its processes end
+        patience = self.config.peer_timeout + (PARTING if ending else 0)
+        if time.monotonic() - peer.heard > patience:
+            self._drop(peer, f"has said nothing for {patience:g} s")
             del self._peers[peer.name]
 
     def _drop(self, peer: Peer, how: str) -> None:
@@ -297,9 +299,16 @@ class Reception:
             else:
                 self._reply(name, wait=True)
             return
-        if holder is not None and holder.pair is not None:
+        if not body["ready"] and not self._parting:
+            self._reply(name, wait=True)
+            return
+        if holder is not None and holder.turn == body["turn"]:  # called again before it could hear that it was welcome
+            holder.heard = now
+            holder.post(wait=True)
+            return
+        if holder is not None:
             self._drop(holder, "has begun anew")
-        fields = {key: body[key] for key in ("machine", "role", "pid", "host", "computer")}
+        fields = {key: body[key] for key in ("machine", "role", "turn", "pid", "host", "computer")}
         self._peers[name] = self._places[place] = Peer(name, heard=now, **fields)
         self._peers[name].post(**({"over": self.code} if self._parting else {"wait": True}))
 

@@ -1,0 +1,339 @@
+"""Backend manual: real kgdist-server and kgdist-client processes find a real launcher, and are refused where they must be."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kgdist.config import Config
+from kgdist.errors import UsageError
+from kgdist.kvstore.security import Keys
+from kgdist.runtime.child import environment
+from kgdist.runtime.cluster import Machine
+from kgdist.runtime.fleet import AttemptFailed
+from kgdist.runtime.interrupt import Interrupts
+from kgdist.runtime.jobfile import JobFile, computer
+from kgdist.runtime.manual import ROLES, Reception
+from tests.faults.jobs import Job, alive, command, ip_config, wait, workspace
+from tests.faults.sshd import free_port
+
+pytestmark = pytest.mark.timeout(180)
+
+
+class Half:
+    """One kgdist-server or kgdist-client, ended by force at the end of the block."""
+
+    def __init__(self, folder: Path, role: str, machine: int, job: str = "kgdist_job.json") -> None:
+        words = command(role, job, "--machine", str(machine))
+        self.process = subprocess.Popen(
+            words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(1)
+        )
+        self.pids: set[int] = set()
+
+    def __enter__(self) -> Half:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate(timeout=10)
+
+    def end(self, seconds: float = 60.0) -> tuple[int, str]:
+        """Its exit code, and all it has printed."""
+        text, _ = self.process.communicate(timeout=seconds)
+        return self.process.returncode, text
+
+    def children(self) -> set[int]:
+        """Its processes."""
+        found = set()
+        for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
+            found |= set(map(int, task.read_text().split()))
+        return found
+
+
+def ends(code: int, *halves: Half) -> None:
+    """All end with that exit code."""
+    found = [half.end() for half in halves]
+    assert [found_code for found_code, _ in found] == [code] * len(halves), found
+
+
+def wait_for_job(job: Job) -> Path:
+    """The job file, once it is there."""
+    path = job.folder / "kgdist_job.json"
+    wait(path.exists, 60, job)
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Workspaces of one machine and of two."""
+    return {parts: workspace(tmp_path_factory.mktemp(f"parts{parts}"), parts=parts) for parts in (1, 2)}
+
+
+def place(folder: Path, made: dict[int, Path], parts: int) -> Path:
+    """The same data in a workspace of one's own."""
+    folder.mkdir(exist_ok=True)
+    (folder / "data").symlink_to(made[parts] / "data")
+    ip_config(folder, parts=parts)
+    return folder
+
+
+def arrays(folder: Path) -> dict[str, np.ndarray]:
+    """What the one run in a workspace has saved."""
+    (run,) = (folder / "ckpts").iterdir()
+    return {path.name: np.load(path, allow_pickle=False) for path in sorted(run.glob("*.npy"))}
+
+
+def files(folder: Path) -> list[str]:
+    """All files of a workspace's runs."""
+    return sorted(str(path.relative_to(folder)) for path in (folder / "ckpts").rglob("*") if path.is_file())
+
+
+def test_a_job_gives_the_very_rows_of_the_local_backend(tmp_path: Path, made: dict[int, Path]) -> None:
+    """One machine with one trainer: nothing depends on who comes first."""
+    options = {"max_step": "300", "checkpoint_interval": "100", "eval_interval": "100", "seed": "3"}
+    found = {}
+    for backend in ("local", "manual"):
+        folder = place(tmp_path / backend, made, 1)
+        with Job(folder, "--test", "--valid", backend=backend, **options) as job, contextlib.ExitStack() as stack:
+            halves = []
+            if backend == "manual":
+                assert stat.S_IMODE(wait_for_job(job).stat().st_mode) == 0o600
+                halves = [stack.enter_context(Half(folder, role, 0)) for role in ROLES]
+            text = job.end(0)
+            ends(0, *halves)
+        assert not (folder / "kgdist_job.json").exists()
+        found[backend] = arrays(folder), files(folder), re.findall(r"Test average .*", text)
+    assert found["manual"][1:] == found["local"][1:] and len(found["local"][2]) == 5
+    for name, array in found["local"][0].items():
+        assert np.array_equal(found["manual"][0][name], array), name
+
+
+def test_a_server_that_is_killed_and_started_again_is_awaited_and_the_job_goes_on(tmp_path: Path, made: dict[int, Path]) -> None:
+    space = place(tmp_path, made, 2)
+    options = {"max_step": "2000", "checkpoint_interval": "200", "peer_timeout": "3"}
+    with Job(space, "--test", backend="manual", **options) as job:
+        wait_for_job(job)
+        with (
+            Half(space, "server", 0) as server,
+            Half(space, "client", 0) as client,
+            Half(space, "client", 1) as other,
+        ):
+            with Half(space, "server", 1) as killed:
+                wait(lambda: all(list(space.glob(f"ckpts/*/machine_{n}/ckpt-*")) for n in range(2)), 60, job)
+                trainer = sorted(client.children())[0]
+                os.kill(trainer, signal.SIGKILL)
+                job.until("it is started again at step")
+                killed.pids = killed.children()
+                killed.process.kill()
+                job.until(r"machine_1.*kgdist-server\) has said nothing for 3 s; attempt 2 of 4 follows", 30)
+                wait(lambda: not any(map(alive, killed.pids)), 10, job)
+            with Half(space, "server", 1) as again:
+                text = job.end(0)
+                ends(0, server, client, other, again)
+    assert "resumed" in text and float(re.findall(r"Test average MRR : ([0-9.]+)", text)[0]) > 0.15
+
+
+def test_ctrl_c_at_one_of_them_saves_and_ends_everybody(tmp_path: Path, made: dict[int, Path]) -> None:
+    single = place(tmp_path, made, 1)
+    with Job(single, backend="manual", max_step="1000000", log_interval="20") as job:
+        wait_for_job(job)
+        with Half(single, "server", 0) as server, Half(single, "client", 0) as client:
+            job.until(r"\[Train\]")
+            client.process.send_signal(signal.SIGINT)
+            text = job.end(130)
+            assert "go on with: kgdist-dist-train --resume" in text
+            ends(130, server, client)
+    assert list(single.glob("ckpts/*/machine_0/ckpt-*")) and not (single / "kgdist_job.json").exists()
+
+
+def test_a_launcher_that_is_killed_takes_everything_with_it(tmp_path: Path, made: dict[int, Path]) -> None:
+    single = place(tmp_path, made, 1)
+    with Job(single, backend="manual", max_step="1000000", log_interval="20") as job:
+        wait_for_job(job)
+        with Half(single, "server", 0) as server, Half(single, "client", 0) as client:
+            job.until(r"\[Train\]")
+            below = server.children() | client.children()
+            assert len(below) == 2
+            job.process.kill()
+            wait(lambda: not any(map(alive, below)), 10, job)
+            job.process.wait(timeout=10)
+            with Half(single, "server", 0) as late:  # the file is still there
+                code, text = late.end()
+            assert code == 2 and re.search(r"its kgdist-dist-train has ended \(pid \d+\); start that first", text)
+
+
+# ---- refusals, by a reception without a job
+
+
+class Waiting:
+    """A reception of `count` machines on this host that waits in a thread; `error` is what the wait has ended with."""
+
+    def __init__(self, folder: Path, count: int, patience: float) -> None:
+        machines = [Machine("127.0.0.1", free_port(), 1, n) for n in range(count)]
+        config = Config(job=str(folder / "kgdist_job.json"), control=f"127.0.0.1:{free_port()}", peer_timeout=3.0)
+        self.folder = folder
+        self.reception = Reception(config, machines, Interrupts(), patience=patience)
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._wait)
+
+    def _wait(self) -> None:
+        with contextlib.suppress(BaseException), self.reception:
+            try:
+                self.reception.connect()
+            except BaseException as error:
+                self.error = error
+                raise
+
+    def __enter__(self) -> Waiting:
+        self.thread.start()
+        wait(lambda: self.reception.file is not None, 10)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.reception.interrupts.asked = True
+        self.thread.join(timeout=60)
+        assert not self.thread.is_alive()
+
+    def here(self, machine: int, role: str) -> bool:
+        """Whether somebody has that place."""
+        return (machine, role) in self.reception._places
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Iterator[Waiting]:
+    """One that waits for two machines."""
+    with Waiting(tmp_path, 2, patience=100.0) as running:
+        yield running
+
+
+def test_who_is_missing_is_named_and_the_others_are_sent_home(waiting: Waiting) -> None:
+    with Half(waiting.folder, "client", 1) as client:
+        wait(lambda: waiting.here(1, "client"), 60)
+        waiting.reception.patience = 1.0
+        waiting.thread.join(timeout=60)
+        assert isinstance(waiting.error, AttemptFailed)
+        names = [f"kgdist-{role} of machine_{n} (127.0.0.1)" for n in range(2) for role in ROLES if (n, role) != (1, "client")]
+        assert str(waiting.error) == f"not started within 1 s: {', '.join(names)}"
+        assert client.end()[0] == 3
+    assert not (waiting.folder / "kgdist_job.json").exists()
+
+
+def test_a_machine_has_its_number_for_itself(waiting: Waiting) -> None:
+    with Half(waiting.folder, "server", 0) as first:
+        wait(lambda: waiting.here(0, "server"), 60)
+        with Half(waiting.folder, "server", 0) as second, Half(waiting.folder, "server", 2) as beyond:
+            code, text = second.end()
+            assert code == 2 and f"machine 0 has a kgdist-server already: process {first.process.pid} on" in text
+            code, text = beyond.end()
+            assert code == 2 and "--machine: 2: the job has 2 machines, 0 to 1" in text
+        assert first.process.poll() is None and waiting.here(0, "server")
+        waiting.reception.interrupts.asked = True
+        ends(130, first)
+
+
+def test_wrong_keys_and_old_files_are_refused_in_one_line(waiting: Waiting) -> None:
+    made = json.loads((waiting.folder / "kgdist_job.json").read_text())
+    assert made["keys"].pop("server_secret") == ""
+    mine, theirs = vars(Keys.make()), vars(Keys.make())
+    changed = {
+        "stranger": {"keys": made["keys"] | {"client_public": mine["client_public"], "client_secret": mine["client_secret"]}},
+        "other": {"keys": theirs},
+        "old": {"run": "another"},
+    }
+    for name, change in changed.items():
+        value = made | change
+        value["keys"] = {"server_secret": ""} | value["keys"]
+        path = waiting.folder / f"{name}.json"
+        path.write_text(json.dumps(value))
+        path.chmod(0o600)
+    with (
+        Half(waiting.folder, "client", 0, "stranger.json") as stranger,
+        Half(waiting.folder, "client", 0, "other.json") as other,
+        Half(waiting.folder, "client", 0, "old.json") as old,
+    ):
+        for half, words in ((stranger, "has other keys"), (other, "has other keys"), (old, "is of another job by now")):
+            code, text = half.end()
+            assert code == 2 and len(text.splitlines()) == 1 and words in text, text
+    assert not waiting.reception._places
+
+
+# ---- the file
+
+
+def test_a_job_file_is_its_owners_alone_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "job.json"
+    file = JobFile("run", "::1", 5, 3, 1.5, Keys.make(), os.getpid(), computer())
+    file.write(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and file.keys.server_secret not in path.read_text()
+    assert vars(JobFile.read(path)) | {"keys": 0} == vars(file) | {"keys": 0}
+    path.chmod(0o640)
+    with pytest.raises(UsageError, match="others can read it, and it holds keys: chmod 600"):
+        JobFile.read(path)
+    path.chmod(0o600)
+    with pytest.raises(UsageError, match=f"runs \\(pid {os.getpid()}\\); give another --job"):
+        file.write(path)
+    for change, words in (
+        ({"version": "0"}, "was written by kgdist 0"),
+        ({"port": "5"}, "is no job file"),
+        ({"keys": {}}, "is no job file"),
+        ({"more": 1}, "is no job file"),
+    ):
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+        with pytest.raises(UsageError, match=words):
+            JobFile.read(path)
+        path.unlink()
+        file.write(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"computer": "another"}))
+    with pytest.raises(UsageError, match="is of a job of another machine; delete it"):
+        file.write(path)
+    child = subprocess.Popen(["true"])
+    child.wait(timeout=10)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"computer": computer(), "pid": child.pid}))
+    with pytest.raises(UsageError, match=f"has ended \\(pid {child.pid}\\); start that first"):
+        JobFile.read(path)
+    file.write(path)
+    assert "was left behind by a job that is over; it is written anew" in caplog.text
+    path.write_text("[]")
+    with pytest.raises(UsageError, match="is no job file"):
+        file.write(path)
+    file.remove(path)
+    assert path.exists()  # it is not ours
+    with pytest.raises(UsageError, match="no such file"):
+        JobFile.read(tmp_path / "none.json")
+
+
+def test_two_halves_on_two_computers_are_told_apart(tmp_path: Path) -> None:
+    """Their computers are only names here; everything else is real."""
+    from kgdist.runtime.enlist import Line
+
+    with Waiting(tmp_path, 1, patience=30.0) as waiting:
+        assert waiting.reception.file is not None
+        file = JobFile.read(tmp_path / "kgdist_job.json")
+        lines = [Line(file) for _ in ROLES]
+        try:
+            for line, role in zip(lines, ROLES, strict=True):
+                me = {"run": file.run, "version": file.version, "machine": 0, "role": role, "ready": True, "turn": 0}
+                wait(lambda line=line: line.connected, 10)
+                line.post(enlist=me | {"pid": 1, "host": f"host-{role}", "computer": role})
+            waiting.thread.join(timeout=0.1)
+            began = time.monotonic()
+            while waiting.error is None and time.monotonic() < began + 20:
+                time.sleep(0.05)
+        finally:
+            for line in lines:
+                line.close()
+    assert isinstance(waiting.error, UsageError)
+    assert "kgdist-server runs on host-server and kgdist-client on host-client" in str(waiting.error)
