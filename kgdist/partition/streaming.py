@@ -25,6 +25,7 @@ LEVELS = 2  # of clusters above the entities
 GATHERINGS = 3  # passes in which clusters grow
 LARGEST = 1 / 16  # of a part: a cluster may be so large
 PASSES = 8  # of placing, on every level
+FEW = 500  # one of so many: fewer moves are not worth another pass
 FIRST, GROWTH = 0.1, 1.3  # the price of load in the first pass, in units of Fennel's, and by how much it rises with each
 BUDGET = 1 << 28  # ends of triples, 4 bytes each
 
@@ -106,7 +107,7 @@ class Level:
             moved = sum(
                 int(stream_loops.place(*group, self.load, price, held, assigned)) for group in self.groups(GATHERINGS + turn)
             )
-            if not moved:
+            if moved * FEW <= len(self.load):
                 break
 
 

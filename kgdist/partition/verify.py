@@ -18,6 +18,7 @@ from kgdist.partition.book import Numbering
 from kgdist.partition.folder import Partition, numbered
 from kgdist.partition.sizes import Sizes
 from kgdist.partition.writer import EVALUATED, categories, dealt_out, filters
+from kgdist.progress import bar
 from kgdist.types import Side
 
 
@@ -26,7 +27,8 @@ def open_all(root: Path, *, verify: bool = False) -> list[Partition]:
     folders = numbered(root)
     if not folders:
         raise CheckpointError(f"{root}: has no folders partition_0, partition_1, ...; kgdist-partition -k makes them")
-    found = [Partition.open(folder, verify=verify) for folder in folders]
+    watched = bar(folders, desc="hashing the partitions", unit=" folder") if verify else folders
+    found = [Partition.open(folder, verify=verify) for folder in watched]
     first = found[0]
     for part in range(first.book.parts):
         if part >= len(found) or found[part].folder.name != f"partition_{part}" or found[part].part != part:

@@ -190,7 +190,7 @@ def filters(folders: list[Path], splits: list[str], entities: int, relations: in
     """The filter for the queries of each of `splits`, from the triples that lie in all `folders`, in new ids."""
     there = [load_npy(folder / "train.npy", mmap=True) for folder in folders]
     there += [load_npy(folders[0] / f"{split}.npy", mmap=True) for split in splits]
-    for split in splits:
+    for split in bar(splits, desc="known answers", unit=" split"):
         yield split, KnownTriples.build(there, entities, relations, asked=load_npy(folders[0] / f"{split}.npy", mmap=True))
 
 
