@@ -13,7 +13,7 @@ from kgdist.kvstore.tables import Tables
 from kgdist.losses import batch_loss
 from kgdist.models.base import Model
 from kgdist.sampling.negatives import masked
-from kgdist.step import Clock, Losses, Plan, Update
+from kgdist.step import Clock, Losses, Plan, Update, agreement
 from kgdist.types import Batch, RelationRows
 
 Parts = list[torch.Tensor]  # int64[.] rows of the batch's heads, tails, in-batch candidates and drawn negatives
@@ -26,8 +26,9 @@ class AutogradStep:
         device: where scores are computed; rows are copied there and gradients back if the tables live elsewhere.
     """
 
-    def __init__(self, config: Config, model: Model, tables: Tables, device: torch.device) -> None:
+    def __init__(self, config: Config, model: Model, tables: Tables, device: torch.device, machines: int = 1) -> None:
         self.config = config
+        self.machines = machines
         self.model = model
         self.tables = tables
         self.device = device
@@ -58,7 +59,7 @@ class AutogradStep:
         forward = perf_counter()
 
         losses[0].backward()  # type: ignore[no-untyped-call]
-        grads, squares, norm = _entity_gradients(rows, parts, uses, self.penalty)
+        grads, squares, norm = _entity_gradients(rows, parts, uses, self.penalty, self._share(plan))
         updates = {"entity": Update(ids, grads, squares)}
         for name in relation.rows:
             grads, relation_squares, relation_norm = _relation_gradients(name, relation, self.penalty)
@@ -69,6 +70,9 @@ class AutogradStep:
         clock.forward += forward - started
         clock.backward += ended - forward
         return updates, Losses(positive, negative, total + norm, norm)
+
+    def _share(self, plan: Plan) -> torch.Tensor | None:
+        return self._to_device(agreement(plan, self.machines)) if self.machines > 1 else None
 
     def _pull(self, name: str, ids: np.ndarray) -> torch.Tensor:
         return self.tables.pull(name, torch.from_numpy(ids), self._staging(name, len(ids))).to(self.device, non_blocking=True)
@@ -126,11 +130,12 @@ class AutogradStep:
 
 
 def _entity_gradients(
-    rows: torch.Tensor, parts: Parts, uses: list[torch.Tensor], penalty: Penalty
+    rows: torch.Tensor, parts: Parts, uses: list[torch.Tensor], penalty: Penalty, share: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, float]:
     """Sum the gradients of heads, tails, in-batch candidates and drawn negatives by row: gradients, squares and the penalty.
 
-    In DGL-KE's groups, all uses of a row but draws count as one use, and each draw of it as another.
+    In DGL-KE's groups, all uses of a row but draws count as one use, or as float32[U] `share` of its square, and each draw of
+    it as another.
     """
     found = [use.grad if use.grad is not None else torch.zeros_like(use) for use in uses]
     grads = torch.zeros_like(rows)
@@ -139,6 +144,8 @@ def _entity_gradients(
     drawn, drawn_grads = parts[3], found[3]
     own = torch.zeros(len(rows), dtype=rows.dtype, device=rows.device).index_fill_(0, torch.cat(parts[:2]), 1.0)
     squares, own_norm = penalty.add(rows, grads, own)
+    if share is not None:
+        squares = squares * share
     drawn_squares, drawn_norm = penalty.add(uses[3].detach(), drawn_grads)
     return grads.index_add_(0, drawn, drawn_grads), squares.index_add_(0, drawn, drawn_squares), own_norm + drawn_norm
 

@@ -22,7 +22,7 @@ from kgdist.kernels.unique import unique
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
 from kgdist.sampling.negatives import masked
-from kgdist.step import Clock, Losses, Plan, Update
+from kgdist.step import Clock, Losses, Plan, Update, agreement
 from kgdist.types import Batch
 
 UNLIMITED = np.float32(np.inf)
@@ -31,8 +31,9 @@ UNLIMITED = np.float32(np.inf)
 class FusedStep:
     """See kgdist.step.Step. The model must have a `kernel`."""
 
-    def __init__(self, config: Config, model: Model, tables: Tables) -> None:
+    def __init__(self, config: Config, model: Model, tables: Tables, machines: int = 1) -> None:
         self.config = config
+        self.machines = machines
         self.model = model
         self.tables = tables
         self.penalty = Penalty(config.regularization_coef, config.regularization_norm)
@@ -95,7 +96,7 @@ class FusedStep:
         updates, norm = relations.updates()
         squares = np.empty(len(ids), np.float32)
         given = rows.numpy(), grads.numpy(), *self.penalty.arguments()
-        norm += self._settle(first, drawn, *given, squares)
+        norm += self._settle(first, drawn, *given, squares, agreement(plan, self.machines) if self.machines > 1 else None)
         updates["entity"] = Update(ids, grads[: len(ids)], torch.from_numpy(squares))
         losses = Losses(losses.positive, losses.negative, losses.total + norm, norm)
         ended = perf_counter()
@@ -104,10 +105,14 @@ class FusedStep:
         return updates, losses
 
     def _settle(
-        self, first: int, drawn: np.ndarray, rows: np.ndarray, grads: np.ndarray, coef: np.float32, p: int, squares: np.ndarray
-    ) -> float:
-        """All uses of a row by positives are one use; each draw is one (DGL-KE). Returns the value of the regularisation."""
+        self, first: int, drawn: np.ndarray, rows: np.ndarray, grads: np.ndarray, coef: np.float32, p: int, squares: np.ndarray,
+        share: np.ndarray | None,
+    ) -> float:  # fmt: skip
+        """All uses of a row by positives are one use, or a `share` of it; each draw is one (DGL-KE). Returns the value of the
+        regularisation."""
         norm = uses.rows(rows[:first], np.empty(0, np.int64), grads[:first], np.empty(0, np.float32), coef, p, squares)
+        if share is not None:
+            squares[:first] *= share[:first]
         return float(norm + uses.settle(rows[first:], drawn, first, coef, p, grads, squares))
 
     def _loss(self, batch: Batch, positive: np.ndarray, scores: torch.Tensor) -> tuple[np.ndarray, torch.Tensor, Losses]:

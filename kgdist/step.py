@@ -62,6 +62,19 @@ class Plan(NamedTuple):
     pulled: np.ndarray  # int64[.], the entities whose rows the step pulls, in its order
 
 
+def agreement(plan: Plan, machines: int) -> np.ndarray:
+    """float32[U], for each entity: what the square of its gradient from positives is multiplied by before Adagrad.
+
+    DGL-KE takes all uses of a row by the positives of a batch as one use. A machine that has 1/k of the graph meets its rows k
+    times as often in a batch, so that rule would shorten its steps: by .02 MRR with FB15k in four parts. Of n uses,
+    1 + (n - 1) / k would have met in a batch of the whole graph, so the square of the sum, n^2 g^2 when uses agree, becomes
+    n (1 + (n - 1) / k) g^2: all of it on one machine, that of n single uses on very many.
+    """
+    uses = np.bincount(plan.places[: 2 * len(plan.batch)], minlength=len(plan.ids)).astype(np.float32).clip(1)
+    share: np.ndarray = (1 + (uses - 1) / np.float32(machines)) / uses
+    return share
+
+
 class Step(Protocol):
     """One way to do it. It pulls rows, and leaves pushing to the trainer."""
 

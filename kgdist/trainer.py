@@ -24,14 +24,14 @@ from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.step import Clock, Losses, Plan, Step
 
 
-def make_step(config: Config, model: Model, tables: Tables, device: torch.device) -> Step:
-    """The fastest step that does what is asked for."""
+def make_step(config: Config, model: Model, tables: Tables, device: torch.device, machines: int = 1) -> Step:
+    """The fastest step that does what is asked for; `machines` share the graph."""
     # An update that runs beside the next step needs memory of its own, which the fused step does not give.
     if device.type == "cpu" and model.kernel is not None and not config.async_update and choice.numba():
         from kgdist.fused_step import FusedStep
 
-        return FusedStep(config, model, tables)
-    return AutogradStep(config, model, tables, device)
+        return FusedStep(config, model, tables, machines)
+    return AutogradStep(config, model, tables, device, machines)
 
 
 class Control(Protocol):
@@ -72,6 +72,7 @@ class Trainer:
         device: torch.device,
         total: int,
         rank: int = 0,
+        machines: int = 1,
     ) -> None:
         self.config = config
         self.model = model
@@ -82,7 +83,7 @@ class Trainer:
         self.rank = rank
         self.schedule = Schedule(config.lr_schedule, config.lr, total, config.lr_warmup)
         self.clock = Clock()
-        self._step = make_step(config, model, tables, device)
+        self._step = make_step(config, model, tables, device, machines)
         self._plans: dict[int, Plan] = {}  # of the next step
 
     def run(self, control: Control, start: int = 0) -> int:

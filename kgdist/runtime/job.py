@@ -112,7 +112,9 @@ def trainer_of(config: Config, train: Triples, tables: Tables, rank: int, seat: 
     )
     if config.async_update:
         tables = AsyncTables(tables)
-    return Trainer(config, model, tables, batches, negatives, device=device_of(config, rank), total=total, rank=rank)
+    machines = seat.machines if seat is not None else 1
+    device = device_of(config, rank)
+    return Trainer(config, model, tables, batches, negatives, device=device, total=total, rank=rank, machines=machines)
 
 
 def train_rank(config: Config, train: Triples, tables: Tables, control: WorkerControl) -> int:

@@ -18,7 +18,7 @@ from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import MODELS, make_model
 from kgdist.sampling.negatives import ChunkedNegatives
-from kgdist.step import Clock, Losses, Step, Update
+from kgdist.step import Clock, Losses, Step, Update, agreement
 from kgdist.trainer import make_step
 from kgdist.types import Batch, Side
 
@@ -118,8 +118,8 @@ def plainly(step: Step, batch: Batch) -> tuple[dict[str, Update], Losses]:
 def test_updates_and_losses_agree(name: str, width: int, gamma: float, options: dict, run: tuple) -> None:
     """Ragged chunks, batches smaller than a chunk, repeated ids, and memory that a larger step used before."""
     model, config = model_of(name, width, gamma), Config(model_name=name, neg_sample_size=run[2], **options)
-    tables = tables_of(model, run[0], run[1], run[3])
-    fused, plain = FusedStep(config, model, tables), AutogradStep(config, model, tables, CPU)
+    tables, machines = tables_of(model, run[0], run[1], run[3]), 1 + 3 * (run[3] % 2)
+    fused, plain = FusedStep(config, model, tables, machines), AutogradStep(config, model, tables, CPU, machines)
     for which in range(len(run[4])):
         batch = batch_of(model, config, run, which)
         check(done(fused, batch), plainly(plain, batch))
@@ -230,3 +230,16 @@ def test_rows_that_are_read_in_place_are_the_rows_that_would_be_pulled(name: str
         for table, update in found[0][0].items():
             other = found[1][0][table]
             assert (update.ids == other.ids).all() and torch.equal(update.grads, other.grads)
+
+
+def test_uses_count_as_they_would_in_a_batch_of_the_whole_graph() -> None:
+    model = model_of("DistMult", 8, 5.0)
+    tables = tables_of(model, 20, 3, 1)
+    heads, tails = np.array([0, 0, 0, 4]), np.array([1, 2, 0, 5])  # entity 0 has four uses
+    batch = ChunkedNegatives(20, 4, False, 1).batch(0, Positives(heads, np.zeros(4, np.int64), tails, None))
+    for step in (FusedStep(Config(), model, tables), AutogradStep(Config(), model, tables, CPU)):
+        plan = step.plan(batch)
+        assert (agreement(plan, 1) == 1).all()
+        for machines, share in ((2, (1 + 3 / 2) / 4), (3, (1 + 3 / 3) / 4), (10**6, 1 / 4)):
+            found = dict(zip(plan.ids.tolist(), agreement(plan, machines).tolist(), strict=True))
+            assert found.pop(0) == pytest.approx(share, rel=1e-5) and set(found.values()) == {1.0}
