@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import shlex
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+from kgdist import flags
+from tests.faults.sshd import free_port
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
 
 
 def commands(page: Path) -> list[list[str]]:
@@ -42,3 +50,99 @@ def test_train_own_triples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     printed = capsys.readouterr().out
     assert "Test average MRR :" in printed
     assert "raw" in printed
+
+
+def test_the_commands_of_the_cluster_are_understood() -> None:
+    pages = [EXAMPLES / "fb15k_cluster" / "README.md", ROOT / "docs" / "cluster.md"]
+    found = [words for page in pages for words in commands(page)]
+    for words in found:
+        flags.parse(words[0].removeprefix("kgdist-"), words[1:])
+    assert {words[0] for words in found} >= {f"kgdist-{name}" for name in ("partition", "copy", "dist-train", "eval")}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("network", ["", "--namespaces"])
+def test_fb15k_cluster(network: str, tmp_path: Path) -> None:
+    """The whole walk-through at small scale, over a real sshd, and across network namespaces where there are some."""
+    small = "--max_step 20 --hidden_dim 16 --batch_size 200 --peer_timeout 30".split()
+    words = [str(EXAMPLES / "fb15k_cluster" / "run.sh"), *([network] if network else []), *small]
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    variables = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": paths, "PORT": str(free_port()), "TMPDIR": str(tmp_path)}
+    out, err, code = output_of(words, tmp_path, variables)
+    if code == 77:
+        pytest.skip(err.strip().splitlines()[-1])
+    assert code == 0, out + err
+    parts = 2 if network else 4
+    assert len(re.findall(r"^machine_\d .* complete already$", out, re.MULTILINE)) == (1 if network else parts)
+    assert len(re.findall(r"^machine_\d .* MB sent$", out, re.MULTILINE)) == (1 if network else 0)
+    assert ("connections are encrypted (CURVE)" if network else "connections are open") in out
+    assert f"{parts} trainers x 20 steps" in out and "wordnet_TransE_l2_entity.npy" in out
+    trained, evaluated = re.findall(r"Test average MRR : (\S+)", out)
+    assert trained == evaluated
+    assert not list(tmp_path.iterdir())
+
+
+SCHEDULER = {
+    "scontrol": 'printf "127.0.0.1\\n127.0.0.2\\n"',
+    "srun": 'for n in 0 1; do SLURM_NODEID=$n "$@" & done; wait',
+}
+
+
+@pytest.mark.timeout(300)
+def test_the_batch_script_runs_a_job_on_two_nodes(tmp_path: Path) -> None:
+    """The recipe as it stands on the page; only its sizes are smaller, and srun and scontrol are stand-ins of one line."""
+    (script,) = re.findall(r"^```bash\n(#!.*?)^```", (ROOT / "docs" / "cluster.md").read_text(), re.MULTILINE | re.DOTALL)
+    sizes = {
+        "SERVERS=4 TRAINERS=44": "SERVERS=1 TRAINERS=1",
+        "30050": str(free_port()),
+        "--dataset FB15k": "--dataset wordnet",
+        "--hidden_dim 400": "--hidden_dim 16",
+        "--batch_size 1000": "--batch_size 200",
+        "--max_step 5000": "--max_step 20",
+        "--checkpoint_interval 1000": "--checkpoint_interval 10 --peer_timeout 30",
+    }
+    for old, new in sizes.items():
+        assert script.count(old) == 1
+        script = script.replace(old, new)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    tools = {name: f"#!/bin/bash\n{text}\n" for name, text in SCHEDULER.items()}
+    tools |= {
+        f"kgdist-{name}": f'#!/bin/bash\nexec "{sys.executable}" -m kgdist.cli.{name.replace("-", "_")} "$@"\n'
+        for name in ("dist-train", "server", "client")
+    }
+    for name, text in tools.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    (tmp_path / "job.sh").write_text(script)
+    task = tmp_path / "my_task"
+    task.mkdir()
+    assert run(["kgdist-partition", "--dataset", "wordnet", "-k", "2", "--data_path", str(task), "--method", "random"]) == 0
+    paths = {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    paths |= {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    variables = os.environ | paths | {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "both"}
+    out, err, code = output_of(["bash", str(tmp_path / "job.sh")], tmp_path, variables)
+    assert code == 0, out + err
+    assert "2 trainers x 20 steps" in out and "Test average MRR :" in out
+    assert (task / "ckpts/TransE_l2_wordnet_0/wordnet_TransE_l2_entity.npy").exists()
+    assert (task / "ip_config_7.txt").exists() and not (task / "job_7.json").exists()
+
+
+def output_of(words: list[str], folder: Path, variables: dict[str, str]) -> tuple[str, str, int]:
+    """What a command prints on stdout and stderr, and its exit code; it is asked to end when it takes too long."""
+    process = subprocess.Popen(
+        words,
+        cwd=folder,
+        env=variables,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(timeout=250)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+    return out, err, process.returncode
