@@ -134,7 +134,7 @@ class Manifest:
                 raise ValueError("names of files that cannot be")
             if value["graph"] != common.graph or not 0 <= part < common.book.parts or common.contents[part] != digest_of(files):
                 raise ValueError("its digests differ from its contents")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise CheckpointError(f"{file}: damaged ({error}); make the partitions again") from error
         return cls(part, common, files)
 

@@ -50,7 +50,9 @@ def verify(root: Path, dataset: Dataset) -> tuple[list[Partition], Sizes]:
     partitions = open_all(root, verify=True)
     first = partitions[0]
     if first.manifest.common.digest != dataset.digest:
-        raise CheckpointError(f"{root}: partitions of another graph than this {dataset.name}; was the data changed since?")
+        raise CheckpointError(
+            f"{root}: partitions of another graph than this {dataset.name}: has the data changed, or is it read by other options?"
+        )
     numbering = _numbering(partitions, len(dataset.entities), len(dataset.relations))
     if numbering.book != first.book:
         raise CheckpointError(f"{root}: the partition book does not follow from entities.npy and relations.npy")

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -241,6 +242,38 @@ def test_a_newer_format_and_other_json_are_refused(root: Path) -> None:
         file.write_text(text)
         with pytest.raises(CheckpointError, match=r"partition\.json"):
             Partition.open(root / "partition_0")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(path=st.lists(st.integers(0, 11), min_size=1, max_size=4), value=VALUES)
+def test_any_value_in_partition_json_is_read_or_refused_on_purpose(root: Path, path: list[int], value: object) -> None:
+    file = root / "partition_0" / "partition.json"
+    if not (good := root / "good.json").exists():
+        good.write_bytes(file.read_bytes())
+    whole = json.loads(good.read_text())
+    at: Any = whole
+    for place in path[:-1]:  # go down as far as there is something
+        inner = list(at.values() if isinstance(at, dict) else at)
+        if not inner or not isinstance(inner[place % len(inner)], (dict, list)) or not inner[place % len(inner)]:
+            break
+        at = inner[place % len(inner)]
+    key = list(at)[path[-1] % len(at)] if isinstance(at, dict) else path[-1] % len(at)
+    equal = at[key] == value  # 1, 1.0 and true are equal, and mean the same where they are not refused
+    at[key] = value
+    file.write_text(json.dumps(whole))
+    try:
+        Partition.open(file.parent)
+    except CheckpointError as error:
+        assert "partition_0" in str(error) and "\n" not in str(error)
+    else:
+        assert equal
 
 
 def test_names_and_categories_are_asked_of_partition_0(root: Path) -> None:
