@@ -120,7 +120,7 @@ class Manifest:
         """Raises CheckpointError naming the file: not there, of a newer format, or not as it was written."""
         file = folder / NAME
         value = read_json(file)
-        if not isinstance(value, dict) or not isinstance(value.get("format"), int):
+        if not isinstance(value, dict) or type(value.get("format")) is not int or value["format"] < 1:
             raise CheckpointError(f"{file}: not the description of a partition of kgdist")
         if value["format"] > FORMAT:
             raise CheckpointError(f"{file}: written by a newer kgdist (format {value['format']}, this one reads {FORMAT})")
