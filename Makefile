@@ -25,6 +25,7 @@ help:
 	@echo "make bench-load      speed and memory of loading, up to 50 million triples"
 	@echo "make bench-kvstore   the store's wire beside a raw socket"
 	@echo "make bench-partition partitioning beside METIS alone, 10 million triples"
+	@echo "make scaling         docs/scaling.md, computed from the costs of bench-kvstore"
 	@echo "make bench-gpu       the speed table, where there is a GPU"
 	@echo "make clean           remove what these commands made"
 
@@ -86,6 +87,9 @@ bench-kvstore: $(STAMP)
 
 bench-partition: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/partition.py
+
+scaling: $(STAMP)
+	$(BIN)/python benchmarks/scaling.py
 
 bench-gpu: $(STAMP)
 	$(BIN)/python benchmarks/gpu.py

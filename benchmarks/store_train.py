@@ -27,6 +27,7 @@ from roofs import machine
 
 from kgdist.config import Config
 from kgdist.data.store import Triples
+from kgdist.files import write_json
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.security import Keys, Transport
@@ -98,15 +99,19 @@ def one_trainer(entities: int, rounds: int) -> list[str]:
     steps = 0
     found: dict[str, list[float]] = {name: [] for name in ways}
     moved: dict[str, float] = {}
+    work: dict[str, list[float]] = {name: [0.0, 0.0] for name in ways}  # seconds of cores, of trainer and server
     for turn in range(rounds + 1):  # the first one warms up
-        for name, trainer in trainers.items():
+        for place, (name, trainer) in enumerate(trainers.items()):
             before = ways[name].traffic() if isinstance(ways[name], StoreTables) else (0, 0)
+            spent = time.process_time(), core_seconds(servers[place - 1]) if place else 0.0
             began = time.perf_counter()
             for step in range(steps, steps + STRETCH):
                 trainer.step(step)
             ways[name].flush()
             if turn:
                 found[name].append(time.perf_counter() - began)
+                work[name][0] += (time.process_time() - spent[0]) / rounds / STRETCH
+                work[name][1] += ((core_seconds(servers[place - 1]) if place else 0.0) - spent[1]) / rounds / STRETCH
             if isinstance(ways[name], StoreTables):
                 moved[name] = (sum(ways[name].traffic()) - sum(before)) / STRETCH
         steps += STRETCH
@@ -118,23 +123,38 @@ def one_trainer(entities: int, rounds: int) -> list[str]:
         f"One trainer (DistMult, dim {DIM}, batch {BATCH}, {NEGATIVES} negatives, {entities:,} entities), all rows of",
         "entities and relations on one server, a core for each:",
         "",
-        "| rows in | triples/s | of own memory | KB a step, both ways | of what must move |",
-        "|---|---:|---:|---:|---:|",
+        "| rows in | triples/s | of own memory | KB a step, both ways | of what must move | trainer, ms of a core | server |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for name, seconds in found.items():
         ratio = statistics.median(a / b for a, b in zip(found["own memory"], seconds, strict=True))
         cells = [name, f"{STRETCH * BATCH / statistics.median(seconds):,.0f}", f"{ratio:.2f}", "", ""]
+        cells += [f"{1000 * seconds:.2f}" for seconds in work[name]]
         if name in moved:
             cells[3] = f"{moved[name] / 1024:,.0f}"
             cells[4] = f"{moved[name] / (needed / 2 if 'bf16' in name else needed):.3f}"
         lines.append("| " + " | ".join(cells) + " |")
+    rows = [len(ids) for step in range(steps - STRETCH, steps) for ids in needs(trainers["own memory"], step)]
+    costs = {"batch": BATCH, "dim": DIM, "rows": sum(rows) / STRETCH, "work": work}
+    write_json(HERE / "results" / "store_train.json", costs | {"machine": machine()})
     return lines
+
+
+def core_seconds(process: subprocess.Popen[str]) -> float:
+    """Of all threads of a process so far."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def needs(trainer: Any, step: int) -> tuple[np.ndarray, np.ndarray]:
+    """The different entities and relations of a step."""
+    plan = trainer._plan(step)
+    return plan.ids, plan.relation_ids
 
 
 def bytes_needed(trainer: Any, step: int) -> float:
     """Of one step in float32: different ids x 8, different rows x width x 4 x 2."""
-    plan = trainer._plan(step)
-    return float(sum(len(ids) * (8 + DIM * 8) for ids in (plan.ids, plan.relation_ids)))
+    return float(sum(len(ids) * (8 + DIM * 8) for ids in needs(trainer, step)))
 
 
 def whole_runs(data: Path, rounds: int, steps: int) -> list[str]:
