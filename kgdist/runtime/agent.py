@@ -169,10 +169,15 @@ class Agent:
 
     def attach(self, run: str, **shared: Any) -> None:
         """Take the run folder and the rows of another agent of this machine."""
-        assert self.site is not None
-        self.site.shard.attach(shared)
-        self.run_name = run
-        self.tell(opened=run)
+        site = self.site
+        assert site is not None
+
+        def work() -> None:
+            site.shard.attach(shared)
+            self.run_name = run
+            self.tell(opened=run)
+
+        self._later(work)
 
     def train(self) -> None:
         """Start the trainers."""

@@ -34,6 +34,7 @@ from kgdist.runtime.lines import message_of
 
 PATIENCE = 600.0  # seconds for all to come
 REMIND = 30.0  # seconds between two lines that name who is missing
+RETURN = 5.0  # seconds until the first such line when an attempt before has ended
 TICK = 0.01  # seconds between two looks at what is to be sent
 TWIN = 1.0  # seconds in which one of two that claim the same place must show that it lives
 PARTING = 10.0  # seconds for all to end
@@ -144,9 +145,11 @@ class Reception:
 
     def connect(self) -> Fleet:
         """Wait until both halves of every machine are there. Raises AttemptFailed, naming those that are missing, UsageError."""
+        began = reminded = time.monotonic()
         if self.file is None:
             self._open()
-        began = reminded = time.monotonic()
+        else:
+            reminded -= REMIND - RETURN  # most come back by themselves
         while missing := self._missing():
             if time.monotonic() > began + self.patience:
                 raise AttemptFailed(f"not started within {self.patience:g} s: {missing}")
@@ -240,7 +243,10 @@ class Reception:
             with self._lock:
                 while (frames := self._wire.receive()) is not None:
                     if len(frames) == 2 and (message := message_of(bytes(frames[1]))) is not None:
-                        self._hear(bytes(frames[0]), message)
+                        try:
+                            self._hear(bytes(frames[0]), message)
+                        except (AttributeError, LookupError, TypeError, ValueError) as error:
+                            log.warning("a message that is none of ours was ignored (%s: %s)", type(error).__name__, error)
                 for peer in list(self._peers.values()):
                     self._look_after(peer)
             strangers = len(list(self._wire.events())) + self._transport.strangers
@@ -318,6 +324,8 @@ class Reception:
             return f"{self.path} is of another job by now"
         if body.get("version") != __version__:
             return f"kgdist is {body.get('version')} here and {__version__} at the launcher; take the same everywhere"
+        if body["role"] not in ROLES or body["machine"] not in range(len(self.machines)):
+            return f"there is no kgdist-{body['role']} of machine {body['machine']} in this job"
         return ""
 
     def _reply(self, name: bytes, **message: Any) -> None:

@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 
 from kgdist.config import Config
-from kgdist.errors import UsageError
+from kgdist.errors import OptionError, UsageError
 from kgdist.kvstore.security import Keys
 from kgdist.runtime.child import environment
 from kgdist.runtime.cluster import Machine
+from kgdist.runtime.enlist import Line
 from kgdist.runtime.fleet import AttemptFailed
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.jobfile import JobFile, computer
@@ -270,6 +271,47 @@ def test_wrong_keys_and_old_files_are_refused_in_one_line(waiting: Waiting) -> N
     assert not waiting.reception._places
 
 
+def test_whoever_has_the_file_and_talks_nonsense_changes_nothing(waiting: Waiting) -> None:
+    line = Line(JobFile.read(waiting.folder / "kgdist_job.json"))
+    try:
+        assert waiting.reception.file is not None
+        known = {"run": waiting.reception.file.run, "version": waiting.reception.file.version}
+        line.post(enlist=1)
+        line.post(enlist=known)
+        line.post(enlist={"run": []})
+        line.post(left=[], gone=1)
+        line.post(failed={"what": "nobody asked", "recoverable": False, "code": 1})
+        line.post(enlist=known | {"machine": 2, "role": "server"})
+        answers = []
+        wait(lambda: answers.append(line.get(0.1)) or "no kgdist-server of machine 2" in str(answers[-1]), 20)
+        assert [list(answer) for answer in answers if answer] == [["refused"], ["bye"], ["refused"]]
+        assert waiting.thread.is_alive() and not waiting.reception._places
+    finally:
+        line.close()
+
+
+@pytest.mark.parametrize(
+    ("control", "expected"),
+    [
+        (None, ("10.0.0.1", 33)),  # 30 and 31 are its own servers', 32 is the third machine's, which is on the same host
+        ("host:5", ("host", 5)),
+        ("[::1]:65535", ("::1", 65535)),
+        ("host", None),
+        ("host:0", None),
+        ("host:65536", None),
+        ("host:-1", None),
+    ],
+)
+def test_where_the_launcher_waits(control: str | None, expected: tuple[str, int] | None) -> None:
+    machines = [Machine("10.0.0.1", 30, 2, 0), Machine("10.0.0.2", 33, 1, 1), Machine("10.0.0.1", 32, 1, 2)]
+    reception = Reception(Config(control=control), machines, Interrupts())
+    if expected is not None:
+        assert reception._address() == expected
+    else:
+        with pytest.raises(OptionError, match="--control: expected host:port, not"):
+            reception._address()
+
+
 # ---- the file
 
 
@@ -317,8 +359,6 @@ def test_a_job_file_is_its_owners_alone_and_says_so(tmp_path: Path, caplog: pyte
 
 def test_two_halves_on_two_computers_are_told_apart(tmp_path: Path) -> None:
     """Their computers are only names here; everything else is real."""
-    from kgdist.runtime.enlist import Line
-
     with Waiting(tmp_path, 1, patience=30.0) as waiting:
         assert waiting.reception.file is not None
         file = JobFile.read(tmp_path / "kgdist_job.json")
