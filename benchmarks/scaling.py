@@ -71,8 +71,8 @@ def main() -> None:
         "# What more machines bring",
         "",
         paragraph(
-            "A simulation from measured costs, not a measurement: nobody has run this on 64 machines. Written by `make scaling` from",
-            "`benchmarks/results/store_train.json`.",
+            "A simulation from measured costs, not a measurement: nobody has run this on 64 machines. Written by",
+            "`make scaling` from `benchmarks/results/store_train.json`.",
         ),
         "",
         paragraph(
@@ -92,13 +92,13 @@ def main() -> None:
             "and memory keeps up with all of them.",
         ),
         (
-            f"Of the heads of a batch, {CUT:.0%} x (1 - 1/k) lie elsewhere (METIS on a graph with communities cuts about so many);",
+            f"Of the heads of a batch, {CUT:.0%} x (1 - 1/k) lie elsewhere (METIS cuts so many where there are communities);",
             "negatives are drawn from all entities and relations dealt out evenly, so of both 1 - 1/k lie elsewhere. With",
             "`--negatives local` only the relations and the cut would.",
         ),
         (
-            f"A step has {costs.rows:.0f} different rows, {far:.0f} of them elsewhere with 64 machines. Each travels once each way,",
-            "and the network carries its nominal rate, full duplex, with no contention between machines.",
+            f"A step has {costs.rows:.0f} different rows, {far:.0f} of them elsewhere with 64 machines. Each travels once",
+            "each way, and the network carries its nominal rate, full duplex, with no contention between machines.",
         ),
         ("Waiting is hidden: a step's rows are asked for one step ahead. Evaluation, checkpoints and stragglers are left out.",),
         ("Asynchronous updates from so many trainers may need more steps for the same MRR; this page is about triples/s only.",),
@@ -114,9 +114,9 @@ def main() -> None:
             cells.append(f"{rate / 1e6:.2f} ({trainers}; {limit})")
         lines.append(f"| {count} | " + " | ".join(cells) + " |")
     reading = (
-        "Read it so: from one machine to two, the rows that now lie elsewhere cost cores, and a slow network limits; from then on the",
-        "share that lies elsewhere hardly grows, so the speed grows with the machines. More cores a machine need more network a",
-        "machine; `--transport_dtype bf16` halves what must travel.",
+        "Read it so: from one machine to two, the rows that now lie elsewhere cost cores, and a slow network limits; from",
+        "then on the share that lies elsewhere hardly grows, so the speed grows with the machines. More cores a machine need",
+        "more network a machine; `--transport_dtype bf16` halves what must travel.",
     )
     lines += ["", paragraph(*reading), ""]
     (HERE.parent / "docs" / "scaling.md").write_text("\n".join(lines), encoding="utf-8")
