@@ -107,6 +107,12 @@ def save(
     return folder
 
 
+def sweep(run: Path) -> None:
+    """Remove what processes left half written that were killed; for the only one that writes there, before it does."""
+    for left in (*run.glob(".*.tmp"), *run.glob(".*.old")):
+        shutil.rmtree(left, ignore_errors=True)
+
+
 def drop(run: Path, keep: Collection[str]) -> None:
     """Remove the checkpoints `ckpt-<step>` and `best-<step>` whose names are not in `keep`, as far as the system lets us."""
     for old in run.glob("*-*"):

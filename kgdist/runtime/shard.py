@@ -60,6 +60,7 @@ class Shard:
         shapes, model, layout = self.plan.shapes_of(self.number), model_of(self.config), self.plan.layout()
         self._tables = MemoryTables.create(shapes, self.config.optimizer, shared=True, huge=self.config.huge_pages)
         self.place(run).mkdir(parents=True, exist_ok=True)
+        checkpoint.sweep(self.place(run))
         steps = [0] * self.config.num_proc
         if resume is None:
             for name in self.tables.names():

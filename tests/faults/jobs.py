@@ -160,7 +160,7 @@ class Job:
         """Wait until both machines have a checkpoint that is newer than all there are now, `count` times; the last one's step."""
         for _ in range(count):
             before = max(self.checkpoints(0) | self.checkpoints(1), default=-1)
-            wait(lambda: min(max(self.checkpoints(n), default=-1) for n in range(2)) > before, 60, self)
+            wait(lambda old=before: min(max(self.checkpoints(n), default=-1) for n in range(2)) > old, 60, self)
         return max(self.checkpoints(0) & self.checkpoints(1), default=-1)
 
     def pids(self, role: str = "") -> set[int]:
@@ -184,11 +184,10 @@ class Job:
         os.kill(pid, how)
         return pid
 
-    def steps(self) -> int:
-        """Of the newest row of metrics.jsonl."""
-        files = sorted(self.folder.glob("ckpts/*/metrics.jsonl"))
-        rows = files[-1].read_text().splitlines() if files else []
-        return len(rows)
+    def agent(self, machine: int) -> int:
+        """The agent of a machine, while that trains."""
+        trainer = int(wait(lambda: next(iter(self.pids(f"trainer-{machine}-")), None), 30.0, self))
+        return int(Path(f"/proc/{trainer}/stat").read_text().rpartition(")")[2].split()[1])
 
     def end(self, code: int, seconds: float = LIMIT) -> str:
         """Wait for its end with that exit code, and for that of all its processes; what it has printed."""
@@ -220,7 +219,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait(what: Callable[[], object], seconds: float, job: Job | None = None) -> object:
+def wait(what: Callable[..., object], seconds: float, job: Job | None = None) -> object:
     """The first value of `what` that is true; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := what()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -43,6 +44,17 @@ class Node:
             for hook in ("input", "output")
         )
         _run(*self.inside, "nft", "-f", "-", text=f"table inet kgt\ndelete table inet kgt\ntable inet kgt {{\n{chains}}}\n")
+
+    def cut(self, per_mille: int, port: int) -> None:
+        """From now on that many of a thousand packets to a TCP port of this machine end their connection by RST, on both sides;
+        0: none."""
+        rule = f"tcp dport {port} numgen random mod 1000 < {per_mille} counter reject with tcp reset;" if per_mille else ""
+        chain = f"chain input {{ type filter hook input priority 1; {rule} }}"
+        _run(*self.inside, "nft", "-f", "-", text=f"table inet kgc\ndelete table inet kgc\ntable inet kgc {{\n{chain}\n}}\n")
+
+    def cuts(self) -> int:
+        """How often that has happened since the last `cut`."""
+        return sum(map(int, re.findall(r"counter packets (\d+)", _run(*self.inside, "nft", "list", "table", "inet", "kgc"))))
 
     def pids(self) -> list[int]:
         """The processes inside."""

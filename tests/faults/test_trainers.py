@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.jobs import Job, alive, wait, workspace
+from tests.faults.jobs import Job, alive, wait
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -1,0 +1,50 @@
+"""What becomes of a job when an agent dies or freezes, when a port is taken, and of the machines that it loses for good."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.jobs import Job, alive, wait
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def test_a_machine_that_comes_back_takes_part_again(space: Path) -> None:
+    """Its agent is killed; the next one freezes. Nothing of theirs is left, and the job goes on where all machines had saved."""
+    with Job(space, max_step="3000", checkpoint_interval="200", peer_timeout="4", max_restarts="2") as job:
+        job.saved()
+        first = job.pids()
+        job.kill("agent")
+        job.until(r"machine_[01] .*its agent was killed by signal SIGKILL.*; attempt 2 of 3 follows", 10)
+        line = job.until(r"resumed .* at step \d+ of 3000")
+        wait(lambda: not any(map(alive, first)), 10, job)
+        assert int(re.findall(r"at step (\d+)", line)[0]) % 200 == 0
+        job.saved()
+        second = job.pids()
+        frozen, begun = job.kill("agent", signal.SIGSTOP), time.monotonic()
+        job.until(r"machine_[01] .*: silent for 4 s; attempt 3 of 3 follows", 30)
+        assert time.monotonic() - begun > 3.9
+        job.until(r"resumed .* at step \d+ of 3000", times=2)
+        wait(lambda: not any(map(alive, second | {frozen})), 10, job)
+        text = job.end(0)
+    assert text.count("run folder: ") == 1 and len(list((space / "ckpts").iterdir())) == 1
+
+
+def test_a_port_that_is_taken_after_the_preflight(space: Path) -> None:
+    """By somebody else, before the server could bind it: nothing trains, and the one who has it is named."""
+    port = int((space / "ip_config.txt").read_text().split()[1])
+    with Job(space, max_step="100000") as job, socket.socket() as taken:
+        wait(lambda: list(space.glob("ckpts/*/machine_0")), 60, job)  # the preflight is over; the server still has to start
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        text = job.end(2, 60)
+    assert f"error: machine_0 (127.0.0.1): server 0 failed: 127.0.0.1:{port} is in use (pid {os.getpid()})" in text
+    assert "attempt" not in text and "[Train]" not in text
