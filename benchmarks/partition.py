@@ -67,7 +67,7 @@ def one(job: dict[str, Any]) -> dict[str, Any]:
     """One division in this process, from mapped triples to who owns what."""
     triples = np.load(job["file"], mmap_mode="r", allow_pickle=False)
     how = {"method": job["method"], "balance": job["balance"], "seed": 0}
-    assign(triples[:2000], int(triples[:2000, [0, 2]].max()) + 1, RELATIONS, PARTS, **how)  # loads the loops
+    assign(triples[:2000] % 100, 100, RELATIONS, PARTS, **how)  # loads the loops
     before, began = memory("VmRSS"), time.process_time()
     assigned = assign(triples, job["entities"], RELATIONS, PARTS, **how)
     found = {"seconds": time.process_time() - began, "memory": memory("VmHWM") - before}

@@ -37,6 +37,15 @@ class Adjacency:
     neighbours: np.ndarray  # int64[m]
     weights: np.ndarray  # int64[m], triples between the two
 
+    def connected(self) -> tuple[Adjacency, np.ndarray]:
+        """Those that have neighbours, renumbered in order, and int64[.], who they are; itself when all have."""
+        there = np.flatnonzero(np.diff(self.starts) > 0)
+        if len(there) == len(self.starts) - 1:
+            return self, there
+        number = np.zeros(len(self.starts) - 1, np.int64)
+        number[there] = np.arange(len(there))
+        return Adjacency(np.append(self.starts[there], self.starts[-1]), number[self.neighbours], self.weights), there
+
     def fault(self) -> str | None:
         """What is wrong with it, if anything: METIS would crash or answer nonsense. Symmetry is told by hash sums."""
         from kgdist.kernels import graph_loops

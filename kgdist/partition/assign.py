@@ -19,7 +19,7 @@ from kgdist.partition.sizes import cut
 from kgdist.partition.streaming import stream
 from kgdist.progress import bar
 
-TRIES, WORK = 16, 1 << 23  # so many tries, and on so many triples in all: a few seconds; large graphs once
+TRIES, WORK = 32, 1 << 24  # so many tries, and on so many triples in all: a few seconds; large graphs once
 Try = Callable[[int], np.ndarray]  # seed -> int32[entities]
 
 
@@ -71,14 +71,17 @@ def by_metis(triples: np.ndarray, found: Degrees, parts: int, *, balance: str) -
     """
     metis.library()  # refused before the work
     graph = adjacency(triples, found)
+    core, there = graph.connected()  # METIS takes minutes over many without neighbours
     loads = even.loads_of(found, balance)
-    limit, one = even.limits(loads, parts, balance), np.ascontiguousarray(loads[:, -1:])
+    limit, one = even.limits(loads, parts, balance), np.ascontiguousarray(loads[there, -1:])
+    few = min(parts, len(there))
 
     def attempt(seed: int) -> np.ndarray:
-        tolerance = even.TOLERANCE[balance][-1:]
-        assigned = metis.divide(
-            graph, one, parts, tolerance=tolerance, seed=seed + 1, halving=seed % 2 == 1
-        )  # METIS takes 0 for 1
+        tolerance, halving = even.TOLERANCE[balance][-1:], seed % 2 == 1
+        assigned = np.full(len(loads), -1, np.int32)
+        if few:  # METIS takes seed 0 for 1
+            assigned[there] = metis.divide(core, one, few, tolerance=tolerance, seed=seed + 1, halving=halving)
+        even.spread(assigned, parts)
         even.repair(graph, loads, assigned, parts, limit)
         return assigned
 

@@ -52,6 +52,18 @@ def repair(graph: Adjacency, loads: np.ndarray, assigned: np.ndarray, parts: int
     return held
 
 
+def spread(assigned: np.ndarray, parts: int) -> None:
+    """Give each entity of `assigned` int32[n] that has no part (-1), in place, to a part with the fewest entities."""
+    missing = np.flatnonzero(assigned < 0)
+    owned = np.bincount(assigned[assigned >= 0], minlength=parts)
+    order = np.argsort(owned, kind="stable")
+    level = np.cumsum(owned[order] * 0 + 1) * owned[order] - np.cumsum(owned[order])  # what lifts all smaller ones to this one
+    filled = int(np.searchsorted(level, len(missing), side="right"))  # so many parts get some
+    total = len(missing) + int(owned[order[:filled]].sum())
+    after = total // filled + (np.arange(filled) < total % filled)
+    assigned[missing] = np.repeat(order[:filled], after - owned[order[:filled]])
+
+
 def fill_empty(assigned: np.ndarray, incoming: np.ndarray, parts: int) -> None:
     """Give each empty part of `assigned` int32[n], in place, an entity of the largest one: of few triples, but not of none.
 

@@ -91,6 +91,26 @@ def test_repair_evens_out_whatever_it_gets_as_far_as_that_is_possible(
             assert all((held[other] + loads[v] > limit).any() for other in range(parts) if other != part)
 
 
+@given(st.integers(1, 6).flatmap(lambda parts: st.tuples(st.just(parts), st.lists(st.integers(-1, parts - 1), max_size=30))))
+def test_those_without_a_part_go_where_the_fewest_are(drawn: tuple[int, list[int]]) -> None:
+    parts, before = drawn
+    expected = np.bincount(np.array([part for part in before if part >= 0], int), minlength=parts)
+    for _ in range(before.count(-1)):
+        expected[expected.argmin()] += 1
+    assigned = np.array(before, np.int32)
+    even.spread(assigned, parts)
+    assert [new for new, old in zip(assigned.tolist(), before, strict=True) if old >= 0] == [old for old in before if old >= 0]
+    assert sorted(np.bincount(assigned, minlength=parts).tolist()) == sorted(expected.tolist())
+
+
+def test_entities_without_triples_are_spread_and_not_given_to_metis() -> None:
+    """It takes minutes over a hundred thousand of them."""
+    triples = communities(entities=40, degree=4, groups=2)
+    triples[:, [0, 2]] *= 2500
+    assigned = assign(triples, 100_000, 5, 4, method="metis", balance="entities", seed=0)
+    assert np.bincount(assigned).max() <= 1.03 * 25_000 + 1
+
+
 def test_fewer_entities_than_parts_cannot_be_filled() -> None:
     with pytest.raises(KgdistError, match="2 entities are too few for 3"):
         even.fill_empty(np.zeros(2, np.int32), np.zeros(2, np.int64), 3)
