@@ -1,8 +1,8 @@
 """The store's wire beside a raw socket that moves the same bytes: `make bench-kvstore`.
 
-One client process on one core, one server process on another, random rows of one table. Everything is measured in one run, in
-turn, several times over; figures are medians, so ratios hold where absolute speeds drift. Raw is a plain TCP socket with the
-same buffers that carries as many bytes in both directions, from and to one place in memory: it looks up no row.
+One client process, one server process, random rows of one table. Everything is measured in one run, in turn, several times over;
+figures are medians, so ratios hold where absolute speeds drift. Raw is a plain TCP socket with the same buffers that carries as
+many bytes in both directions, from and to one place in memory: it looks up no row.
 """
 
 from __future__ import annotations
@@ -39,16 +39,15 @@ WIDTH, COUNT, IN_FLIGHT = 400, 2000, 4
 IDS, ROWS = COUNT * 4, COUNT * WIDTH * 4  # bytes
 
 
-def pin(core: int) -> None:
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[core % len(cores)]})
+def settle() -> None:
+    """As trainers and servers do. Processes are not pinned: the thread that moves bytes goes where there is room."""
     torch.set_num_threads(1)
-    keep_freed_memory()  # as trainers and servers do
+    keep_freed_memory()
 
 
 def serve(job: dict[str, Any]) -> None:
     """A server process, until its stdin ends."""
-    pin(1)
+    settle()
     transport = Transport(Keys.from_json(job["keys"]) if job["keys"] else None)
     wire = transport.server("127.0.0.1", job["port"])
     server = Server(0, Layout.from_json(job["layout"]), MemoryTables.attach(job["handles"], "adagrad_row"), IDENTITY, wire)
@@ -75,7 +74,7 @@ def tune(peer: socket.socket) -> None:
 
 def serve_raw(job: dict[str, Any]) -> None:
     """The other end of the raw socket: per request a header that says what comes and what is wanted."""
-    pin(1)
+    settle()
     memory = memoryview(bytearray(ROWS + IDS))
     with socket.create_server(("127.0.0.1", job["port"])) as listener:
         print("ready", flush=True)
@@ -187,7 +186,7 @@ def measure(rows: int, rounds: int, times: int) -> dict[str, Any]:
     processes.append(start("raw", {"port": port}))
     raw = Raw(port)
     own = StoreTables(layout, [("127.0.0.1", 1)], transports[0], IDENTITY, client=1, machine=0, local=memory)
-    pin(0)
+    settle()
 
     random = np.random.default_rng(0)
     ids = [torch.from_numpy(random.choice(rows, COUNT, replace=False)) for _ in range(times)]
@@ -231,8 +230,8 @@ def table(result: dict[str, Any], rows: int) -> str:
         "# The store's wire",
         "",
         f"`make bench-kvstore`: {COUNT} rows x {WIDTH} fp32 ({ROWS / 1e6:.1f} MB) of a table of {rows * WIDTH * 4 / 1e9:.1f} GB,",
-        "over loopback TCP; client and server have a core each. Medians of one run, everything in turn; GB/s of rows, and",
-        "beside it the ratio to a raw socket that moves the same bytes in the same way, but looks up and updates no row.",
+        "over loopback TCP, one client and one server. Medians of one run, everything in turn; GB/s of rows, and beside it the",
+        "ratio to a raw socket that moves the same bytes in the same way, but looks up and updates no row.",
         "",
         "| | raw | store | ratio | store, CURVE | ratio | store, bf16 | ratio |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
@@ -255,6 +254,8 @@ def table(result: dict[str, Any], rows: int) -> str:
     lines += ["", f"Bytes of a pull and a push, headers included: {share:.4f} x (ids x 8 + rows x dim x 4 x 2)."]
     versions = f"Python {platform.python_version()}, torch {torch.__version__.split('+')[0]}, pyzmq {version('pyzmq')}"
     lines += ["", f"Machine: {os.cpu_count()} cores, {platform.machine()}, {versions}."]
+    if os.sched_getscheduler(0) != os.SCHED_OTHER:
+        lines[-1] += " Run with real-time priority: the machine had other work."
     return "\n".join(lines) + "\n"
 
 

@@ -91,14 +91,17 @@ def route(ids: np.ndarray, starts: np.ndarray, low: int = 0, high: int = 0) -> R
 
 
 def scatter_rows(source: np.ndarray, rows: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
-    """out[places[i]] = source[rows[i]]; float32[m, D], int64[k], int64[k], float32[n, D], the places different and all in
-    bounds."""
+    """out[places[i]] = source[rows[i]]; float32[m, D] or the uint16 of bfloat16, int64[k], int64[k], float32[n, D], the places
+    different and all in bounds."""
     if choice.numba():
         from kgdist.kernels import route_loops
 
-        route_loops.scatter(source, rows, places, out)
+        if source.dtype == np.uint16:
+            route_loops.scatter_bfloat(source, rows, places, out.view(np.uint32))
+        else:
+            route_loops.scatter(source, rows, places, out)
     else:
-        out[places] = source[rows]
+        out[places] = widen(source[rows]) if source.dtype == np.uint16 else source[rows]
 
 
 def gather_bfloat(table: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
@@ -106,7 +109,7 @@ def gather_bfloat(table: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
     if choice.numba():
         from kgdist.kernels import route_loops
 
-        route_loops.gather_bfloat(table.view(np.uint32), rows, out)
+        route_loops.gather_bfloat(table, table.view(np.uint32), rows, out)
     else:
         picked = torch.from_numpy(table)[torch.from_numpy(rows)].bfloat16()
         out[:] = picked.view(torch.int16).numpy().view(np.uint16)

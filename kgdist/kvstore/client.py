@@ -17,7 +17,7 @@ import torch
 
 from kgdist.errors import PeersLost
 from kgdist.kernels.adagrad import gather_rows
-from kgdist.kernels.route import Route, gather_bfloat, route, scatter_rows, widen
+from kgdist.kernels.route import Route, gather_bfloat, route, scatter_rows
 from kgdist.kvstore.buffers import Buffers
 from kgdist.kvstore.connection import Connection, hello
 from kgdist.kvstore.layout import Layout
@@ -60,7 +60,7 @@ class _Pull:
             inside = (rows >= 0) & (rows < len(values))
             if not inside.all():
                 places, rows = places[inside], rows[inside]
-            scatter_rows(values if values.dtype == np.float32 else widen(values), rows, places, out)
+            scatter_rows(values, rows, places, out)
 
 
 class StoreTables:

@@ -62,6 +62,11 @@ def test_rows_are_scattered(twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for row, place in zip(rows, places, strict=True):
         expected[place] = source[row]
     np.testing.assert_array_equal(out, expected)
+    bits = np.empty(source.shape, np.uint16)
+    gather_bfloat(source, np.arange(9), bits)
+    scatter_rows(bits, rows, places, out)
+    np.testing.assert_array_equal(out[places], widen(bits)[rows])
+    assert not out[np.setdiff1d(np.arange(20), places)].any()
 
 
 @BOTH
