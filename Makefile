@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 # Many small processes: each gets one thread, or they would fight for the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
-.PHONY: help install demo test lint types unit bench-accuracy bench-dist-accuracy bench-train bench-eval bench-kernels bench-load bench-kvstore bench-partition bench-gpu clean
+.PHONY: help install demo test lint types unit bench-accuracy bench-dist-accuracy bench-train bench-eval bench-kernels bench-load bench-kvstore bench-partition bench-gpu soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo "make bench-partition partitioning beside METIS alone, 10 million triples"
 	@echo "make scaling         docs/scaling.md, computed from the costs of bench-kvstore"
 	@echo "make bench-gpu       the speed table, where there is a GPU"
+	@echo "make soak            ten minutes of killing the processes of a job at random"
 	@echo "make clean           remove what these commands made"
 
 install: $(STAMP)
@@ -93,6 +94,9 @@ scaling: $(STAMP)
 
 bench-gpu: $(STAMP)
 	$(BIN)/python benchmarks/gpu.py
+
+soak: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python -m tests.soak
 
 clean:
 	if [ -f $(VENV)/pyvenv.cfg ]; then rm -rf $(VENV); fi
