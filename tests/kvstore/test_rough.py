@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -48,12 +49,12 @@ class RoughWire(Wire):
 
 def rough(running: Store, seed: int) -> Any:
     transport = running.transport()
-    client = transport.client
-    transport.client = lambda host, port: RoughWire(client(host, port), seed + port)  # type: ignore[method-assign]
+    client, seeds = transport.client, itertools.count(100 * seed)
+    transport.client = lambda host, port: RoughWire(client(host, port), next(seeds))  # type: ignore[method-assign]
     return transport
 
 
-@pytest.mark.parametrize("window", [1, 4, 64])
+@pytest.mark.parametrize("window", [1, 64])
 def test_the_ledger_is_exact(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "ROUNDS", 100)  # lost messages cost 60 ms each
     random_rows = np.random.default_rng(window)
