@@ -154,8 +154,8 @@ def report(
     lines = [
         "# Soak",
         "",
-        f"{minutes:g} minutes, {len(events)} kills (seed {seed}), after which the job went back to its last checkpoint {attempts}",
-        "times: two machines on this host, one server and one trainer each, `--local_update owner`, 2,000 entities, 38,400 triples,",
+        f"{minutes:g} minutes, {len(events)} kills (seed {seed}); {attempts} times the job went back to its last checkpoint. Two",
+        "machines on this host, one server and one trainer each, `--local_update owner`, 2,000 entities, 38,400 triples,",
         f"TransE_l2, a checkpoint every {OPTIONS['checkpoint_interval']} steps. `training again` is when every trainer concerned",
         f"told of {OPTIONS['log_interval']} more steps. Written by `make soak`.",
         "",

@@ -1,0 +1,113 @@
+"""Whatever is lost while checkpoints of several machines are written, the last one that all had written is found again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgdist.errors import UsageError
+from kgdist.runtime.fleet import AttemptFailed
+from kgdist.runtime.saved import Saved
+
+MACHINES = 3
+
+
+class Machines:
+    """A fleet whose machines hold nothing but the names and stamps of their checkpoints; commands reach some of them."""
+
+    def __init__(self) -> None:
+        self.held: list[dict[str, tuple[str, dict[str, Any]]]] = [{} for _ in range(MACHINES)]
+        self.stamp = "job:0"
+        self.full: set[int] = set()  # machines whose disk is full
+        self.reached = MACHINES  # so many hear the next command; then the attempt is over
+
+    def name(self, machine: int) -> str:
+        return f"machine_{machine}"
+
+    def ask(self, answer: str, do: str, seconds: float | None, **arguments: Any) -> dict[int, dict[str, str]]:
+        assert do == "save"
+        name = f"{'best' if arguments['best'] else 'ckpt'}-{arguments['step']}"
+        for machine in range(self.reached):
+            if machine not in self.full:
+                self.held[machine][name] = self.stamp, arguments["meta"]
+        self._die()
+        return {machine: {"problem": "full" if machine in self.full else ""} for machine in range(MACHINES)}
+
+    def tell(self, do: str, steps: list[int], best: list[int]) -> None:
+        assert do == "keep"
+        names = {f"ckpt-{step}" for step in steps} | {f"best-{step}" for step in best}
+        for machine in range(self.reached):
+            self.held[machine] = {name: value for name, value in self.held[machine].items() if name in names}
+        self._die()
+
+    def _die(self) -> None:
+        if self.reached < MACHINES:
+            raise AttemptFailed("a machine was lost")
+
+    def answers(self) -> dict[int, list[list[Any]]]:
+        """What `Shard.checkpoints` says."""
+        return {
+            machine: [
+                [int(name.removeprefix("ckpt-")), stamp, meta.get("best", {})]
+                for name, (stamp, meta) in held.items()
+                if name.startswith("ckpt-")
+            ]
+            for machine, held in enumerate(self.held)
+        }
+
+
+faults = st.fixed_dictionaries(
+    {
+        "best": st.booleans(),
+        "full": st.sets(st.integers(0, MACHINES - 1), max_size=2),
+        "reached": st.one_of(st.just(MACHINES), st.integers(0, MACHINES)),
+        "late": st.booleans(),  # the loss comes after all have saved, while old ones are removed
+        "fresh": st.booleans(),  # the launcher is another one, by --resume
+    }
+)
+
+
+@given(st.lists(faults, max_size=30))
+def test_the_last_whole_checkpoint_is_never_lost(schedule: list[dict[str, Any]]) -> None:
+    fleet, saved, attempt, step, whole = Machines(), Saved("run"), 0, 0, 0
+    for number, fault in enumerate(schedule):
+        fleet.full, fleet.reached = fault["full"], MACHINES if fault["late"] else fault["reached"]
+        step += 100
+        try:
+            if fault["best"]:
+                saved.save_best(fleet, step, float(number))  # type: ignore[arg-type]
+            tell = fleet.tell
+            if fault["late"]:
+                fleet.tell = lambda *a, t=tell, r=fault["reached"], **k: (setattr(fleet, "reached", r), t(*a, **k))  # type: ignore
+            try:
+                if not saved.save(fleet, step):  # type: ignore[arg-type]
+                    whole = step
+            finally:
+                fleet.tell = tell  # type: ignore[method-assign]
+        except AttemptFailed:
+            if all(f"ckpt-{step}" in held and held[f"ckpt-{step}"][0] == fleet.stamp for held in fleet.held):
+                whole = step
+            attempt += 1
+            fleet.stamp, fleet.reached = f"job:{attempt}", MACHINES
+            first = fault["fresh"] and whole > 0
+            saved = Saved("run") if first else saved
+            found = saved.find(fleet.answers(), first=first)
+            assert (found or 0) == whole
+            step = whole
+            if found:
+                assert len({held[f"ckpt-{found}"][0] for held in fleet.held}) == 1
+        best = saved.best["step"]
+        assert best == 0 or all(f"best-{best}" in held for held in fleet.held)
+
+
+def test_steps_of_different_attempts_are_not_put_together() -> None:
+    answers = {0: [[300, "a:1", {}], [200, "a:0", {}]], 1: [[300, "a:0", {}], [200, "a:0", {"step": 100, "mrr": 0.5}]]}
+    saved = Saved("run")
+    assert saved.find(answers, first=False) == 200
+    assert "the last checkpoint is of step 200, go on with: kgdist-dist-train --resume run" in saved.hint
+    with pytest.raises(UsageError, match="--resume run: no checkpoint of it is whole on all 2 machines"):
+        saved.find({0: answers[0][:1], 1: answers[1][:1]}, first=True)
+    assert saved.hint == "" and not saved
