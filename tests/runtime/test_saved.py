@@ -22,7 +22,8 @@ class Machines:
         self.held: list[dict[str, tuple[str, dict[str, Any]]]] = [{} for _ in range(MACHINES)]
         self.stamp = "job:0"
         self.full: set[int] = set()  # machines whose disk is full
-        self.reached = MACHINES  # so many hear the next command; then the attempt is over
+        self.reached = MACHINES  # so many hear the next command; if these are not all, the attempt is over
+        self.late = MACHINES  # so many hear the next "keep"
 
     def name(self, machine: int) -> str:
         return f"machine_{machine}"
@@ -38,6 +39,7 @@ class Machines:
 
     def tell(self, do: str, steps: list[int], best: list[int]) -> None:
         assert do == "keep"
+        self.reached = min(self.reached, self.late)
         names = {f"ckpt-{step}" for step in steps} | {f"best-{step}" for step in best}
         for machine in range(self.reached):
             self.held[machine] = {name: value for name, value in self.held[machine].items() if name in names}
@@ -76,22 +78,17 @@ def test_the_last_whole_checkpoint_is_never_lost(schedule: list[dict[str, Any]])
     for number, fault in enumerate(schedule):
         fleet.full, fleet.reached = fault["full"], MACHINES if fault["late"] else fault["reached"]
         step += 100
+        fleet.late = fault["reached"] if fault["late"] else MACHINES
         try:
             if fault["best"]:
                 saved.save_best(fleet, step, float(number))  # type: ignore[arg-type]
-            tell = fleet.tell
-            if fault["late"]:
-                fleet.tell = lambda *a, t=tell, r=fault["reached"], **k: (setattr(fleet, "reached", r), t(*a, **k))  # type: ignore
-            try:
-                if not saved.save(fleet, step):  # type: ignore[arg-type]
-                    whole = step
-            finally:
-                fleet.tell = tell  # type: ignore[method-assign]
+            if not saved.save(fleet, step):  # type: ignore[arg-type]
+                whole = step
         except AttemptFailed:
             if all(f"ckpt-{step}" in held and held[f"ckpt-{step}"][0] == fleet.stamp for held in fleet.held):
                 whole = step
             attempt += 1
-            fleet.stamp, fleet.reached = f"job:{attempt}", MACHINES
+            fleet.stamp, fleet.reached, fleet.late = f"job:{attempt}", MACHINES, MACHINES
             first = fault["fresh"] and whole > 0
             saved = Saved("run") if first else saved
             found = saved.find(fleet.answers(), first=first)
