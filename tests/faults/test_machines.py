@@ -6,12 +6,15 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.faults.jobs import Job, alive, wait
+from kgdist.runtime.child import environment
+from tests.faults.jobs import ROOT, Job, alive, wait
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -48,3 +51,17 @@ def test_a_port_that_is_taken_after_the_preflight(space: Path) -> None:
         text = job.end(2, 60)
     assert f"error: machine_0 (127.0.0.1): server 0 failed: 127.0.0.1:{port} is in use (pid {os.getpid()})" in text
     assert "attempt" not in text and "[Train]" not in text
+
+
+IMPATIENT = "from kgdist.runtime import agent; agent.LEASE, agent.HANGS = 1.0, 1.0; agent.main()"
+
+
+def test_an_agent_whose_words_nobody_reads_does_not_stay() -> None:
+    """A frozen launcher reads nothing: the agent's loop comes to hang in a full pipe, where no lease is looked after."""
+    words = [sys.executable, "-c", IMPATIENT]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, **pipes, env=environment(1), cwd=ROOT) as agent:  # type: ignore[call-overload]
+        assert agent.stdin is not None
+        agent.stdin.write(b'{"do": "memory"}\n' * 10000)  # answers of 14 bytes each, into a pipe of 64 KiB
+        agent.stdin.flush()
+        assert agent.wait(timeout=60) == 1
