@@ -129,5 +129,10 @@ class ClusterOptions:
         ours=_DIST,
     )
     max_inflight: int = _store(
-        4, "updates on their way to each server that it has not confirmed yet, at most", low=1, high=64, ours=_DIST
+        2,
+        "updates on their way to each server that it has not confirmed yet, at most. 2, those of one step, is fast enough where "
+        "servers have cores of their own; older gradients cost accuracy",
+        low=1,
+        high=64,
+        ours=_DIST,
     )

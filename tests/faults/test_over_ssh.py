@@ -58,7 +58,7 @@ GROUPS: list[dict[str, Any]] = [
         "no_eval_filter": True, "rank_ties": "pessimistic", "no_save_emb": True, "log_interval": 2, "num_proc": 2,
         "num_thread": 2, "compute_dtype": "bfloat16", "force_sync_interval": 3, "negatives": "local", "peer_timeout": 33.0,
         "stall_timeout": 99.0, "max_restarts": 1, "local_update": "owner", "transport_dtype": "bf16",
-        "transport_security": "curve", "max_inflight": 2,
+        "transport_security": "curve", "max_inflight": 5,
     },
     {
         "model_name": "RotatE", "max_epoch": 1.5, "neg_adversarial_sampling": True, "adversarial_temperature": 0.7,
