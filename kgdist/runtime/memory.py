@@ -22,8 +22,9 @@ def keep_freed_memory() -> None:
     """
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
-        for name, value in ((-3, 1 << 30), (-1, 1 << 30)):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD of malloc.h
-            library.mallopt(name, value)
+        if not library.mallopt(-3, 1 << 30):  # M_MMAP_THRESHOLD of malloc.h
+            library.mallopt(-3, 1 << 25)  # the most that older releases take
+        library.mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD
 
 
 def peak_of_this_process() -> int:
