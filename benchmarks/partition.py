@@ -184,7 +184,7 @@ def table(found: dict[str, Any], entities: int, triples: int) -> str:
         "",
         f"A graph of {entities:,} entities and {triples:,} triples, made from a seed: {GROUPS:,} communities, degrees by a power",
         f"law, ids shuffled, {MIXING:.0%} of the triples regardless of communities. {PARTS} partitions, one thread, a fresh",
-        "process each time, from mapped triples to the owner of each entity; seconds of a core, medians. `of METIS`: our time",
+        "process each time, from mapped triples to the owner of each entity; seconds of a core. `of METIS`: our time",
         "divided by that of METIS' C call alone on finished arrays, measured after it in the same process. `MiB`: what is added",
         "to a process whose libraries are loaded. Balance is the largest partition divided by the average. Written by",
         "`make bench-partition`.",
@@ -200,6 +200,8 @@ def table(found: dict[str, Any], entities: int, triples: int) -> str:
                 cells = [method, balance, f"{row['seconds']:.1f}", ratio, f"{triples / row['seconds'] / 1e6:.1f}"]
                 cells += [f"{row['memory']:,.0f}", f"{row['cut']:.4f}", f"{row['entities']:.3f}", f"{row['triples']:.3f}"]
                 lines.append("| " + " | ".join(cells) + " |")
+    rounds = {int(row["rounds"]) for row in found.values() if isinstance(row, dict)}
+    lines += ["", f"Medians of {' or '.join(map(str, sorted(rounds)))} rounds, on a machine that others use, too."]
     lines += ["", f"Writing the triples of all partitions takes {found.get('writing', '?')} of a core more.", ""]
     lines += [
         "Real graphs, four partitions; in brackets what `dglke_partition` cuts, which evens out entities alone (FB15k: 1.46 of",
