@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from datasets import prepare
 from dist_accuracy import machines, partition
-from kvstore import IDENTITY, free_port, pin, start
+from kvstore import IDENTITY, free_port, start
 from roofs import machine
 
 from kgdist.config import Config
@@ -93,7 +93,6 @@ def one_trainer(entities: int, rounds: int) -> list[str]:
         }
         servers.append(start("server", job, tuple(handle["fd"] for handle in handles.values())))
         ways[name] = kind(layout, [("127.0.0.1", port)], Transport(secret), IDENTITY, client=number, **more)
-    pin(0)
     data = triples(entities)
     trainers = {name: trainer_of(config, data, tables, 0) for name, tables in ways.items()}
     steps = 0

@@ -15,6 +15,7 @@ import torch
 from kgdist.kernels.adagrad import adagrad_rows
 
 State = dict[str, torch.Tensor]
+Places = torch.Tensor | None  # int64[U], which gradients are those of the ids; None: all, in order
 Squares = torch.Tensor | None  # float32[U], sum over the uses of a row of mean_d(g^2); None: one use each
 
 
@@ -26,13 +27,14 @@ class AdagradRow:
         return {"sum": 1}
 
     def apply(
-        self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None
-    ) -> None:
-        """Update `rows[ids]` and their state in place; int64[U] unique, float32[U, D].
+        self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None,
+        places: Places = None,
+    ) -> None:  # fmt: skip
+        """Update `rows[ids]` and their state in place; int64[U] unique, float32[U, D], or the gradients at `places` of more.
 
         The other rules have no use for `squares`.
         """
-        adagrad_rows(rows, state["sum"].view(-1), ids, grads, lr, squares=squares)
+        adagrad_rows(rows, state["sum"].view(-1), ids, grads, lr, squares=squares, places=places)
 
 
 class Adagrad(AdagradRow):
@@ -43,9 +45,11 @@ class Adagrad(AdagradRow):
         return {"sum": width}
 
     def apply(
-        self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None
-    ) -> None:
+        self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None,
+        places: Places = None,
+    ) -> None:  # fmt: skip
         """row -= lr g / (sqrt(s) + 1e-10), element by element."""
+        grads = grads if places is None else grads[places]
         total = state["sum"].index_select(0, ids).addcmul_(grads, grads)
         state["sum"].index_copy_(0, ids, total)
         rows.index_add_(0, ids, grads / (total.sqrt_() + 1e-10), alpha=-lr)
@@ -59,9 +63,11 @@ class SGD(AdagradRow):
         return {}
 
     def apply(
-        self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None
-    ) -> None:
+        self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None,
+        places: Places = None,
+    ) -> None:  # fmt: skip
         """row -= lr g."""
+        grads = grads if places is None else grads[places]
         rows.index_add_(0, ids, grads, alpha=-lr)
 
 
@@ -78,9 +84,11 @@ class Adam(AdagradRow):
         return {"mean": width, "square": width, "count": 1}
 
     def apply(
-        self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None
-    ) -> None:
+        self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None,
+        places: Places = None,
+    ) -> None:  # fmt: skip
         """row -= lr m_hat / (sqrt(v_hat) + 1e-8)."""
+        grads = grads if places is None else grads[places]
         count = state["count"].index_select(0, ids) + 1
         mean = state["mean"].index_select(0, ids).lerp_(grads, 1 - self.beta1)
         square = state["square"].index_select(0, ids).mul_(self.beta2).addcmul_(grads, grads, value=1 - self.beta2)

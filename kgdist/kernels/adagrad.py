@@ -31,26 +31,33 @@ def adagrad_rows(
     eps: float = EPS,
     *,
     squares: torch.Tensor | None = None,
+    places: torch.Tensor | None = None,
 ) -> None:
     """state[id] += mean(g^2), or `squares` where given; table[id] -= lr g / (sqrt(state[id]) + eps), in place.
 
-    float[n,D], float[n], int64[U] unique, float[U,D], float[U]. Raises IndexError for an id out of range, ValueError for shapes
-    that disagree.
+    float[n,D], float[n], int64[U] unique, float[M,D], float[M]; M = U, or the gradients of the ids are those at int64[U]
+    `places`. Raises IndexError for an id or a place out of range, ValueError for shapes that disagree.
     """
     if (
         table.ndim != 2
         or state.shape != table.shape[:1]
-        or grads.shape != (len(ids), table.shape[1])
-        or (squares is not None and squares.shape != ids.shape)
+        or grads.shape[1:] != table.shape[1:]
+        or len(ids if places is None else places) != len(ids)
+        or (places is None and len(grads) != len(ids))
+        or (squares is not None and squares.shape != grads.shape[:1])
     ):
         raise ValueError(f"table {tuple(table.shape)}, state {tuple(state.shape)}, ids {len(ids)} and gradients "
                          f"{tuple(grads.shape)} do not fit together")  # fmt: skip
     _check(len(table), ids)
+    if places is not None:
+        _check(len(grads), places)
     if choice.numba_for(table, state, grads) and table.is_contiguous() and state.is_contiguous():
         from kgdist.kernels import rows
 
-        rows.adagrad(table, state, ids, grads, squares, lr, eps)
+        rows.adagrad(table, state, ids, grads, squares, lr, eps, places)
         return
+    if places is not None:
+        grads, squares = grads[places], squares[places] if squares is not None else None
     if squares is None:
         squares = grads.square().mean(1) if grads.shape[1] else state.new_zeros(len(ids))
     state.index_add_(0, ids, squares)

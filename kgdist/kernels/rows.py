@@ -13,22 +13,22 @@ from kgdist.kernels.prefetch import ahead
 
 
 @disjoint
-def _adagrad(table, state, ids, grads, squares, lr, eps, mean):
+def _adagrad(table, state, ids, places, grads, squares, lr, eps, mean):
     for i in range(len(ids)):
         ahead(table, ids, i)
-        row = ids[i]
+        row, place = ids[i], places[i] if len(places) else i
         if len(squares):
-            square = squares[i]
+            square = squares[place]
         else:
             square = np.float32(0)
             for k in range(grads.shape[1]):
-                square += grads[i, k] * grads[i, k]
+                square += grads[place, k] * grads[place, k]
             square *= mean
         total = state[row] + square
         state[row] = total
         scale = lr / (math.sqrt(total) + eps)
         for k in range(grads.shape[1]):
-            table[row, k] -= scale * grads[i, k]
+            table[row, k] -= scale * grads[place, k]
 
 
 @disjoint
@@ -48,12 +48,14 @@ def adagrad(
     squares: torch.Tensor | None,
     lr: float,
     eps: float,
+    places: torch.Tensor | None = None,
 ) -> None:
-    """float32[n,D], float32[n], int64[U], float32[U,D], float32[U]; table and state contiguous."""
+    """float32[n,D], float32[n], int64[U], float32[M,D], float32[M], int64[U]; table and state contiguous."""
     mean = np.float32(1 / max(1, table.shape[1]))
     gradients = grads.detach().contiguous().numpy()
     given = np.empty(0, np.float32) if squares is None else squares.contiguous().numpy()
-    arrays = (table.detach().numpy(), state.detach().numpy(), ids.contiguous().numpy(), gradients, given)
+    which = np.empty(0, np.int64) if places is None else places.contiguous().numpy()
+    arrays = (table.detach().numpy(), state.detach().numpy(), ids.contiguous().numpy(), which, gradients, given)
     _adagrad(*arrays, np.float32(lr), np.float32(eps), mean)
 
 

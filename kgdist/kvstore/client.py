@@ -203,9 +203,7 @@ class StoreTables:
             if len(here) == len(rows):
                 self._local.push(name, torch.from_numpy(rows - own[0]), values, lr, squares)
                 return
-            picked = torch.from_numpy(here)
-            given = squares[picked] if squares is not None else None
-            self._local.push(name, torch.from_numpy(rows[here] - own[0]), gather_rows(values, picked), lr, given)
+            self._local.push(name, torch.from_numpy(rows[here] - own[0]), values, lr, squares, torch.from_numpy(here))
 
     def _send(
         self,

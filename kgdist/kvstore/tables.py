@@ -16,7 +16,7 @@ import torch
 from kgdist.kernels.adagrad import gather_rows
 from kgdist.kernels.sample import normal_rows, uniform_rows
 from kgdist.kvstore.shm import SharedArray, private_array
-from kgdist.optim import OPTIMIZERS, Squares, State
+from kgdist.optim import OPTIMIZERS, Places, Squares, State
 
 UPDATE_LIMIT = 300.0  # seconds one update may take before the run counts as stuck
 
@@ -128,11 +128,11 @@ class MemoryTables:
     def ahead(self, name: str, ids: np.ndarray) -> None:
         """See Tables; all rows are here."""
 
-    def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
-        """See Tables."""
+    def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None, places: Places = None) -> None:
+        """See Tables; with `places` int64[U], of the gradients and squares only those there, which saves copying them."""
         rows = self.rows[name]
         squares = squares.to(rows.device) if squares is not None else None
-        self.optimizer.apply(rows, self.state[name], ids.to(rows.device), grads.to(rows.device), lr, squares)
+        self.optimizer.apply(rows, self.state[name], ids.to(rows.device), grads.to(rows.device), lr, squares, places)
 
     def local(self, name: str) -> torch.Tensor | None:
         """See Tables."""

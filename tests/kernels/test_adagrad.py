@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.kernels.adagrad import adagrad_rows, gather_rows
+from kgdist.optim import OPTIMIZERS
 
 
 @pytest.fixture(params=["numba", "torch"], autouse=True, scope="module")
@@ -47,6 +48,25 @@ def test_squares_may_be_given() -> None:
     adagrad_rows(table, state, torch.tensor([3, 1]), torch.ones(2, 3), 1.0, squares=torch.tensor([8.0, 3.0]))
     assert state.tolist() == [1.0, 4.0, 1.0, 9.0]
     torch.testing.assert_close(table, torch.tensor([[0.0] * 3, [-0.5] * 3, [0.0] * 3, [-1 / 3] * 3]))
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+@pytest.mark.parametrize("squares", [False, True])
+def test_some_of_the_gradients_are_the_same_as_a_copy_of_them(name: str, squares: bool) -> None:
+    rule, generator = OPTIMIZERS[name](), torch.Generator().manual_seed(3)
+    grads, given = torch.randn(9, 5, generator=generator), torch.rand(9, generator=generator) if squares else None
+    ids, places = torch.tensor([4, 0, 6]), torch.tensor([8, 2, 5])
+    found = []
+    for where in (places, None):
+        rows = torch.ones(7, 5)
+        state = {key: torch.full((7, width), 0.5) for key, width in rule.widths(5).items()}
+        picked = grads if where is not None else grads[places]
+        other = given if where is not None or given is None else given[places]
+        rule.apply(rows, state, ids, picked, 0.1, other, where)
+        found.append([rows, *state.values()])
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(*found, strict=True))
+    with pytest.raises(IndexError):
+        adagrad_rows(torch.ones(7, 5), torch.ones(7), ids, grads, 0.1, places=torch.tensor([8, 2, 9]))
 
 
 def test_other_rows_are_not_touched() -> None:
