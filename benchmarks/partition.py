@@ -201,7 +201,7 @@ def table(found: dict[str, Any], entities: int, triples: int) -> str:
                 cells += [f"{row['memory']:,.0f}", f"{row['cut']:.4f}", f"{row['entities']:.3f}", f"{row['triples']:.3f}"]
                 lines.append("| " + " | ".join(cells) + " |")
     rounds = {int(row["rounds"]) for row in found.values() if isinstance(row, dict)}
-    lines += ["", f"Medians of {' or '.join(map(str, sorted(rounds)))} rounds, on a machine that others use, too."]
+    lines += ["", f"Rounds: {' or '.join(map(str, sorted(rounds)))}, on a machine that others use, too."]
     lines += ["", f"Writing the triples of all partitions takes {found.get('writing', '?')} of a core more.", ""]
     lines += [
         "Real graphs, four partitions; in brackets what `dglke_partition` cuts, which evens out entities alone (FB15k: 1.46 of",
