@@ -40,6 +40,10 @@ def test_a_job_and_its_network(space: Path, make_network: Callable[[int], Networ
         job.saved(2)
         assert there.cuts() > 2
         there.cut(0, 30050)
+        there.lose()
+        time.sleep(1.5)
+        there.lose(0)
+        job.saved()
         assert "attempt" not in job.text and "started again" not in job.text  # slower, that is all
 
         there.lose()
