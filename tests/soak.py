@@ -117,9 +117,9 @@ def run(folder: Path, minutes: float, seed: int) -> str:
     ports = [int(line.split()[1]) for line in (folder / "ip_config.txt").read_text().splitlines()]
     before, events, memory = set(os.listdir("/dev/shm")), list[Event](), list[tuple[float, int]]()
     with Job(folder, max_step="100000000", **OPTIONS) as job:
-        job.saved()
+        job.saved(seconds=300)
         storm(job, minutes * 60, seed, events, memory)
-        job.saved()
+        job.saved(seconds=300)
         job.process.send_signal(signal.SIGINT)
         text = job.end(130, 60)
     attempts = len(re.findall(r"; attempt \d+ of", text))

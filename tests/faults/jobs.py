@@ -156,11 +156,11 @@ class Job:
         """Steps of the checkpoints that a machine has now."""
         return {int(found.name.removeprefix("ckpt-")) for found in self.folder.glob(f"ckpts/*/machine_{machine}/ckpt-*")}
 
-    def saved(self, count: int = 1) -> int:
+    def saved(self, count: int = 1, *, seconds: float = 60.0) -> int:
         """Wait until both machines have a checkpoint that is newer than all there are now, `count` times; the last one's step."""
         for _ in range(count):
             before = max(self.checkpoints(0) | self.checkpoints(1), default=-1)
-            wait(lambda old=before: min(max(self.checkpoints(n), default=-1) for n in range(2)) > old, 60, self)
+            wait(lambda old=before: min(max(self.checkpoints(n), default=-1) for n in range(2)) > old, seconds, self)
         return max(self.checkpoints(0) & self.checkpoints(1), default=-1)
 
     def pids(self, role: str = "") -> set[int]:
