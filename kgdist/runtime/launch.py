@@ -43,6 +43,10 @@ def launch(config: Config, machines: list[Machine], connect: Connect, interrupts
         try:
             with attempt.connected(connect):
                 return attempt.run()
+        except KeyboardInterrupt:
+            if saved:
+                log.warning("what was not saved is lost%s", saved.hint)
+            raise
         except AttemptFailed as error:
             plan = plan.again()
             if interrupts.asked or plan.attempt > config.max_restarts or not (attempt.began or attempt.plan.attempt):

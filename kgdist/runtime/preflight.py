@@ -24,13 +24,13 @@ def problems(plan: Plan, number: int, *, serves: bool = True) -> list[str]:
 
     A process that does not serve asks less: the one of the same machine that does asks the rest.
     """
-    config, machine = plan.config, plan.machines[number]
+    config = plan.config
     root = workspace(config)
     if not root.is_dir():
         return [f"--path {root}: no such folder here"]
     if not serves:
         return _partition(plan, number, verify=False)
-    return [*_partition(plan, number), *_free_ports(plan, machine), *_memory(plan, number), *_disk(plan, number)]
+    return [*_partition(plan, number), *_freed(plan, number), *_disk(plan, number)]
 
 
 def _partition(plan: Plan, number: int, *, verify: bool = True) -> list[str]:
@@ -46,10 +46,10 @@ def _partition(plan: Plan, number: int, *, verify: bool = True) -> list[str]:
     return []
 
 
-def _free_ports(plan: Plan, machine: Machine) -> list[str]:
-    """Processes of an attempt before may still hold ports, as long as they may wait for their agent and then need to end."""
+def _freed(plan: Plan, number: int) -> list[str]:
+    """Ports and memory. Processes of an attempt before may still hold both, while they wait for their agent, and then end."""
     deadline = time.monotonic() + (2 * plan.config.peer_timeout if plan.attempt else 0.0)
-    while (found := _ports(machine)) and time.monotonic() < deadline:
+    while (found := [*_ports(plan.machines[number]), *_memory(plan, number)]) and time.monotonic() < deadline:
         time.sleep(0.2)
     return found
 
@@ -84,11 +84,12 @@ def _memory(plan: Plan, number: int) -> list[str]:
 
 
 def _disk(plan: Plan, number: int) -> list[str]:
-    if plan.config.no_save_emb:
+    if plan.config.no_save_emb or plan.attempt:  # once a job has begun, a full disk is no reason to give it up
         return []
     folder = workspace(plan.config) / Path(plan.config.save_path).expanduser()
     whole = sum(4 * rows * width for rows, width in plan.shapes.values())
-    need = 3 * plan.memory_of(number) + (whole if number == 0 else 0)
+    copies = (1 if plan.config.resume else 3) + (4 if plan.config.valid else 0)  # checkpoints; best rows, of these and of now
+    need = copies * plan.memory_of(number) + (whole if number == 0 else 0)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         writable = os.access(folder, os.W_OK | os.X_OK)
@@ -97,5 +98,5 @@ def _disk(plan: Plan, number: int) -> list[str]:
     if not writable:
         return [f"--save_path {folder}: cannot be written here"]
     if (free := free_bytes(folder)) < need:
-        return [f"--save_path {folder}: {free / 1e9:.1f} GB are free, but the run may take {need / 1e9:.1f} GB with checkpoints"]
+        return [f"--save_path {folder}: {free / 1e9:.2f} GB are free, but the run may take {need / 1e9:.2f} GB with checkpoints"]
     return []
