@@ -19,23 +19,18 @@ from tests.faults.jobs import ROOT, Job, alive, wait
 pytestmark = pytest.mark.timeout(240)
 
 
-def test_a_machine_that_comes_back_takes_part_again(space: Path) -> None:
-    """Its agent is killed; the next one freezes. Nothing of theirs is left, and the job goes on where all machines had saved."""
-    with Job(space, max_step="3000", checkpoint_interval="200", peer_timeout="4", max_restarts="2") as job:
+def test_a_frozen_agent_is_replaced(space: Path) -> None:
+    """Nothing of it is left, and the job goes on where all machines had saved."""
+    with Job(space, max_step="1500", checkpoint_interval="200", peer_timeout="4", max_restarts="1") as job:
         job.saved()
-        first = job.pids()
-        job.kill("agent")
-        job.until(r"machine_[01] .*its agent was killed by signal SIGKILL.*; attempt 2 of 3 follows", 10)
-        line = job.until(r"resumed .* at step \d+ of 3000")
-        wait(lambda: not any(map(alive, first)), 10, job)
+        before, agent = job.pids(), job.agent(1)
+        os.kill(agent, signal.SIGSTOP)
+        begun = time.monotonic()
+        job.until(r"machine_1 .*: silent for 4 s; attempt 2 of 2 follows", 30)
+        assert time.monotonic() - begun > 3.5
+        line = job.until(r"resumed .* at step \d+ of 1500")
         assert int(re.findall(r"at step (\d+)", line)[0]) % 200 == 0
-        job.saved()
-        second = job.pids()
-        frozen, begun = job.kill("agent", signal.SIGSTOP), time.monotonic()
-        job.until(r"machine_[01] .*: silent for 4 s; attempt 3 of 3 follows", 30)
-        assert time.monotonic() - begun > 3.9
-        job.until(r"resumed .* at step \d+ of 3000", times=2)
-        wait(lambda: not any(map(alive, second | {frozen})), 10, job)
+        wait(lambda: not any(map(alive, before)), 10, job)
         text = job.end(0)
     assert text.count("run folder: ") == 1 and len(list((space / "ckpts").iterdir())) == 1
 
