@@ -17,7 +17,7 @@ import torch
 
 from kgdist.errors import PeersLost
 from kgdist.kernels.adagrad import gather_rows
-from kgdist.kernels.route import Route, gather_bfloat, route, scatter_rows
+from kgdist.kernels.route import Route, gather_bfloat, member, route, scatter_rows
 from kgdist.kvstore.buffers import Buffers
 from kgdist.kvstore.connection import Connection, hello
 from kgdist.kvstore.layout import Layout
@@ -33,31 +33,35 @@ STUCK = 0.01  # the same while a socket takes nothing
 
 
 class _Pull:
-    """A pull under way: who was asked, and what has come."""
+    """A pull under way: who was asked, what has come, and what is to be asked for when the step before it has pushed."""
 
     def __init__(self, ids: np.ndarray, routed: Route) -> None:
         self.ids = ids  # int64[n]
         self.route = routed
         self.left = 0  # pieces still to come
-        self.pieces: list[tuple[int, int, np.ndarray]] = []  # server, place of the first row in route.ids, rows
+        self.late: np.ndarray | None = None  # bool[U], rows that the step before this one will change
+        self.pieces: list[tuple[int, np.ndarray, np.ndarray]] = []  # server, places in route.ids, rows
 
-    def answer(self, server: int, start: int) -> Callable[[Message], None]:
+    def answer(self, server: int, which: np.ndarray) -> Callable[[Message], None]:
         """What to do with the rows of a piece."""
         self.left += 1
 
         def take(message: Message) -> None:
             assert message.values is not None
-            self.pieces.append((server, start, message.values))
+            self.pieces.append((server, which, message.values))
             self.left -= 1
 
         return take
 
     def settle(self, out: np.ndarray) -> None:
         """The rows to the places that asked for them, float32[n, width]."""
-        for server, start, values in self.pieces:
+        at = np.empty(len(self.route.ids), np.int64)
+        for server, which, values in self.pieces:
             places = self.route.of(server)
-            rows = self.route.slots[places] - start
-            inside = (rows >= 0) & (rows < len(values))
+            at[self.route.offsets[server] : self.route.offsets[server + 1]] = -1
+            at[which] = np.arange(len(which))
+            rows = at[self.route.slots[places]]
+            inside = rows >= 0
             if not inside.all():
                 places, rows = places[inside], rows[inside]
             scatter_rows(values, rows, places, out)
@@ -147,25 +151,44 @@ class StoreTables:
         return max(1, PIECE_BYTES // (4 * self.layout.widths[name]))
 
     def ahead(self, name: str, ids: np.ndarray) -> None:
-        """See Tables; the requests are sent, and nothing is waited for."""
-        self._ahead[name].append(self._ask(name, np.array(ids, np.int64)))
+        """See Tables; the requests are sent, and nothing is waited for.
 
-    def _ask(self, name: str, ids: np.ndarray) -> _Pull:
-        pull = _Pull(ids, route(ids, self.layout.starts[name], *self._range[name]))
+        Rows that the step before is going to change are asked for only after its push, so that a trainer always reads what it has
+        written itself: without that, what comes in every batch, as frequent relations do, would learn from rows a step old.
+        """
+        pull = _Pull(np.array(ids, np.int64), route(ids, self.layout.starts[name], *self._range[name]))
+        if self._ahead[name]:
+            pull.late = member(pull.route.ids, self._ahead[name][-1].route.ids)
+        self._ahead[name].append(pull)
+        self._ask(name, pull, None if pull.late is None else ~pull.late)
+
+    def _ask(self, name: str, pull: _Pull, some: np.ndarray | None = None) -> None:
+        """Send for its rows, or for those where bool[U] `some`."""
         step = self._piece(name)
         for server, connection in self._connections.items():
-            first, last = int(pull.route.offsets[server]), int(pull.route.offsets[server + 1])
-            for start in range(first, last, step):
-                part = self._wire_ids(name, pull.route.ids[start : min(start + step, last)])
+            which = np.arange(pull.route.offsets[server], pull.route.offsets[server + 1])
+            if some is not None:
+                which = which[some[which]]
+            for start in range(0, len(which), step):
+                piece = which[start : start + step]
+                part = self._wire_ids(name, pull.route.ids[piece])
                 message = self._message(Kind.PULL, name, len(part), ids=part, dtype=self._dtype)
-                connection.request(message, pull.answer(server, start))
+                connection.request(message, pull.answer(server, piece))
         self._pump()
-        return pull
+
+    def _ask_late(self, name: str, pull: _Pull) -> None:
+        if pull.late is not None:
+            late, pull.late = pull.late, None
+            self._ask(name, pull, late)
 
     def pull(self, name: str, ids: Ids, out: torch.Tensor | None = None) -> torch.Tensor:
         """See Tables. Rows that were announced are as they were then, or later."""
         wanted = ids.numpy()
-        pull = self._announced(name, wanted) or self._ask(name, wanted)
+        pull = self._announced(name, wanted)
+        if pull is None:
+            pull = _Pull(wanted, route(wanted, self.layout.starts[name], *self._range[name]))
+            self._ask(name, pull)
+        self._ask_late(name, pull)
         if out is None:
             out = torch.empty(len(wanted), self.layout.widths[name])
         here = pull.route.here()
@@ -199,11 +222,13 @@ class StoreTables:
             places = routed.of(server)
             for start in range(0, len(places), self._piece(name)):
                 self._send(connection, name, rows, values, lr, squares, places[start : start + self._piece(name)])
+        if self._ahead[name]:
+            self._ask_late(name, self._ahead[name][0])
         if len(here) and self._local is not None:
             if len(here) == len(rows):
                 self._local.push(name, torch.from_numpy(rows - own[0]), values, lr, squares)
-                return
-            self._local.push(name, torch.from_numpy(rows[here] - own[0]), values, lr, squares, torch.from_numpy(here))
+            else:
+                self._local.push(name, torch.from_numpy(rows[here] - own[0]), values, lr, squares, torch.from_numpy(here))
 
     def _send(
         self,
