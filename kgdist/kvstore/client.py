@@ -110,10 +110,12 @@ class StoreTables:
         self._dtype = BF16 if transport_dtype == "bf16" else FP32
         self._buffers = Buffers()
         self._ahead: dict[str, deque[_Pull]] = {name: deque(maxlen=MOST_AHEAD) for name in self._names}
-        own = layout.servers_of(machine) if self._direct else ()
+        here = layout.servers_of(machine) if local is not None else ()
+        own = here if self._direct else ()
         greeting = hello(identity, role, client, incarnation)
         limits: dict[str, Any] = {"window": max_inflight, "patience": 2 * peer_timeout, "first_patience": connect_timeout}
         self._connections: dict[int, Connection] = {}
+        self._through: list[Connection] = []  # to servers of this machine, that apply what we read from memory afterwards
         for server, (host, port) in enumerate(endpoints):
             if server not in own:
                 wire = transport.client(host, port)
@@ -193,6 +195,8 @@ class StoreTables:
             out = torch.empty(len(wanted), self.layout.widths[name])
         here = pull.route.here()
         if len(here) and self._local is not None:
+            if any(connection.unconfirmed() for connection in self._through):  # our own changes first
+                self._until(lambda: not any(connection.unconfirmed() for connection in self._through))
             rows = wanted[here] - self._range[name][0]
             scatter_rows(self._local.rows[name].numpy(), rows, here, out.numpy())
         self._until(lambda: not pull.left)

@@ -1,0 +1,41 @@
+"""One trainer through the store, whatever lies elsewhere, trains bit for bit as with the tables in its own memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from kgdist.config import MODELS, Config
+from kgdist.data.store import Triples
+from kgdist.kvstore.layout import Layout
+from kgdist.runtime.job import model_of, trainer_of
+from tests.kvstore.servers import Store
+from tests.kvstore.test_store import PLACES, filled
+
+STEPS = 40
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", MODELS)
+def test_looking_ahead_changes_nothing(name: str, place: str) -> None:
+    config = Config(
+        model_name=name, hidden_dim=6, gamma=5.0, double_ent=name == "RotatE", lr=0.2, batch_size=12, neg_sample_size=4,
+        neg_adversarial_sampling=True, max_step=STEPS,
+    )  # fmt: skip
+    shapes = model_of(config).tables(30, 6)
+    rng = np.random.default_rng(0)
+    triples = Triples(np.stack([rng.integers(top, size=50) for top in (30, 6, 30)], axis=1).astype(np.int32))
+    bounds = {table: np.array([0, rows // 3, rows]) for table, (rows, _) in shapes.items()}
+    layout = Layout.build({table: width for table, (_, width) in shapes.items()}, bounds, [2, 1])
+    running = Store(layout, config.optimizer, None, 5.0)
+    try:
+        twin, tables = filled(running, config.optimizer), running.client(**PLACES[place])
+        alone, remote = trainer_of(config, triples, twin, 0), trainer_of(config, triples, tables, 0)
+        for step in range(STEPS):  # small enough that most rows come again in the next step
+            assert alone.step(step)[0].total == remote.step(step)[0].total, step
+        tables.flush()
+        for table in shapes:
+            assert torch.equal(torch.from_numpy(running.whole(table)), twin.rows[table]), table
+    finally:
+        running.close()
