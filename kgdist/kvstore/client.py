@@ -120,6 +120,8 @@ class StoreTables:
             if server not in own:
                 wire = transport.client(host, port)
                 self._connections[server] = Connection(at(host, port), wire, greeting, self._buffers, **limits)
+                if server in here:
+                    self._through.append(self._connections[server])
         self._watch = Watch(connection.wire for connection in self._connections.values())
         try:
             self._until(lambda: all(connection.open for connection in self._connections.values()))
