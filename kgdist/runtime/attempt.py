@@ -110,15 +110,23 @@ class Attempt:
         fleet.gather("ready", list(range(len(self.plan.machines))), 60.0)
         where = f"{config.save_path}/{saved.run} on the first machine"
         if not config.quiet:
-            say(f"run folder: {where}" if resume is None else f"resumed {where} at step {resume} of {self.plan.steps}")
+            say(
+                f"run folder: {where}"
+                if resume is None
+                else f"resumed {where} at step {self._shared(resume)} of {self.plan.steps}"
+            )
         return resume
+
+    def _shared(self, resume: int | None) -> int:
+        """The step at which trainers begin: other ones than before share what has been done."""
+        return (resume or 0) * self.saved.trainers // self.config.num_proc
 
     # ---- the course
 
     def _course(self, resume: int | None) -> Result:
         config, fleet = self.config, self.fleet
         total = self.plan.steps * self.plan.trainers
-        initial = (resume or 0) * self.plan.trainers
+        initial = self._shared(resume) * self.plan.trainers
         self.observer = Observer(config, None, total=total, initial=initial, world=self.plan.trainers, metrics=_Remote(fleet))
         try:
             fleet.tell("train")

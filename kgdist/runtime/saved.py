@@ -26,11 +26,13 @@ class Saved:
 
     Attributes:
         best: the best validation so far, {"mrr", "step", "waited"}; the rows of that step are kept.
+        trainers: of each machine, when the checkpoint that `find` found was written; its step is one of theirs.
     """
 
     def __init__(self, run: str, best: dict[str, Any] | None = None) -> None:
         self.run = run
         self.best = dict(best or NEVER)
+        self.trainers = 0
         self._whole: dict[int, int] = {}  # step -> the step of the best rows then; checkpoints that all machines have
         self._deadline = 0.0
 
@@ -49,18 +51,19 @@ class Saved:
 
         Raises UsageError when there is none and this is the `first` attempt: the user asked for it.
         """
-        machines = [{(step, stamp): best for step, stamp, best in found} for found in answers.values()]
+        machines = [{(step, stamp): (best, trainers) for step, stamp, best, trainers in found} for found in answers.values()]
         common = sorted(set.intersection(*(set(found) for found in machines)))
         self._whole = {}
         if not common:
             if first:
                 raise UsageError(f"--resume {self.run}: no checkpoint of it is whole on all {len(machines)} machines")
             return None
-        bests = {step: NEVER | machines[0][step, stamp] for step, stamp in common}
-        self._whole = {step: int(best["step"]) for step, best in bests.items()}
-        step = int(max(bests))
+        found = {int(step): machines[0][step, stamp] for step, stamp in common}
+        self._whole = {step: int((NEVER | best)["step"]) for step, (best, _) in found.items()}
+        step = max(found)
+        best, self.trainers = found[step]
         if first:
-            self.best = bests[step]
+            self.best = NEVER | best
         return step
 
     def save(self, fleet: Fleet, step: int) -> list[str]:

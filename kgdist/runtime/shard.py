@@ -113,12 +113,12 @@ class Shard:
             self._load(saved.arrays)
 
     def checkpoints(self, run: str) -> list[list[Any]]:
-        """[step, stamp, best validation so far] of every checkpoint here that is whole, newest first."""
+        """[step, stamp, best validation so far, trainers] of every checkpoint here that is whole, newest first."""
         found: list[list[Any]] = []
         for step, path in checkpoint.numbered(self.place(run)):
             try:
                 meta = checkpoint.load(path).meta
-                found.append([step, str(meta.get("stamp")), meta.get("best", {})])
+                found.append([step, str(meta.get("stamp")), meta.get("best", {}), len(meta.get("steps", ()))])
             except CheckpointError as error:
                 log.warning("%s; it is passed over", error)
         return found

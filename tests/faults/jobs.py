@@ -143,7 +143,7 @@ class Job:
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
 
-    def until(self, pattern: str, seconds: float = 60.0, *, times: int = 1) -> str:
+    def until(self, pattern: str, seconds: float = 120.0, *, times: int = 1) -> str:
         """Wait for the first line with `pattern`, or for that many; the last of them."""
 
         def found() -> str | None:
@@ -156,7 +156,7 @@ class Job:
         """Steps of the checkpoints that a machine has now."""
         return {int(found.name.removeprefix("ckpt-")) for found in self.folder.glob(f"ckpts/*/machine_{machine}/ckpt-*")}
 
-    def saved(self, count: int = 1, *, seconds: float = 60.0) -> int:
+    def saved(self, count: int = 1, *, seconds: float = 120.0) -> int:
         """Wait until both machines have a checkpoint that is newer than all there are now, `count` times; the last one's step."""
         for _ in range(count):
             before = max(self.checkpoints(0) | self.checkpoints(1), default=-1)

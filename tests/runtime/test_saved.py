@@ -53,7 +53,7 @@ class Machines:
         """What `Shard.checkpoints` says."""
         return {
             machine: [
-                [int(name.removeprefix("ckpt-")), stamp, meta.get("best", {})]
+                [int(name.removeprefix("ckpt-")), stamp, meta.get("best", {}), 1]
                 for name, (stamp, meta) in held.items()
                 if name.startswith("ckpt-")
             ]
@@ -101,9 +101,9 @@ def test_the_last_whole_checkpoint_is_never_lost(schedule: list[dict[str, Any]])
 
 
 def test_steps_of_different_attempts_are_not_put_together() -> None:
-    answers = {0: [[300, "a:1", {}], [200, "a:0", {}]], 1: [[300, "a:0", {}], [200, "a:0", {"step": 100, "mrr": 0.5}]]}
+    answers = {0: [[300, "a:1", {}, 1], [200, "a:0", {}, 2]], 1: [[300, "a:0", {}, 1], [200, "a:0", {}, 2]]}
     saved = Saved("run")
-    assert saved.find(answers, first=False) == 200
+    assert saved.find(answers, first=False) == 200 and saved.trainers == 2
     assert "the last checkpoint is of step 200, go on with: kgdist-dist-train --resume run" in saved.hint
     with pytest.raises(UsageError, match="--resume run: no checkpoint of it is whole on all 2 machines"):
         saved.find({0: answers[0][:1], 1: answers[1][:1]}, first=True)
