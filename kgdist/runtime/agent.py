@@ -248,10 +248,10 @@ class Agent:
                 log.warning("%s; training goes on", error if isinstance(error, KgdistError) else f"{path}: {error.strerror}")
             self._missed.add(name)
 
-    def stop(self) -> None:
-        """Let trainers end before their next step."""
+    def stop(self, leave: bool) -> None:
+        """Let trainers end before their next step; `leave`: and not evaluate either."""
         if self.site is not None:
-            self.site.stop()
+            self.site.stop(leave)
 
     def memory(self) -> None:
         """Say how much all processes of this machine hold."""

@@ -110,11 +110,8 @@ class Attempt:
         fleet.gather("ready", list(range(len(self.plan.machines))), 60.0)
         where = f"{config.save_path}/{saved.run} on the first machine"
         if not config.quiet:
-            say(
-                f"run folder: {where}"
-                if resume is None
-                else f"resumed {where} at step {self._shared(resume)} of {self.plan.steps}"
-            )
+            begun = f"resumed {where} at step {self._shared(resume)} of {self.plan.steps}"
+            say(f"run folder: {where}" if resume is None else begun)
         return resume
 
     def _shared(self, resume: int | None) -> int:
@@ -138,7 +135,7 @@ class Attempt:
                 self._tell_who_is_late()
                 if (self.interrupts.asked or self.early) and not stopped:
                     stopped = True
-                    fleet.tell("stop")
+                    fleet.tell("stop", leave=self.interrupts.asked)
                 waiting = [self._arrived.get(n, 0) for n in range(len(self.plan.machines)) if n not in self._trained]
                 if waiting and min(waiting) > 0 and not stopped:
                     self._meet(min(waiting))
@@ -283,7 +280,7 @@ class Attempt:
 
     def _interrupted(self, line: str) -> Result:
         say(line)
-        self.fleet.tell("stop")  # an evaluation under way ends as well
+        self.fleet.tell("stop", leave=True)
         self.fleet.tell("end")
         return Result(None, True, None)
 

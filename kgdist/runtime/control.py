@@ -48,9 +48,13 @@ class SharedControl:
         """What `attach` needs, see SharedArray.handle."""
         return [array.handle(pid) for array in self._arrays]
 
-    def stop(self) -> None:
-        """Ask all loops to end before their next step."""
-        self.header[STOP] = 1
+    def stop(self, *, leave: bool = False) -> None:
+        """Ask all loops to end before their next step; `leave`: and not to evaluate afterwards."""
+        self.header[STOP] = max(int(self.header[STOP]), 2 if leave else 1)
+
+    def leaving(self) -> bool:
+        """Whether nothing is to be evaluated any more."""
+        return bool(self.header[STOP] > 1)
 
     def release(self, step: int) -> None:
         """Let processes that wait at `step` go on."""

@@ -94,7 +94,7 @@ def train(job: dict[str, Any], owner: Owner) -> int:
     )
     tasks = Tasks(plan, machine, rank, partition, tables, owner)
     control = RemoteControl(shared, rank, meetings_of(config), owner.say, tasks)
-    tasks.alive, tasks.stopping = control.alive, control.stopping
+    tasks.alive, tasks.leaving = control.alive, shared.leaving
     try:
         trainer = trainer_of(config, partition.train, tables, rank, plan.seat(machine))
         control.catch_up()
@@ -164,7 +164,7 @@ class Tasks:
             owner,
         )
         self.alive: Callable[[], None] = lambda: None
-        self.stopping: Callable[[], bool] = lambda: False
+        self.leaving: Callable[[], bool] = lambda: False
         self._evaluator: SharedEvaluator | None = None
 
     def serve(self) -> None:
@@ -193,7 +193,7 @@ class Tasks:
         return True
 
     def evaluate(self, split: str) -> None:
-        """Rank this process's share of a split; ends without a result when all are to stop."""
+        """Rank this process's share of a split; ends without a result when all are to leave."""
         if self._evaluator is None:
             self._evaluator = SharedEvaluator(self.partition, self.plan.config)
         evaluator = self._evaluator
@@ -202,8 +202,8 @@ class Tasks:
         if span[0] == span[1]:
             return
         try:
-            ranks = evaluator.rank(model_of(self.plan.config), Beating(self.tables, self.alive, self.stopping), split, span)
-        except Stopped:
+            ranks = evaluator.rank(model_of(self.plan.config), Beating(self.tables, self.alive, self.leaving), split, span)
+        except Left:
             return
         for piece in pieces(ranks, span, len(evaluator.triples(split))):
             self.owner.send(result=piece)
@@ -231,24 +231,24 @@ class Tasks:
             yield places[start:stop], self.tables.block(table, start, stop).numpy()
 
 
-class Stopped(Exception):
-    """All are to stop."""
+class Left(Exception):
+    """All are to leave."""
 
 
 class Beating:
     """Tables for an evaluation: they show life whenever they are read, for it makes no steps, and its threads take turns.
 
-    Raises Stopped, instead of reading, when all are to stop.
+    Raises Left, instead of reading, when all are to leave.
     """
 
-    def __init__(self, tables: StoreTables, alive: Callable[[], None], stopping: Callable[[], bool]) -> None:
-        self.tables, self._beat, self._stopping, self._lock = tables, alive, stopping, threading.Lock()
+    def __init__(self, tables: StoreTables, alive: Callable[[], None], leaving: Callable[[], bool]) -> None:
+        self.tables, self._beat, self._leaving, self._lock = tables, alive, leaving, threading.Lock()
         self.push, self.ahead, self.local = tables.push, tables.ahead, tables.local
         self.shape, self.names, self.flush = tables.shape, tables.names, tables.flush
 
     def _alive(self) -> None:
-        if self._stopping():
-            raise Stopped
+        if self._leaving():
+            raise Left
         self._beat()
 
     def pull(self, name: str, ids: Ids, out: torch.Tensor | None = None) -> torch.Tensor:

@@ -100,10 +100,10 @@ class Site:
         self._moved[:] = np.maximum(self._moved, time.monotonic())
         self.shard.control.release(step)
 
-    def stop(self) -> None:
-        """Let trainers end before their next step."""
+    def stop(self, leave: bool = False) -> None:
+        """Let trainers end before their next step; `leave`: and not evaluate either."""
         if self.shard.ready:
-            self.shard.control.stop()
+            self.shard.control.stop(leave=leave)
 
     # ---- watching
 

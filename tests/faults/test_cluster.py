@@ -40,6 +40,14 @@ def test_a_calm_run_ends_with_the_whole_model_on_the_first_machine(space: Path) 
     assert (folder / "valid.json").exists() and (folder / "metrics.jsonl").exists()
 
 
+def test_a_run_that_stops_early_is_validated_and_tested(space: Path) -> None:
+    options = {"max_step": "1000", "eval_interval": "100", "early_stop_patience": "1", "lr": "1e-12"}  # nothing ever gets better
+    with Job(space, "--test", "--valid", **options) as job:
+        text = job.end(0)
+    assert "early stop at step 200: no better MRR than" in text and "the embeddings of step 100 are kept" in text
+    assert "Test average MRR" in text and "saved in" in text
+
+
 def test_a_trainer_that_is_killed_is_started_again_and_nobody_else_stops(space: Path) -> None:
     with Job(space, max_step="2400", checkpoint_interval="300") as job:
         job.saved()
