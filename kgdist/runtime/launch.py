@@ -38,6 +38,7 @@ def launch(config: Config, machines: list[Machine], connect: Connect, interrupts
         for line in describe(plan, partition):
             say(line)
     saved = Saved(config.resume or "")
+    failures = 0  # one after another, of attempts that did not even begin
     while True:
         attempt = Attempt(plan, partition, saved, interrupts)
         try:
@@ -52,8 +53,9 @@ def launch(config: Config, machines: list[Machine], connect: Connect, interrupts
             if interrupts.asked or plan.attempt > config.max_restarts or not (attempt.began or attempt.plan.attempt):
                 raise PeersLost(f"{error}{saved.hint}") from error
             log.warning("%s; attempt %d of %d follows", error, plan.attempt + 1, config.max_restarts + 1)
+            failures = 0 if attempt.began else failures + 1
             with interrupts.immediate():
-                time.sleep(min(2.0 * plan.attempt, config.peer_timeout))  # ports become free, machines come back
+                time.sleep(min(2.0 * failures, config.peer_timeout))  # machines come back
 
 
 def plan_of(config: Config, machines: list[Machine]) -> tuple[Plan, Partition]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -112,8 +113,8 @@ def test_embeddings_on_a_disk_that_is_full(tmp_path: Path) -> None:
         subprocess.run(["umount", "-l", disk], check=True, timeout=10)
 
 
-def freeze_while_saving(job: Job, machine: int) -> int:
-    """Stop the agent of a machine in the midst of writing a checkpoint; the checkpoint's step."""
+def freeze_while_saving(job: Job, machine: int) -> tuple[int, int]:
+    """Stop the agent of a machine in the midst of writing a checkpoint; the checkpoint's step, and the agent."""
     agent, shard = job.agent(machine), run_folder(job.folder) / f"machine_{machine}"
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
@@ -124,7 +125,7 @@ def freeze_while_saving(job: Job, machine: int) -> int:
         os.kill(agent, signal.SIGSTOP)
         time.sleep(0.01)
         if (shard / names[0]).exists():
-            return int(names[0].split(".")[1].removeprefix("ckpt-"))
+            return int(names[0].split(".")[1].removeprefix("ckpt-")), agent
         os.kill(agent, signal.SIGCONT)
     raise AssertionError(f"no checkpoint was seen half written:\n{job.text}")
 
@@ -139,24 +140,25 @@ def test_machines_that_are_lost_while_they_write_a_checkpoint(space: Path) -> No
     """One is killed when the other has written its part of step S: that counts for nothing. Then the other way round, so that
     both have a part of S, of different attempts: they are not put together. At last one part of the newest checkpoint is
     damaged, and twice as many trainers go on from the one before."""
-    with Job(space, max_step="1200", checkpoint_interval="200", hidden_dim="1000") as job:
+    with Job(space, max_step="600", checkpoint_interval="100", hidden_dim="1000") as job:
         job.saved()
         for attempt, victim in enumerate((1, 0)):
-            step = freeze_while_saving(job, victim)
+            step, agent = freeze_while_saving(job, victim)
             wait(lambda s=step, v=victim, a=attempt: stamp(space, 1 - v, s) == str(a), 60, job)
-            assert stamp(space, victim, step) == ("" if attempt == 0 else "0")
-            os.kill(job.agent(victim), signal.SIGKILL)
-            line = job.until(r"resumed .* at step \d+ of 1200", times=attempt + 1)
-            assert int(re.findall(r"at step (\d+)", line)[0]) == step - 200
+            assert stamp(space, victim, step) in ("", str(attempt - 1))
+            with contextlib.suppress(ProcessLookupError):  # on a slow machine it is given up before
+                os.kill(agent, signal.SIGKILL)
+            line = job.until(r"resumed .* at step \d+ of 600", times=attempt + 1)
+            assert int(re.findall(r"at step (\d+)", line)[0]) == step - 100
         job.end(0)
-    assert whole(run_folder(space)) == 1200 and stamp(space, 0, 1200) == stamp(space, 1, 1200) == "2"
+    assert whole(run_folder(space)) == 600 and stamp(space, 0, 600) == stamp(space, 1, 600) == "2"
 
-    cut = run_folder(space) / "machine_1" / "ckpt-1200" / "relation.npy"  # damage on one machine: the one before is taken
+    cut = run_folder(space) / "machine_1" / "ckpt-600" / "relation.npy"  # damage on one machine: the one before is taken
     os.truncate(cut, cut.stat().st_size - 1)
-    resume = {"num_client_proc": "2", "max_step": "600", "checkpoint_interval": "50", "hidden_dim": "1000"}
+    resume = {"num_client_proc": "2", "max_step": "300", "checkpoint_interval": "50", "hidden_dim": "1000"}
     with Job(space, "--resume", "TransE_l2_toy_0", "--test", **resume) as job:
         text = job.end(0)
     assert f"machine_1 (127.0.0.1): WARNING: {cut}: " in text and "it is passed over" in text
-    assert "at step 500 of 600" in text and "Test average MRR" in text
-    saved = [checkpoint.load(run_folder(space) / f"machine_{n}" / "ckpt-600") for n in range(2)]
-    assert [found.meta["steps"] for found in saved] == [[600, 600]] * 2  # 1000 steps became 2 x 500, and 2 x 100 were left
+    assert "at step 250 of 300" in text and "Test average MRR" in text
+    saved = [checkpoint.load(run_folder(space) / f"machine_{n}" / "ckpt-300") for n in range(2)]
+    assert [found.meta["steps"] for found in saved] == [[300, 300]] * 2  # 500 steps became 2 x 250, and 2 x 50 were left
