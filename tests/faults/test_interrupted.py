@@ -18,7 +18,7 @@ SLOW = {"neg_sample_size_eval": "50", "batch_size_eval": "1"}  # candidates are 
 @pytest.fixture(scope="module")
 def tested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace whose validation takes several seconds."""
-    return workspace(tmp_path_factory.mktemp("tested"), triples=20000, held_out=0.1)
+    return workspace(tmp_path_factory.mktemp("tested"), triples=12000, held_out=0.1)
 
 
 @pytest.fixture
