@@ -5,4 +5,6 @@ Importing the package costs nothing: no torch, no numba, no files. The parts are
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+from kgdist.version import __version__
+
+__all__ = ["__version__"]

@@ -17,73 +17,26 @@ from kgdist import presets
 from kgdist.config import OPTIONS, Config
 from kgdist.configfile import read_yaml
 from kgdist.errors import OptionError, UsageError
+from kgdist.help_texts import EXAMPLES, POSITIONAL, TEXTS
 from kgdist.machine import usable_cores
-from kgdist.option import Option, closest, is_number, show
+from kgdist.option import Option, closest, is_number, show, table
 from kgdist.resolve import EXCLUSIVE
+from kgdist.tool_options import TOOLS, ToolOptions
 
-TEXTS = {
-    "train": "Train the embeddings of a knowledge graph.",
-    "eval": "Rank the test triples with a trained run. The run's config.json gives model and data; flags given here win.",
-    "partition": "Divide a knowledge graph among machines: into parts of one size with few triples between them.",
-    "dist-train": "Train the embeddings of a partitioned knowledge graph on several machines, started over SSH.",
-    "copy": "Send every machine its partition of a knowledge graph over SSH; what is there already is not sent again.",
-    "server": "Run the servers of one machine by hand: kgdist-dist-train --backend manual waits for them.",
-    "client": "Run the training processes of one machine by hand: kgdist-dist-train --backend manual waits for them.",
-}
-POSITIONAL = {"eval": ("model_path", "RUN"), "server": ("job", "FILE"), "client": ("job", "FILE")}  # an option without its flag
-EXAMPLES = {
-    "train": """\
-examples:
-  kgdist-train --dataset wordnet --model_name RotatE --preset
-  kgdist-train --model_name ComplEx --dataset wn18 --batch_size 1024 --neg_sample_size 1024 --hidden_dim 512 -g 200 \\
-      --lr 0.1 -adv -rc 1e-5 --max_step 20000 --test
-  kgdist-train --model_name DistMult --dataset mine --format raw_udd_hrt --data_files train.tsv valid.tsv test.tsv \\
-      --valid --early_stop_patience 3
-
-A flag may be shortened while it stays unambiguous (--model for --model_name). A switch that a preset or file turned on is
-turned off with --switch=false. The later of two equal flags counts; flags win over --config, and that over --preset.""",
-    "eval": """\
-example:
-  kgdist-eval ckpts/RotatE_wordnet_0
-  kgdist-eval --model_path ckpts/RotatE_wordnet_0 --rank_ties pessimistic
-
-A flag may be shortened while it stays unambiguous. Without flags all test triples are ranked among all entities, filtered.""",
-    "partition": """\
-examples:
-  kgdist-partition --dataset FB15k -k 4 --data_path ~/my_task
-  kgdist-partition --dataset mine --format raw_udd_hrt --data_files train.tsv valid.tsv test.tsv -k 8 --method streaming
-  kgdist-partition --dataset FB15k --data_path ~/my_task --verify
-
-The partitions are the folders partition_0, partition_1, ... in <data_path>/<dataset>. --dry_run prints sizes and cut only.""",
-    "dist-train": """\
-example, on the first of four machines:
-  kgdist-partition --dataset FB15k -k 4 --data_path ~/my_task
-  kgdist-dist-train --path ~/my_task --ip_config ~/my_task/ip_config.txt --copy --num_client_proc 16 \\
-      --model_name TransE_l2 --dataset FB15k --data_path ~/my_task --hidden_dim 400 --gamma 19.9 --lr 0.25 \\
-      --batch_size 1000 --neg_sample_size 200 --max_step 500 --log_interval 100 --test -adv \\
-      --regularization_coef 1.00E-09 --num_thread 1
-
-A line of ip_config.txt is `address port servers`, for example `192.168.0.11 30050 2`; # begins a comment. The model is found
-below --save_path (ckpts) in the workspace of the first machine. --dry_run prints the plan and starts nothing.""",
-    "copy": """\
-example:
-  kgdist-copy --path ~/my_task --ip_config ~/my_task/ip_config.txt --dataset FB15k --data_path ~/my_task""",
-    "server": """\
-example, on the machine of the second line of ip_config.txt:
-  kgdist-server kgdist_job.json --machine 1""",
-    "client": """\
-example, on the machine of the second line of ip_config.txt:
-  kgdist-client kgdist_job.json --machine 1""",
-}
 MOST = 8  # processes that are started unasked: as many as DGL-KE has published figures for; more lose updates on small graphs
 _NEGATIVE = re.compile(r"-(\.?[0-9].*|inf|infinity|nan)", re.IGNORECASE)  # a value, although it starts with a dash
 _OFF = "--!"  # internal spelling of --switch=false
 _INHERITED = ("data", "model", "training", "loss", "negative samples")  # what kgdist-eval takes from a run
 
 
+def table_of(command: str) -> Mapping[str, Option]:
+    """The table that the options of `command` stand in: the run's, or its own if it works on what a training left."""
+    return table(TOOLS[command]) if command in TOOLS else OPTIONS
+
+
 def options(command: str) -> list[Option]:
     """The options that `command` has, in the order of the table."""
-    return [row for row in OPTIONS.values() if command in row.commands]
+    return [row for row in table_of(command).values() if command in TOOLS or command in row.commands]
 
 
 # ---------------------------------------------------------------------------------------------------------------- the parser
@@ -114,7 +67,9 @@ def parser(command: str) -> Parser:
     made.command = command
     if command in POSITIONAL:
         name, metavar = POSITIONAL[command]
-        made.add_argument(name, nargs="?", type=OPTIONS[name].read, metavar=metavar, help=f"the same as --{name} {metavar}")
+        row = table_of(command)[name]
+        nargs = "*" if row.many else "?"
+        made.add_argument(name, nargs=nargs, type=row.read, metavar=metavar, help=f"the same as --{name} {metavar}")
     groups: dict[str, Any] = {}
     for row in options(command):
         group = groups.get(row.group) or groups.setdefault(row.group, made.add_argument_group(row.group))
@@ -190,7 +145,7 @@ def _full(command: str, name: str, rows: Mapping[str, Option]) -> str:
     if hits:
         raise OptionError(shown, f"could be {', '.join(hits)}; write more of it")
     near = closest(name, [*rows, "--help"]) or closest(name.replace("-", "_").replace("__", "--", 1), rows)
-    if name.removeprefix("--") in OPTIONS:
+    if name.removeprefix("--") in table_of(command) or name.removeprefix("--") in OPTIONS:
         raise OptionError(shown, f"not an option of kgdist-{command}" + (f"; did you mean {near}?" if near else ""))
     raise OptionError(shown, f"no such option; did you mean {near}?" if near else f"no such option; see kgdist-{command} --help")
 
@@ -259,6 +214,15 @@ def parse(command: str, argv: Sequence[str] | None = None, machines: Callable[[C
     if own:
         notes.append(f"preset changed by you: {' '.join(own)}")
     return Parsed(command, Config(**layered(preset, {"num_proc": default}, explicit)), explicit, tuple(notes))
+
+
+def parse_tool(command: str, argv: Sequence[str] | None = None) -> tuple[ToolOptions, frozenset[str]]:
+    """Understand the command line of a command that has a table of its own: its options, and which of them the user set.
+
+    Raises UsageError or OptionError (exit code 2).
+    """
+    given = {name: value for name, value in vars(parser(command).parse_args(argv)).items() if value != []}
+    return TOOLS[command](**given), frozenset(given)
 
 
 def processes(command: str, config: Config, explicit: Collection[str], cores: int) -> tuple[int, list[str]]:

@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from kgdist import __version__
 from kgdist.config import Config
 from kgdist.configfile import read_run, run_json
 from kgdist.data.vocabulary import Vocabulary
@@ -31,6 +30,7 @@ from kgdist.errors import CheckpointError, KgdistError, UsageError
 from kgdist.files import load_npy, read_json, safe_join, save_npy, sync_folder, write_json
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
+from kgdist.version import __version__
 
 
 @dataclass(frozen=True)

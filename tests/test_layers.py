@@ -17,13 +17,15 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "kgdist"
 
-# A name with a slash is a folder with all its files; "__init__" is the package itself, which holds the version only.
+# A name with a slash is a folder with all its files; "__init__" is the package itself, which hands on the Python API.
 LAYERS = (
-    ("__init__", "errors", "types", "files", "log", "machine", "progress"),
+    ("version", "errors", "types", "files", "log", "machine", "progress"),
     (
         "option",
         "cluster_options",
         "partition_options",
+        "tool_options",
+        "help_texts",
         "config",
         "configfile",
         "presets",
@@ -48,9 +50,11 @@ LAYERS = (
         "report_text",
         "evaluator",
         "shared_evaluator",
-        "predictor",
+        "predict/",
     ),
     ("runtime/",),
+    ("export/", "report/", "tuning", "doctor"),
+    ("api", "embedder", "__init__"),
     ("cli/",),
 )
 

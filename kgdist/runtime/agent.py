@@ -19,11 +19,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from kgdist import __version__
 from kgdist.errors import KgdistError
 from kgdist.files import safe_join, write_json
 from kgdist.log import log, setup
 from kgdist.runtime.owner import Owner, Partner
+from kgdist.version import __version__
 
 TICK = 0.02  # seconds between two looks at the children
 LEASE = 60.0  # seconds without a word from the launcher, until a job says how many

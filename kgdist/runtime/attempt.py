@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from kgdist import __version__
 from kgdist.configfile import run_json
 from kgdist.errors import KgdistError, UsageError
 from kgdist.log import log, say
@@ -29,6 +28,7 @@ from kgdist.runtime.observe import Observer
 from kgdist.runtime.plan import Plan, workspace
 from kgdist.runtime.saved import Saved
 from kgdist.shared_evaluator import Collected, SharedEvaluator
+from kgdist.version import __version__
 
 Connect = Callable[[], Fleet]
 OPENING = 600.0  # seconds to fill the rows and start the servers, besides what the tables take

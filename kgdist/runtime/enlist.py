@@ -19,7 +19,6 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from kgdist import __version__
 from kgdist.errors import OptionError, PeersLost, UsageError
 from kgdist.kvstore.security import BROKEN, CONNECTED, LOST, STRANGER, Transport, Watch
 from kgdist.log import log, say
@@ -27,6 +26,7 @@ from kgdist.runtime.agent import Agent
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.jobfile import JobFile, computer
 from kgdist.runtime.lines import message_of
+from kgdist.version import __version__
 
 TICK = 0.01  # seconds between two looks at what is to be sent
 CALL = 1.0  # seconds between two calls to a launcher that has not answered

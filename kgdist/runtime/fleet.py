@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from kgdist import __version__
 from kgdist.errors import KgdistError, PeersLost
 from kgdist.log import log, say
 from kgdist.runtime.channel import Heard
 from kgdist.runtime.cluster import Machine
+from kgdist.version import __version__
 
 ANSWERS = ("hello", "checked", "opened", "ready", "saved", "loaded", "memory")
 FIRST = 60.0  # seconds in which an agent says its first word

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kgdist import __version__
 from kgdist.errors import CheckpointError, UsageError
 from kgdist.files import read_json, write_json
 from kgdist.kvstore.security import Keys
 from kgdist.log import log
+from kgdist.version import __version__
 
 
 @dataclass(frozen=True)

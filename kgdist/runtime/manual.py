@@ -20,7 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kgdist import __version__
 from kgdist.config import Config
 from kgdist.errors import KgdistError, OptionError, UsageError
 from kgdist.kvstore.security import Keys, Transport, Watch
@@ -31,6 +30,7 @@ from kgdist.runtime.fleet import AttemptFailed, Fleet
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.jobfile import JobFile, computer
 from kgdist.runtime.lines import message_of
+from kgdist.version import __version__
 
 PATIENCE = 600.0  # seconds for all to come
 REMIND = 30.0  # seconds between two lines that name who is missing

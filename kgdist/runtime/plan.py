@@ -14,7 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kgdist import __version__
 from kgdist.config import Config
 from kgdist.configfile import from_json, to_json
 from kgdist.errors import OptionError
@@ -25,6 +24,7 @@ from kgdist.partition.book import Book
 from kgdist.partition.folder import folder_of
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.job import Seat, model_of, steps_of
+from kgdist.version import __version__
 
 Shapes = dict[str, tuple[int, int]]
 

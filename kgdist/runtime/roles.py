@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kgdist import __version__, runs
+from kgdist import runs
 from kgdist.configfile import to_json
 from kgdist.errors import KgdistError, PeersLost
 from kgdist.files import write_json
@@ -33,6 +33,7 @@ from kgdist.runtime.numa import pin
 from kgdist.runtime.owner import Owner
 from kgdist.runtime.plan import Plan, workspace
 from kgdist.shared_evaluator import SharedEvaluator, pieces
+from kgdist.version import __version__
 
 BLOCK = 1 << 22  # numbers of a table that are moved at a time: 16 MB
 

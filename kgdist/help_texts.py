@@ -1,0 +1,88 @@
+"""What `--help` says of each command besides its options: one sentence, examples, and the option that needs no flag."""
+
+from __future__ import annotations
+
+TEXTS = {
+    "train": "Train the embeddings of a knowledge graph.",
+    "eval": "Rank the test triples with a trained run. The run's config.json gives model and data; flags given here win.",
+    "partition": "Divide a knowledge graph among machines: into parts of one size with few triples between them.",
+    "dist-train": "Train the embeddings of a partitioned knowledge graph on several machines, started over SSH.",
+    "copy": "Send every machine its partition of a knowledge graph over SSH; what is there already is not sent again.",
+    "server": "Run the servers of one machine by hand: kgdist-dist-train --backend manual waits for them.",
+    "client": "Run the training processes of one machine by hand: kgdist-dist-train --backend manual waits for them.",
+    "predict": "Ask a trained run which triples are likely: of given heads, relations and tails, or of all there are.",
+    "emb-sim": "Find the most similar embeddings.",
+    "export": "Write the embeddings of a run in a format that other tools read.",
+    "compare": "Put several runs side by side: options, metrics and curves.",
+}
+POSITIONAL = {  # an option without its flag
+    "eval": ("model_path", "RUN"),
+    "server": ("job", "FILE"),
+    "client": ("job", "FILE"),
+    "predict": ("model_path", "RUN"),
+    "emb-sim": ("model_path", "RUN"),
+    "export": ("model_path", "RUN"),
+    "compare": ("runs", "RUN"),
+}
+EXAMPLES = {
+    "train": """\
+examples:
+  kgdist-train --dataset wordnet --model_name RotatE --preset
+  kgdist-train --model_name ComplEx --dataset wn18 --batch_size 1024 --neg_sample_size 1024 --hidden_dim 512 -g 200 \\
+      --lr 0.1 -adv -rc 1e-5 --max_step 20000 --test
+  kgdist-train --model_name DistMult --dataset mine --format raw_udd_hrt --data_files train.tsv valid.tsv test.tsv \\
+      --valid --early_stop_patience 3
+
+A flag may be shortened while it stays unambiguous (--model for --model_name). A switch that a preset or file turned on is
+turned off with --switch=false. The later of two equal flags counts; flags win over --config, and that over --preset.""",
+    "eval": """\
+example:
+  kgdist-eval ckpts/RotatE_wordnet_0
+  kgdist-eval --model_path ckpts/RotatE_wordnet_0 --rank_ties pessimistic
+
+A flag may be shortened while it stays unambiguous. Without flags all test triples are ranked among all entities, filtered.""",
+    "partition": """\
+examples:
+  kgdist-partition --dataset FB15k -k 4 --data_path ~/my_task
+  kgdist-partition --dataset mine --format raw_udd_hrt --data_files train.tsv valid.tsv test.tsv -k 8 --method streaming
+  kgdist-partition --dataset FB15k --data_path ~/my_task --verify
+
+The partitions are the folders partition_0, partition_1, ... in <data_path>/<dataset>. --dry_run prints sizes and cut only.""",
+    "dist-train": """\
+example, on the first of four machines:
+  kgdist-partition --dataset FB15k -k 4 --data_path ~/my_task
+  kgdist-dist-train --path ~/my_task --ip_config ~/my_task/ip_config.txt --copy --num_client_proc 16 \\
+      --model_name TransE_l2 --dataset FB15k --data_path ~/my_task --hidden_dim 400 --gamma 19.9 --lr 0.25 \\
+      --batch_size 1000 --neg_sample_size 200 --max_step 500 --log_interval 100 --test -adv \\
+      --regularization_coef 1.00E-09 --num_thread 1
+
+A line of ip_config.txt is `address port servers`, for example `192.168.0.11 30050 2`; # begins a comment. The model is found
+below --save_path (ckpts) in the workspace of the first machine. --dry_run prints the plan and starts nothing.""",
+    "copy": """\
+example:
+  kgdist-copy --path ~/my_task --ip_config ~/my_task/ip_config.txt --dataset FB15k --data_path ~/my_task""",
+    "server": """\
+example, on the machine of the second line of ip_config.txt:
+  kgdist-server kgdist_job.json --machine 1""",
+    "client": """\
+example, on the machine of the second line of ip_config.txt:
+  kgdist-client kgdist_job.json --machine 1""",
+    "predict": """\
+examples:
+  kgdist-predict ckpts/RotatE_wordnet_0 --head dog.n.01 --relation hypernym --exclude_known
+  kgdist-predict --model_path ckpts/RotatE_wordnet_0 --format 'h_r_*' --data_files heads.txt relations.txt --exec_mode batch_head
+
+Lists are read as names where the run knows names, else as ids. Several heads, relations and tails are combined.""",
+    "emb-sim": """\
+examples:
+  kgdist-emb-sim ckpts/RotatE_wordnet_0 --left dog.n.01
+  kgdist-emb-sim --emb_file wn18_TransE_l2_entity.npy --format 'l_*' --data_files left.txt --exec_mode batch_left""",
+    "export": """\
+examples:
+  kgdist-export ckpts/RotatE_wordnet_0 --to word2vec
+  kgdist-export ckpts/RotatE_wordnet_0 --to parquet --tables entity --out vectors""",
+    "compare": """\
+examples:
+  kgdist-compare ckpts/*
+  kgdist-compare ckpts/RotatE_wordnet_0 ckpts/ComplEx_wordnet_0 --output compared.html""",
+}

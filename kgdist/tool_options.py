@@ -1,0 +1,158 @@
+"""The options of the commands that work on what a training left: predict, emb-sim, export, convert, compare, tune.
+
+Each command has a table of its own, for the same words mean other things there than in a training (`--format h_r_*`).
+Names and defaults are those of DGL-KE's dglke_predict, dglke_emb_sim and dglke_convert where it has them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any, TypeVar
+
+from kgdist.option import option, table
+
+Own = TypeVar("Own", bound="ToolOptions")
+_what = partial(option, group="what is asked")
+_how = partial(option, group="how it is answered")
+_output = partial(option, group="output")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ToolOptions:
+    """What all of these commands have. Raises OptionError for a value that cannot be."""
+
+    quiet: bool = _output(False, "print results, warnings and errors only")
+    debug: bool = _output(False, "print everything, and the traceback of an error")
+
+    def __post_init__(self) -> None:
+        for name, row in table(type(self)).items():
+            object.__setattr__(self, name, row.check(getattr(self, name)))
+
+    def replace(self: Own, **changes: Any) -> Own:
+        """A copy with other values, checked again."""
+        return dataclasses.replace(self, **changes)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictOptions(ToolOptions):
+    """kgdist-predict."""
+
+    model_path: str = _what("ckpts", "folder of the trained run, ours or one that DGL-KE wrote", metavar="RUN")
+    format: str | None = _what(
+        None,
+        "which lists the files hold, and where all there are stand instead (*)",
+        choices=("h_r_t", "h_r_*", "h_*_t", "*_r_t", "h_*_*", "*_r_*", "*_*_t"),
+    )
+    data_files: tuple[str, ...] = _what(
+        (), "lists of heads, relations, tails in the order of the letters in --format, one name or id per line", metavar="FILE"
+    )
+    head: tuple[str, ...] = _what((), "heads, here instead of in a file", metavar="NAME")
+    relation: tuple[str, ...] = _what((), "relations, here instead of in a file", metavar="NAME")
+    tail: tuple[str, ...] = _what((), "tails, here instead of in a file", metavar="NAME")
+    raw_data: bool = _what(
+        False, "the lists hold names, as is usual where the run knows names; --entity_mfile and --rel_mfile say others"
+    )
+    ids: bool = _what(False, "the lists hold ids, also where the run knows names")
+    entity_mfile: str | None = _what(None, "names of the entities: lines id<TAB>name", metavar="FILE")
+    rel_mfile: str | None = _what(None, "names of the relations: lines id<TAB>name", metavar="FILE")
+    exec_mode: str = _how(
+        "all",
+        "how answers are counted: the best of all combinations; for each head, relation or tail; or triplet_wise: lists of one "
+        "length are read side by side",
+        choices=("all", "triplet_wise", "batch_head", "batch_rel", "batch_tail"),
+    )
+    topK: int = _how(10, "how many answers", low=1, synonyms=("--topk",))
+    score_func: str = _how(
+        "none",
+        "none: scores as the model gives them (distances without gamma); logsigmoid: of the score with gamma",
+        choices=("none", "logsigmoid"),
+    )
+    exclude_known: bool = _how(False, "leave out the triples of train, valid and test")
+    explain: bool = _how(
+        False, "say what each score means: rank among all entities and a probability calibrated on the valid split"
+    )
+    index: bool = _how(
+        False, "search an approximate index (the extra kgdist[index]); for dot models and large tables. Prints its recall"
+    )
+    data_path: str | None = _how(None, "where the run's data lies now, if it has moved", metavar="FOLDER")
+    gpu: int = _how(-1, "number of the GPU to use; -1: the CPU", low=-1, high=1023)
+    num_thread: int | None = _how(None, "threads; all cores when not given", low=1, high=4096)
+    output: str | None = _output(
+        None,
+        "where the answers go: FILE.tsv, FILE.json, FILE.parquet, or - for a table on the terminal. When not given: result.tsv "
+        "for lists from files, the terminal for --head, --relation and --tail",
+        metavar="FILE",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbSimOptions(ToolOptions):
+    """kgdist-emb-sim."""
+
+    model_path: str | None = _what(None, "folder of a run, instead of --emb_file and --mfile", metavar="RUN")
+    emb_file: str | None = _what(None, "embeddings: an .npy file of float32[n, d]", metavar="FILE")
+    mfile: str | None = _what(None, "their names: lines id<TAB>name", metavar="FILE")
+    kind: str = _what("entity", "which embeddings of --model_path", choices=("entity", "relation"))
+    format: str | None = _what(
+        None, "which lists the files hold: left and right; * is all embeddings there are", choices=("l_r", "l_*", "*_r", "*")
+    )
+    data_files: tuple[str, ...] = _what((), "lists of left and right, one name or id per line", metavar="FILE")
+    left: tuple[str, ...] = _what((), "left ones, here instead of in a file", metavar="NAME")
+    right: tuple[str, ...] = _what((), "right ones, here instead of in a file", metavar="NAME")
+    raw_data: bool = _what(False, "the lists hold names, as is usual where names are known")
+    ids: bool = _what(False, "the lists hold ids, also where names are known")
+    exec_mode: str = _how(
+        "all",
+        "the most similar of all pairs; pairwise: lists of one length side by side; batch_left: for each left one",
+        choices=("all", "pairwise", "batch_left"),
+    )
+    topK: int = _how(10, "how many answers", low=1, synonyms=("--topk",))
+    sim_func: str = _how(
+        "cosine",
+        "x.y / (|x| |y|); -|x - y| in the L2 or L1 norm; x.y; x.y / (|x|^2 + |y|^2 - x.y)",
+        choices=("cosine", "l2", "l1", "dot", "ext_jaccard"),
+    )
+    gpu: int = _how(-1, "number of the GPU to use; -1: the CPU", low=-1, high=1023)
+    num_thread: int | None = _how(None, "threads; all cores when not given", low=1, high=4096)
+    output: str | None = _output(
+        None,
+        "where the answers go: FILE.tsv, FILE.json, FILE.parquet, or - for a table on the terminal. When not given: result.tsv "
+        "for lists from files, the terminal for --left and --right",
+        metavar="FILE",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportOptions(ToolOptions):
+    """kgdist-export."""
+
+    model_path: str = _what("ckpts", "folder of the trained run", metavar="RUN")
+    to: str = _what(
+        "npy",
+        "what is written: arrays with names beside them (npy, safetensors, parquet), vectors as text (word2vec), files for the "
+        "TensorFlow projector, or a folder that DGL-KE reads",
+        choices=("npy", "safetensors", "parquet", "word2vec", "projector", "dglke"),
+    )
+    tables: str = _what("both", "which embeddings", choices=("both", "entity", "relation"))
+    out: str | None = _output(None, "folder to write; <RUN>/export/<to> when not given", metavar="FOLDER")
+    force: bool = _output(False, "replace what is there")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompareOptions(ToolOptions):
+    """kgdist-compare."""
+
+    runs: tuple[str, ...] = _what((), "folders of runs, or folders that hold runs", metavar="RUN")
+    sort: str = _how("mrr", "the column that puts the runs in order", metavar="NAME")
+    output: str | None = _output(
+        None, "FILE.html (tables and curves, one file), FILE.tsv, FILE.json, FILE.md; the terminal when not given", metavar="FILE"
+    )
+
+
+TOOLS: dict[str, type[ToolOptions]] = {
+    "predict": PredictOptions,
+    "emb-sim": EmbSimOptions,
+    "export": ExportOptions,
+    "compare": CompareOptions,
+}
