@@ -17,12 +17,13 @@ from kgdist import presets
 from kgdist.config import OPTIONS, Config
 from kgdist.configfile import read_yaml
 from kgdist.errors import OptionError, UsageError
-from kgdist.help_texts import EXAMPLES, POSITIONAL, TEXTS
+from kgdist.help_texts import EXAMPLES, POSITIONAL, TEXTS, called
 from kgdist.machine import usable_cores
 from kgdist.option import Option, closest, is_number, show, table
 from kgdist.resolve import EXCLUSIVE
 from kgdist.tool_options import TOOLS, ToolOptions
 
+from kgdist.version import __version__
 MOST = 8  # processes that are started unasked: as many as DGL-KE has published figures for; more lose updates on small graphs
 _NEGATIVE = re.compile(r"-(\.?[0-9].*|inf|infinity|nan)", re.IGNORECASE)  # a value, although it starts with a dash
 _OFF = "--!"  # internal spelling of --switch=false
@@ -56,7 +57,7 @@ class Parser(argparse.ArgumentParser):
 def parser(command: str) -> Parser:
     """The parser of one command; values that were not given are absent from its namespace."""
     made = Parser(
-        prog=f"kgdist-{command}",
+        prog=called(command),
         usage="%(prog)s [options]" + (f" [{POSITIONAL[command][1]}]" if command in POSITIONAL else ""),
         description=TEXTS[command],
         epilog=EXAMPLES[command],
@@ -66,6 +67,7 @@ def parser(command: str) -> Parser:
     )
     made.command = command
     if command in POSITIONAL:
+    made.add_argument("--version", action="version", version=f"{called(command)} {__version__}", help="show the version and exit")
         name, metavar = POSITIONAL[command]
         row = table_of(command)[name]
         nargs = "*" if row.many else "?"
@@ -126,7 +128,7 @@ def expand(command: str, argv: Sequence[str]) -> list[str]:
 
 
 def _full(command: str, name: str, rows: Mapping[str, Option]) -> str:
-    if name in rows or name in ("-h", "--help"):
+    if name in rows or name in ("-h", "--help", "--version"):
         return name
     if not name.startswith("--"):
         hits = [flag for flag in rows if flag.startswith(name) and not flag.startswith("--")]
@@ -144,10 +146,10 @@ def _full(command: str, name: str, rows: Mapping[str, Option]) -> str:
     shown = show(name)[1:-1]
     if hits:
         raise OptionError(shown, f"could be {', '.join(hits)}; write more of it")
-    near = closest(name, [*rows, "--help"]) or closest(name.replace("-", "_").replace("__", "--", 1), rows)
+    near = closest(name, [*rows, "--help", "--version"]) or closest(name.replace("-", "_").replace("__", "--", 1), rows)
     if name.removeprefix("--") in table_of(command) or name.removeprefix("--") in OPTIONS:
-        raise OptionError(shown, f"not an option of kgdist-{command}" + (f"; did you mean {near}?" if near else ""))
-    raise OptionError(shown, f"no such option; did you mean {near}?" if near else f"no such option; see kgdist-{command} --help")
+        raise OptionError(shown, f"not an option of {called(command)}" + (f"; did you mean {near}?" if near else ""))
+    raise OptionError(shown, f"no such option; did you mean {near}?" if near else f"no such option; see {called(command)} --help")
 
 
 # ---------------------------------------------------------------------------------------------------------------- layers

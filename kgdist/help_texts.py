@@ -14,6 +14,9 @@ TEXTS = {
     "emb-sim": "Find the most similar embeddings.",
     "export": "Write the embeddings of a run in a format that other tools read.",
     "compare": "Put several runs side by side: options, metrics and curves.",
+    "tune": "Search for options that give the best validation MRR; those that lag are stopped early.",
+    "doctor": "Check that this machine has what kgdist needs, and say what to do where it has not.",
+    "completion": "Print a script that lets a shell complete the commands and their options.",
 }
 POSITIONAL = {  # an option without its flag
     "eval": ("model_path", "RUN"),
@@ -23,6 +26,7 @@ POSITIONAL = {  # an option without its flag
     "emb-sim": ("model_path", "RUN"),
     "export": ("model_path", "RUN"),
     "compare": ("runs", "RUN"),
+    "completion": ("shell", "SHELL"),
 }
 EXAMPLES = {
     "train": """\
@@ -85,4 +89,31 @@ examples:
 examples:
   kgdist-compare ckpts/*
   kgdist-compare ckpts/RotatE_wordnet_0 ckpts/ComplEx_wordnet_0 --output compared.html""",
+    "tune": """\
+examples:
+  kgdist-tune --dataset wordnet --model_name ComplEx --trials 30
+  kgdist-tune --dataset wordnet --model_name RotatE --preset --trials 50 --search search.yaml --out tune_rotate
+  kgdist-train --config tune/best.yaml --test
+
+Besides its own options it takes those of kgdist-train, which hold for every trial. What is searched stands in --search FILE, a
+line for an option, and what is not in it is not searched:
+  lr: [0.01, 0.3, log]            # between two numbers, evenly on a logarithmic scale
+  gamma: [2, 20]                  # between two numbers
+  hidden_dim: {choices: [100, 200]}
+Without that file the model's usual options are searched, but for those that you give. With the same --out it goes on.""",
+    "doctor": """\
+examples:
+  kgdist doctor
+  kgdist doctor --ip_config ip_config.txt --json""",
+    "completion": """\
+examples:
+  kgdist completion bash >> ~/.bashrc
+  kgdist completion zsh > ~/.zfunc/_kgdist        (with fpath+=~/.zfunc before compinit in ~/.zshrc)
+  kgdist completion fish > ~/.config/fish/completions/kgdist.fish""",
 }
+OF_UMBRELLA = ("doctor", "completion")  # commands of `kgdist` that have no name of their own
+
+
+def called(command: str) -> str:
+    """How a user calls a command: `kgdist-train`, but `kgdist doctor`."""
+    return f"kgdist {command}" if command in OF_UMBRELLA else f"kgdist-{command}"

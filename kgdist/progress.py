@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,11 +10,13 @@ from typing import Any
 
 from tqdm import tqdm
 
+from kgdist.log import bars
+
 
 def bar(
     iterable: Iterable[Any] | None = None, *, total: float | None = None, desc: str, unit: str = "it", initial: int = 0
 ) -> tqdm[Any]:
-    """A progress bar with the time left; silent when stderr is not a terminal, and for jobs shorter than two seconds."""
+    """A progress bar with the time left; silent with --quiet, where stderr is no terminal, and for two seconds."""
     return tqdm(
         iterable,
         total=total,
@@ -25,7 +26,7 @@ def bar(
         initial=initial,
         delay=2,
         dynamic_ncols=True,
-        disable=not sys.stderr.isatty(),
+        disable=not bars(),
     )
 
 

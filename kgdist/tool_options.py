@@ -16,6 +16,7 @@ Own = TypeVar("Own", bound="ToolOptions")
 _what = partial(option, group="what is asked")
 _how = partial(option, group="how it is answered")
 _output = partial(option, group="output")
+_json = partial(_output, False, "print the result as one JSON object, and nothing else, on stdout; words for people go to stderr")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,3 +157,44 @@ TOOLS: dict[str, type[ToolOptions]] = {
     "export": ExportOptions,
     "compare": CompareOptions,
 }
+    json: bool = _json()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TuneOptions(ToolOptions):
+    """kgdist-tune; besides, it takes the options of a training."""
+
+    trials: int = _what(20, "how many trials the search has in the end, those of earlier calls with this --out among them", low=1)
+    search: str | None = _what(None, "file of the options to search, a line each (lr: [0.01, 0.3, log])", metavar="FILE.yaml")
+    validations: int = _how(
+        9, "how often a trial is validated. One that is not among the best third after the 1st, 3rd, 9th, ... of them ends", low=1
+    )
+    jobs: int | None = _how(
+        None,
+        "trials that are trained at a time; as many as there are cores for when not given, but one with --seed or on a GPU. "
+        "One job with a --seed repeats itself exactly",
+        low=1,
+        high=4096,
+    )
+    out: str = _output("tune", "folder of the search: best.yaml, the study, the trials", metavar="FOLDER")
+    json: bool = _json()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DoctorOptions(ToolOptions):
+    """kgdist doctor."""
+
+    ip_config: str | None = _what(
+        None, "machines of a job, whose ports are tried as far as they are this machine's own", metavar="FILE"
+    )
+    json: bool = _json()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompletionOptions(ToolOptions):
+    """kgdist completion."""
+
+    shell: str = _what("bash", "the shell", choices=("bash", "zsh", "fish", "tcsh"))
+    "tune": TuneOptions,
+    "doctor": DoctorOptions,
+    "completion": CompletionOptions,

@@ -25,8 +25,8 @@ def dist_train(argv: Sequence[str]) -> int:
     from kgdist.runtime import connect, launch
     from kgdist.runtime.interrupt import Interrupts
 
-    log.setup(debug=parsed.config.debug, quiet=parsed.config.quiet)
     config = parsed.config
+    log.setup(debug=config.debug, quiet=config.quiet, json=config.json)
     if not machines:
         count(config)
     if config.resume:
@@ -35,11 +35,13 @@ def dist_train(argv: Sequence[str]) -> int:
     config, notes = resolve(config, {*parsed.explicit, "dataset"})
     if len(machines) * config.num_proc > 1 and config.force_sync_interval < 0:
         config = config.replace(force_sync_interval=1000)
-    if not config.quiet:
-        for note in (*parsed.notes, *notes):
-            print(note)
+    for note in (*parsed.notes, *notes):
+        log.tell(note)
     if config.dry_run:
-        launch.tell_plan(config, machines)
+        lines = launch.describe(*launch.plan_of(config, machines))
+        for line in lines:
+            log.say(line)
+        log.result({"plan": lines})
         return 0
     if config.copy:
         from kgdist.runtime.copy import copy_partitions
@@ -47,6 +49,8 @@ def dist_train(argv: Sequence[str]) -> int:
         copy_partitions(config, machines, log.say)
     with Interrupts() as interrupts, connect.connecting(config, machines, interrupts) as start:
         result = launch.launch(config, machines, start, interrupts)
+    folder = None if result.folder is None else str(result.folder)
+    log.result({"run": folder, "interrupted": result.interrupted, "test": result.metrics})
     return 130 if result.interrupted else 0
 
 

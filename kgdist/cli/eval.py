@@ -22,7 +22,7 @@ def evaluate(argv: Sequence[str]) -> int:
     from kgdist.files import write_json
     from kgdist.runtime.job import device_of, model_of, open_dataset
 
-    log.setup(debug=parsed.config.debug, quiet=parsed.config.quiet)
+    log.setup(debug=parsed.config.debug, quiet=parsed.config.quiet, json=parsed.config.json)
     trained = runs.open_run(parsed.config.model_path)
     config, notes = resolve(parsed.over(trained.config), set(parsed.explicit))
     for note in notes:
@@ -41,6 +41,7 @@ def evaluate(argv: Sequence[str]) -> int:
         log.say(f"saved in {file}")
     except KgdistError as error:
         log.log.warning("%s; the metrics above are complete", error)
+    log.result({"run": str(trained.path), "test": report})
     return 0
 
 

@@ -6,15 +6,18 @@ import sys
 import time
 from collections.abc import Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kgdist import flags
 from kgdist.cli.main import run
 from kgdist.config import Config
 from kgdist.data.store import Dataset
 from kgdist.errors import OptionError
-from kgdist.log import log, say, setup
+from kgdist.log import log, result, say, setup, tell
 from kgdist.resolve import resolve
+
+if TYPE_CHECKING:
+    from kgdist.partition.sizes import Sizes
 
 
 def partition(argv: Sequence[str]) -> int:
@@ -24,14 +27,15 @@ def partition(argv: Sequence[str]) -> int:
     refuse(config, set(parsed.explicit))
     from kgdist.runtime.job import open_dataset
 
-    setup(debug=config.debug, quiet=config.quiet)
+    setup(debug=config.debug, quiet=config.quiet, json=config.json)
     for note in notes:
         log.info(note)
     dataset = open_dataset(config)
     own = Path(config.data_path) / config.dataset
     root = Path(config.out) if config.out is not None else own
     if config.num_parts is None and config.method != "dglke":
-        prove(config, dataset, root)
+        sizes = prove(config, dataset, root)
+        result({"dataset": dataset.name, "folder": str(root), "verified": True, "sizes": sizes.to_json()})
         return 0
     return make(config, dataset, root, own)
 
@@ -49,8 +53,8 @@ def refuse(config: Config, explicit: Set[str]) -> None:
         raise OptionError(f"--{name}", "has no say here: the partitions are taken as they are; drop it")
 
 
-def prove(config: Config, dataset: Dataset, root: Path) -> None:
-    """Read the partitions in `root` again, and say that they are right. Raises CheckpointError, DataError."""
+def prove(config: Config, dataset: Dataset, root: Path) -> Sizes:
+    """Read the partitions in `root` again, and say that they are right; their sizes. Raises CheckpointError, DataError."""
     from kgdist.partition.dglke import read_text
     from kgdist.partition.sizes import Sizes
     from kgdist.partition.verify import verify
@@ -63,6 +67,7 @@ def prove(config: Config, dataset: Dataset, root: Path) -> None:
     if config.num_parts is None:
         say(sizes.table())
     say(f"verified: every triple of {dataset.name} is in exactly one of the {len(sizes.triples)} partitions in {root}")
+    return sizes
 
 
 def make(config: Config, dataset: Dataset, root: Path, own: Path) -> int:
@@ -103,7 +108,9 @@ def make(config: Config, dataset: Dataset, root: Path, own: Path) -> int:
         prove(config.replace(num_parts=parts), dataset, root)
         seconds["verifying"] = time.perf_counter() - started
     times = ", ".join(f"{what} {each:.1f} s" for what, each in seconds.items())
-    say(f"{times}; at most {peak_of_this_process() / 2**20:,.0f} MiB of memory")
+    tell(f"{times}; at most {peak_of_this_process() / 2**20:,.0f} MiB of memory")
+    written = None if config.dry_run else str(root)
+    result({"dataset": dataset.name, "folder": written, "verified": config.verify, "sizes": sizes.to_json()})
     return 0
 
 

@@ -17,8 +17,8 @@ def train(argv: Sequence[str]) -> int:
     from kgdist import log, runs  # after the flags: --help and usage errors need no torch
     from kgdist.runtime import local
 
-    log.setup(debug=parsed.config.debug, quiet=parsed.config.quiet)
     config = parsed.config
+    log.setup(debug=config.debug, quiet=config.quiet, json=config.json)
     if config.resume:
         saved = runs.open_run(config.resume).config
         config = parsed.over(saved).replace(resume=config.resume)
@@ -26,10 +26,11 @@ def train(argv: Sequence[str]) -> int:
             if getattr(config, name) != getattr(saved, name):
                 raise OptionError(f"--{name}", "cannot change when a run is resumed; start a new one with --init_from")
     config, notes = resolve(config, set(parsed.explicit))
-    if not config.quiet:
-        for note in (*parsed.notes, *notes):
-            print(note)
-    return 130 if local.train(config).interrupted else 0
+    for note in (*parsed.notes, *notes):
+        log.tell(note)
+    result = local.train(config)
+    log.result({"run": str(result.folder), "interrupted": result.interrupted, "test": result.metrics})
+    return 130 if result.interrupted else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

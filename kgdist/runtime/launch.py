@@ -16,6 +16,7 @@ from kgdist.configfile import read_run
 from kgdist.errors import OptionError, PeersLost
 from kgdist.kvstore.security import Keys, curve_wanted
 from kgdist.log import log, say
+from kgdist.own_models import digest_of
 from kgdist.partition.folder import Partition
 from kgdist.runtime.attempt import Attempt, Connect
 from kgdist.runtime.cluster import Machine
@@ -72,6 +73,7 @@ def plan_of(config: Config, machines: list[Machine]) -> tuple[Plan, Partition]:
         book=partition.book,
         triples=sum(partition.manifest.common.triples),
         keys=Keys.make().to_json() if secure else None,
+        models=digest_of(config.model_file) if config.model_file else None,
     )
     return plan, partition
 
@@ -101,12 +103,6 @@ def sourced(config: Config, explicit: Collection[str]) -> Config:
         message = f"the partitions of {partition.name} were made from {source['format']}; drop it, or partition again"
         raise OptionError("--format", message)
     return config.replace(**source)
-
-
-def tell_plan(config: Config, machines: list[Machine]) -> None:
-    """Print what a launch would do (`--dry_run`)."""
-    for line in describe(*plan_of(config, machines)):
-        say(line)
 
 
 def check(config: Config, machines: list[Machine], partition: Partition) -> None:
