@@ -255,6 +255,13 @@ class Config(ClusterOptions, PartitionOptions):
         sticky=False,
     )
 
+    json: bool = _output(
+        False,
+        "print the result as one JSON object, and nothing else, on stdout; words for people go to stderr",
+        ours=(*_BOTH, "partition"),
+        sticky=False,
+    )
+
     # ---- where options and weights come from
     config: str | None = _start(
         None,
@@ -269,13 +276,6 @@ class Config(ClusterOptions, PartitionOptions):
         ours=_TRAIN,
         sticky=False,
     )
-    json: bool = _output(
-        False,
-        "print the result as one JSON object, and nothing else, on stdout; words for people go to stderr",
-        ours=(*_BOTH, "partition"),
-        sticky=False,
-    )
-
     resume: str | None = _start(
         None, "go on with this run, from its last checkpoint, with its options", ours=_TRAIN, metavar="RUN", sticky=False
     )

@@ -22,8 +22,8 @@ from kgdist.machine import usable_cores
 from kgdist.option import Option, closest, is_number, show, table
 from kgdist.resolve import EXCLUSIVE
 from kgdist.tool_options import TOOLS, ToolOptions
-
 from kgdist.version import __version__
+
 MOST = 8  # processes that are started unasked: as many as DGL-KE has published figures for; more lose updates on small graphs
 _NEGATIVE = re.compile(r"-(\.?[0-9].*|inf|infinity|nan)", re.IGNORECASE)  # a value, although it starts with a dash
 _OFF = "--!"  # internal spelling of --switch=false
@@ -66,8 +66,8 @@ def parser(command: str) -> Parser:
         allow_abbrev=False,
     )
     made.command = command
-    if command in POSITIONAL:
     made.add_argument("--version", action="version", version=f"{called(command)} {__version__}", help="show the version and exit")
+    if command in POSITIONAL:
         name, metavar = POSITIONAL[command]
         row = table_of(command)[name]
         nargs = "*" if row.many else "?"

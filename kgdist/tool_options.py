@@ -149,14 +149,6 @@ class CompareOptions(ToolOptions):
     output: str | None = _output(
         None, "FILE.html (tables and curves, one file), FILE.tsv, FILE.json, FILE.md; the terminal when not given", metavar="FILE"
     )
-
-
-TOOLS: dict[str, type[ToolOptions]] = {
-    "predict": PredictOptions,
-    "emb-sim": EmbSimOptions,
-    "export": ExportOptions,
-    "compare": CompareOptions,
-}
     json: bool = _json()
 
 
@@ -195,6 +187,14 @@ class CompletionOptions(ToolOptions):
     """kgdist completion."""
 
     shell: str = _what("bash", "the shell", choices=("bash", "zsh", "fish", "tcsh"))
+
+
+TOOLS: dict[str, type[ToolOptions]] = {
+    "predict": PredictOptions,
+    "emb-sim": EmbSimOptions,
+    "export": ExportOptions,
+    "compare": CompareOptions,
     "tune": TuneOptions,
     "doctor": DoctorOptions,
     "completion": CompletionOptions,
+}
