@@ -34,7 +34,7 @@ def read_dictionary(path: Path, delimiter: str = "\t", *, counted: bool = False,
     names = None if counted else _in_order(path, delimiter, header)
     if names is not None:
         return names
-    lines = _lines(path, header)
+    lines = read_lines(path, header=header)
     first = 2 if header else 1
     if counted:
         claimed = _count(path, lines[0].as_py())
@@ -48,7 +48,7 @@ def read_dictionary(path: Path, delimiter: str = "\t", *, counted: bool = False,
     fields = pc.split_pattern(lines, delimiter, max_splits=1)
     lengths = pc.list_value_length(fields).to_numpy()
     if (lengths == 1).all():
-        ids = _integers(lines)
+        ids = integers(lines)
         order = np.argsort(ids) if ids is not None and _is_range(ids) else np.arange(len(lines))
         names, numbers = lines, np.argsort(order)
     else:
@@ -93,7 +93,8 @@ def _in_order(path: Path, delimiter: str, header: bool) -> Any:
     return None if (hashes[1:] == hashes[:-1]).any() else names  # equal names have equal hashes
 
 
-def _lines(path: Path, header: bool) -> Any:
+def read_lines(path: Path, expected: str = "one name or `id<delimiter>name` a line", *, header: bool = False) -> Any:
+    """The file's lines as pa.LargeStringArray[n], n >= 1, none empty. Raises DataError with the line."""
     pieces = []
     for block in blocks(path, header=header):
         columns = read_columns(block.raw, {"line": pa.large_string()}, None)
@@ -106,7 +107,7 @@ def _lines(path: Path, header: bool) -> Any:
         assert columns is not None
         pieces.append(columns["line"])
     if not pieces:
-        raise DataError(path, "is empty, expected one name or `id<delimiter>name` a line")
+        raise DataError(path, f"is empty, expected {expected}")
     return pa.concat_arrays(pieces)
 
 
@@ -120,29 +121,31 @@ def _columns(path: Path, lines: Any, fields: Any, delimiter: str, first: int) ->
     """(names, ids) in file order."""
     values = fields.flatten()
     left, rest = values.take(pa.array(np.arange(0, len(values), 2))), values.take(pa.array(np.arange(1, len(values), 2)))
-    left_ids = _integers(left)
+    left_ids = integers(left)
     if left_ids is not None and _is_range(left_ids):
         return rest, left_ids
     values = pc.split_pattern(lines, delimiter, max_splits=1, reverse=True).flatten()
     body, right = values.take(pa.array(np.arange(0, len(values), 2))), values.take(pa.array(np.arange(1, len(values), 2)))
-    right_ids = _integers(right)
+    right_ids = integers(right)
     if right_ids is not None and (_is_range(right_ids) or left_ids is None):
         return body, right_ids
     if left_ids is not None:
         return rest, left_ids
-    bad_left, bad_right = _not_integers(left), _not_integers(right)
+    bad_left, bad_right = not_integers(left), not_integers(right)
     row = int((bad_left if len(bad_left) <= len(bad_right) else bad_right)[0])
     raise DataError(
         path, f"expected `id<delimiter>name` with an integer id of 0 or more, found {shown(lines[row])}", line=first + row
     )
 
 
-def _not_integers(texts: Any) -> np.ndarray:
+def not_integers(texts: Any) -> np.ndarray:
+    """Places of the texts that no id can be, int64[*]."""
     return np.flatnonzero(~pc.match_substring_regex(texts, "^ *[0-9]{1,18} *$").to_numpy(zero_copy_only=False).astype(bool))
 
 
-def _integers(texts: Any) -> np.ndarray | None:
-    if len(_not_integers(texts)):
+def integers(texts: Any) -> np.ndarray | None:
+    """Texts as int64[n]; None if one is no id (of at most 18 digits, blanks around it allowed)."""
+    if len(not_integers(texts)):
         return None
     return np.asarray(pc.utf8_trim(texts, " ").cast(pa.int64()).to_numpy())
 

@@ -1,0 +1,1 @@
+"""Asking a trained run: likely triples, similar embeddings, what a score means."""

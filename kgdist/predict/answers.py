@@ -1,0 +1,184 @@
+"""Answers as named columns -> FILE.tsv, FILE.json, FILE.parquet, or an aligned table on the terminal.
+
+Answers come in blocks and are written as they come, so memory holds one block, however many there are. A file is whole or absent.
+
+TSV is DGL-KE's result.tsv: a line of titles, then one line an answer. Whole numbers and floats are written with the fewest digits
+that say which number of their type they are, so float32 scores come back bit by bit, and a tab inside a name as `\\t`. JSON is a
+list of objects, one a line; what JSON cannot say (infinities, NaN) is null there. Parquet has one column a title.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from kgdist.data.vocabulary import Vocabulary
+from kgdist.errors import OptionError
+from kgdist.files import atomic_write
+from kgdist.log import say
+from kgdist.text_table import TextTable
+
+TERMINAL = "-"
+ROWS = 1 << 16  # rows turned into text at once, and in one row group of Parquet
+
+
+@dataclass(frozen=True)
+class Column:
+    """A title, and the names of the ids in the column if they are to be written as names."""
+
+    title: str
+    names: Vocabulary | None = None
+
+
+Block = Sequence[np.ndarray]  # one array for each column, all of one length: int64 ids, or numbers as they are to be written
+
+
+class _Writer(Protocol):
+    def write(self, block: Block) -> None: ...
+
+
+def check_output(output: str) -> None:
+    """Raise OptionError for a file that cannot be written: asked before the work, not after it."""
+    if output == TERMINAL:
+        return
+    path = Path(output)
+    if path.is_dir():
+        raise OptionError("--output", f"{output} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise OptionError("--output", f"there is no folder {path.parent}; make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise OptionError("--output", f"nothing can be written in {path.parent}")
+
+
+def write_answers(output: str, columns: Sequence[Column], blocks: Iterable[Block]) -> int:
+    """Write all blocks to the file `output`, in the format that its suffix says (TSV if none), or as a table for "-".
+
+    Returns the number of answers. Raises KgdistError when the file cannot be written; what was there before is then untouched,
+    as it is when `blocks` raises.
+    """
+    count = 0
+    with _writer(output, columns) as writer:
+        for block in blocks:
+            for start in range(0, len(block[0]), ROWS):
+                piece = [np.asarray(values)[start : start + ROWS] for values in block]
+                writer.write(piece)
+                count += len(piece[0])
+    if output == TERMINAL and not count:
+        say("no answers")
+    return count
+
+
+@contextlib.contextmanager
+def _writer(output: str, columns: Sequence[Column]) -> Iterator[_Writer]:
+    if output == TERMINAL:
+        yield _Table(columns)
+        return
+    kinds: dict[str, type[_Tsv | _Json | _Parquet]] = {".json": _Json, ".parquet": _Parquet, ".pq": _Parquet}
+    with atomic_write(output) as file:
+        writer = kinds.get(Path(output).suffix.lower(), _Tsv)(file, columns)
+        yield writer
+        writer.close()  # not after an error: the file then goes away
+
+
+def cells(column: Column, values: np.ndarray) -> list[Any]:
+    """The column's values as names, or as Python numbers."""
+    return values.tolist() if column.names is None else column.names.names(values)
+
+
+def _texts(column: Column, values: np.ndarray) -> list[str]:
+    if column.names is None:
+        return values.astype(str).tolist()  # type: ignore[no-any-return]
+    return [name.replace("\t", "\\t") for name in column.names.names(values)]
+
+
+class _Tsv:
+    def __init__(self, file: Any, columns: Sequence[Column]) -> None:
+        self.file, self.columns = file, columns
+        file.write(("\t".join(column.title for column in columns) + "\n").encode())
+
+    def write(self, block: Block) -> None:
+        texts = [_texts(column, values) for column, values in zip(self.columns, block, strict=True)]
+        self.file.write("".join(["\t".join(line) + "\n" for line in zip(*texts, strict=True)]).encode())
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+class _Json:
+    def __init__(self, file: Any, columns: Sequence[Column]) -> None:
+        self.file, self.columns, self.before = file, columns, "[\n"
+
+    def write(self, block: Block) -> None:
+        titles = [column.title for column in self.columns]
+        values = [self._values(column, values) for column, values in zip(self.columns, block, strict=True)]
+        lines = [json.dumps(dict(zip(titles, line, strict=True)), ensure_ascii=False) for line in zip(*values, strict=True)]
+        if lines:
+            self.file.write((self.before + ",\n".join(lines)).encode())
+            self.before = ",\n"
+
+    @staticmethod
+    def _values(column: Column, values: np.ndarray) -> list[Any]:
+        if column.names is None and values.dtype.kind == "f":  # a float32 as itself, not as the double next to it
+            texts = zip(values.astype(str).tolist(), np.isfinite(values).tolist(), strict=True)
+            return [float(text) if finite else None for text, finite in texts]
+        return cells(column, values)
+
+    def close(self) -> None:
+        self.file.write(b"[]\n" if self.before == "[\n" else b"\n]\n")
+
+
+class _Parquet:
+    def __init__(self, file: Any, columns: Sequence[Column]) -> None:
+        self.file, self.columns = file, columns
+        self.writer: Any = None
+        self.waiting: list[Any] = []
+        self.rows = 0
+
+    def write(self, block: Block) -> None:
+        import pyarrow as pa
+
+        arrays = [
+            pa.array(
+                values if column.names is None else column.names.names(values), None if column.names is None else pa.string()
+            )
+            for column, values in zip(self.columns, block, strict=True)
+        ]
+        self.waiting.append(pa.table(arrays, names=[column.title for column in self.columns]))
+        self.rows += len(arrays[0])
+        if self.rows >= ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet  # only here: it loads a large library
+
+        if self.waiting:
+            table = pa.concat_tables(self.waiting)
+            if self.writer is None:
+                self.writer = parquet.ParquetWriter(self.file, table.schema)
+            self.writer.write_table(table)
+            self.waiting, self.rows = [], 0
+
+    def close(self) -> None:
+        if self.writer is None and not self.waiting:  # no answers at all: the columns without rows
+            self.write([np.zeros(0, np.int64) for _ in self.columns])
+        self._flush()
+        self.writer.close()
+
+
+class _Table:
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.columns = columns
+        self.table = TextTable([column.title for column in columns], sys.stdout)
+
+    def write(self, block: Block) -> None:
+        for line in self.table.lines([cells(column, values) for column, values in zip(self.columns, block, strict=True)]):
+            say(line)
