@@ -11,12 +11,13 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 # Many small processes: each gets one thread, or they would fight for the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
-.PHONY: help install demo test lint types unit bench-accuracy bench-dist-accuracy bench-train bench-eval bench-kernels bench-load bench-kvstore bench-partition bench-gpu soak clean
+.PHONY: help install demo test lint types unit docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-kernels bench-load bench-kvstore bench-partition bench-gpu soak clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo            train and evaluate a real graph (a few minutes)"
 	@echo "make test            linters, types and all tests"
+	@echo "make docs            the pages of docs as a web site, in build/docs"
 	@echo "make bench-accuracy  the accuracy table of the README"
 	@echo "make bench-train     the speed table of the README"
 	@echo "make bench-dist-accuracy  several machines against one, at equal steps"
@@ -63,6 +64,10 @@ types: $(STAMP)
 
 unit: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
+
+docs: $(STAMP)
+	$(BIN)/python -m sphinx -q -W --keep-going -n -b html docs build/docs
+	@echo "build/docs/index.html"
 
 bench-accuracy: $(STAMP)
 	$(BIN)/python benchmarks/accuracy.py

@@ -1,7 +1,7 @@
-"""The command line's view of the table of options: a parser, layers of precedence, and the reference page.
+"""The command line's view of the table of options: a parser, and layers of precedence.
 
 Short flags and prefixes are those of DGL-KE: a prefix that means one flag there means it here too, whatever has been added since.
-Precedence: defaults < --preset < --config file < flags. `python -m kgdist.flags` prints docs/options.md.
+Precedence: defaults < --preset < --config file < flags. The pages of docs/ that show options are `kgdist.reference`.
 """
 
 from __future__ import annotations
@@ -247,39 +247,5 @@ def processes(command: str, config: Config, explicit: Collection[str], cores: in
     return config.num_proc, [f"one process on one of {cores} cores; --num_proc {number} would use {number}, {what}"]
 
 
-# ---------------------------------------------------------------------------------------------------------------- docs
-def reference_page() -> str:
-    """docs/options.md: every option of every command, as markdown tables."""
-    lines = [
-        "# Options",
-        "",
-        "Generated from the table of options by `python -m kgdist.flags > docs/options.md`.",
-        "Every option works as a flag (`--lr 0.1`), in a `--config` file (`lr: 0.1`) and from Python (`Config(lr=0.1)`).",
-        "Precedence: defaults < `--preset` < `--config` < flags. Options marked + are not in DGL-KE.",
-    ]
-    group = ""
-    for row in OPTIONS.values():
-        if row.group != group:
-            group = row.group
-            lines += [
-                "",
-                f"## {group.capitalize()}",
-                "",
-                "| option | commands | default | allowed | meaning |",
-                "|---|---|---|---|---|",
-            ]
-        names = ", ".join(f"`{flag}`" for flag in reversed(row.flags)) + ("" if row.dglke else " +")
-        default = "off" if row.kind is bool else default_text(row)
-        allowed = ("a list, each " if row.many else "") + ("switch" if row.kind is bool else row.allowed)
-        cells = [names, ", ".join(row.commands), f"`{default}`", allowed, row.help]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    lines += ["", "## Presets", "", "| data set | model | flags | steps | published | source |", "|---|---|---|---|---|---|"]
-    for preset in presets.ROWS:
-        words = " ".join(word for word in preset.flags().split(" --max_step ")[:1])
-        published = str(preset.published) if preset.published else ""
-        lines.append(f"| {preset.dataset} | {preset.model} | `{words}` | {preset.steps} | {published} | {preset.source} |")
-    return "\n".join(lines) + "\n"
-
-
 if __name__ == "__main__":
-    sys.stdout.write(reference_page())
+    sys.exit("docs/ is written by: python -m kgdist.reference")

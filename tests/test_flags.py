@@ -1,4 +1,4 @@
-"""The command line: DGL-KE's spellings and prefixes, bad values, precedence, help, and the reference page."""
+"""The command line: DGL-KE's spellings and prefixes, bad values, precedence, and help."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.config import OPTIONS, Config
+from kgdist.config import Config
 from kgdist.errors import OptionError, UsageError
-from kgdist.flags import Parsed, expand, layered, options, parse, parser, processes, reference_page
+from kgdist.flags import Parsed, expand, layered, options, parse, parser, processes
 from kgdist.machine import usable_cores
 
 # DGL-KE's flags, typed in independently of the table
@@ -297,16 +297,3 @@ def test_help_leaves_with_zero(word: str, capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit) as caught:
         parse("train", [word])
     assert caught.value.code == 0 and "usage: kgdist-train [options]" in capsys.readouterr().out
-
-
-def test_the_reference_page_is_current() -> None:
-    page = reference_page()
-    assert all(f"`{flag}`" in page for row in OPTIONS.values() for flag in row.flags)
-    file = Path(__file__).parents[1] / "docs" / "options.md"
-    assert file.read_text(encoding="utf-8") == page, "python -m kgdist.flags > docs/options.md"
-
-
-def test_the_reference_page_has_tables_of_even_width() -> None:
-    for line in reference_page().splitlines():
-        if line.startswith("|"):
-            assert len(re.findall(r"(?<!\\)\|", line)) in (6, 7)

@@ -32,6 +32,7 @@ LAYERS = (
         "resolve",
         "flags",
         "kernels/",
+        "reference",
         "losses",
         "optim",
         "ranking",

@@ -1,0 +1,60 @@
+"""How Sphinx reads these pages: Markdown (MyST), the docstrings of the Python API, one theme, no network.
+
+`make docs` builds them into build/docs with warnings as errors, as tests/test_docs.py does.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from sphinx.errors import ExtensionError
+
+from kgdist.version import __version__
+
+project = "kgdist"
+copyright = "the authors of kgdist"
+release = version = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["images"]
+html_theme = "furo"
+html_title = f"kgdist {__version__}"
+html_copy_source = False
+html_show_sphinx = False
+
+myst_heading_anchors = 3
+nitpicky = True
+smartquotes = False  # two dashes are the beginning of a flag
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _markdown_code(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """The docstrings write `code` as Markdown does; reStructuredText wants two backquotes."""
+    lines[:] = [re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", line) for line in lines]
+
+
+def _outside(app: Any, page: str, source: list[str]) -> None:
+    """Links that leave docs/ name their file instead: it is part of the sources, not of this site."""
+    here = (Path(app.srcdir) / page).parent
+
+    def named(match: re.Match[str]) -> str:
+        text, target = match[1], (here / match[2]).resolve()
+        if target.is_relative_to(app.srcdir):
+            return match[0]
+        if not target.exists():
+            raise ExtensionError(f"{page}: {match[2]} leads nowhere")
+        path = str(target.relative_to(ROOT))
+        return f"`{path}`" if text in path else f"{text} (`{path}`)"
+
+    source[0] = re.sub(r"\[([^\]\n]+)\]\((\.\./[^)\s]+)\)", named, source[0])
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", _outside)
+    app.connect("autodoc-process-docstring", _markdown_code)

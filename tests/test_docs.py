@@ -1,0 +1,111 @@
+"""The pages are true: they build without a warning, what is generated is current, and every command in them runs or is parsed.
+
+`tests/docs_blocks.py` says which blocks are run, and at which size.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kgdist import reference
+from kgdist.config import OPTIONS
+from kgdist.errors import KgdistError
+from kgdist.tool_options import TOOLS
+from tests.docs_blocks import ELSEWHERE, KINDS, NAMES, ROOT, Block, Reader, blocks, expand, is_ours, parse, scripts, smaller
+
+DOCS = ROOT / "docs"
+MAY_BE_PARSED = re.compile(r"README.md|docs/(cluster|from-dgl-ke|reliability|partitioning)\.md|docs/commands/.*")
+RUN = ("bash", "python")
+PAGES_THAT_RUN = [name for name in NAMES if any(block.kind in RUN for block in blocks(name))]
+
+
+def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", "-b", "html", "-d", str(tmp_path / "trees")]
+    done = subprocess.run([*command, str(DOCS), str(tmp_path / "html")], cwd=ROOT, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = {str(path.relative_to(tmp_path / "html").with_suffix("")) for path in (tmp_path / "html").rglob("*.html")}
+    assert made >= {str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.rglob("*.md")}
+
+
+def test_generated_pages_are_current() -> None:
+    made = reference.pages()
+    there = {name: (DOCS / name).read_text(encoding="utf-8") for name in made if (DOCS / name).exists()}
+    assert there == made, "python -m kgdist.reference"
+    assert {f"commands/{path.name}" for path in (DOCS / "commands").iterdir()} == {name for name in made if "/" in name}
+
+
+def test_every_command_has_a_page_with_all_its_options() -> None:
+    made = reference.pages()
+    assert {f"commands/{name.removeprefix('kgdist-')}.md" for name in scripts() if name != "kgdist"} <= set(made)
+    assert all(f"`{flag}`" in made["options.md"] for row in OPTIONS.values() for flag in row.flags)
+    for command in TOOLS:
+        assert all(f"`{flag}`" in made[f"commands/{command}.md"] for row in reference.options(command) for flag in row.flags)
+
+
+@pytest.mark.parametrize("name", ["options.md", "commands/train.md", "commands/predict.md"])
+def test_tables_are_of_even_width(name: str) -> None:
+    widths = {len(re.findall(r"(?<!\\)\|", line)) for line in reference.pages()[name].splitlines() if line.startswith("|")}
+    assert widths <= ({6, 7} if name == "options.md" else {5})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_block_is_run_or_parsed(name: str) -> None:
+    for block in blocks(name):
+        place = f"{name}:{block.line}"
+        assert block.kind in KINDS, f"{place}: no rule for a block of {block.kind!r}"
+        if block.kind == "bash parsed":
+            assert MAY_BE_PARSED.fullmatch(name), f"{place}: let it run"
+            assert any(is_ours(line) for line in block.commands) or block.commands[0].split()[0] in ELSEWHERE, place
+            parsed(block)
+        elif block.kind not in RUN:
+            assert not any(is_ours(line.removeprefix("$ ")) and "[options]" not in line for line in block.commands), place
+
+
+def parsed(block: Block) -> None:
+    """Every command of kgdist in a block has flags and values that it takes."""
+    text = block.text
+    for variable, value in re.findall(r"\b([A-Z]+)=(\S+)", text):
+        text = text.replace(f'"${variable}"', value)
+    for line in Block(block.page, block.line, "bash", text).commands:
+        line = re.sub(r"^again |[&)]+$|\s&$", "", line)
+        if is_ours(line):
+            words = [word if "$" not in word else "1" for word in shlex.split(line)]
+            try:
+                parse(words)
+            except KgdistError as error:
+                pytest.fail(f"{block.page}:{block.line}: {line}: {error}")
+
+
+@pytest.mark.parametrize("name", PAGES_THAT_RUN)
+def test_the_blocks_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    reader = Reader(tmp_path)
+    for block in blocks(name):
+        if block.kind in RUN:
+            reader.follow(block)
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
+    assert links and [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    assert reader.type("pip install 'kgdist[docs]'") == 0 and reader.type("pip install 'kgdist[nothing]'") == 2
+    assert reader.type("make docs") == 0 and reader.type("make nothing") == 2
+    with pytest.raises(AssertionError, match="no rule"):
+        reader.type("rm -r /nowhere")
+    with pytest.raises(pytest.fail.Exception, match="no such option"):
+        parsed(Block("page", 1, "bash parsed", "kgdist-train --no_such_flag 3\n"))
+    assert expand("kgdist-predict 'h_r_*' ~/x")[1] == "h_r_*" and "~" not in expand("ls ~/x")[1]
+    assert "--max_step" not in smaller(["kgdist-train", "--max_epoch", "3"])
