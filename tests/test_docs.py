@@ -73,7 +73,7 @@ def parsed(block: Block) -> None:
     for variable, value in re.findall(r"\b([A-Z]+)=(\S+)", text):
         text = text.replace(f'"${variable}"', value)
     for line in Block(block.page, block.line, "bash", text).commands:
-        line = re.sub(r"^again |[&)]+$|\s&$", "", line)
+        line = re.sub(r"^again |\s(>>?|[(&]).*$|[)]+$", "", line)
         if is_ours(line):
             words = [word if "$" not in word else "1" for word in shlex.split(line)]
             try:
