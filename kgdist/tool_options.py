@@ -137,7 +137,7 @@ class ExportOptions(ToolOptions):
     )
     tables: str = _what("both", "which embeddings", choices=("both", "entity", "relation"))
     out: str | None = _output(None, "folder to write; <RUN>/export/<to> when not given", metavar="FOLDER")
-    force: bool = _output(False, "replace what is there")
+    force: bool = _output(False, "replace an export that is there")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,6 +147,7 @@ class CompareOptions(ToolOptions):
     runs: tuple[str, ...] = _what((), "folders of runs, or folders that hold runs", metavar="RUN")
     sort: str = _how("mrr", "the column that puts the runs in order", metavar="NAME")
     output: str | None = _output(
+    blank: str = _what("_", "what stands for a blank in the names of word2vec, where a name must be one word")
         None, "FILE.html (tables and curves, one file), FILE.tsv, FILE.json, FILE.md; the terminal when not given", metavar="FILE"
     )
     json: bool = _json()

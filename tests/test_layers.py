@@ -54,7 +54,7 @@ LAYERS = (
         "predict/",
     ),
     ("runtime/",),
-    ("export/", "report/", "tuning", "doctor"),
+    ("export/", "report/", "tuning/", "doctor"),
     ("api", "embedder", "__init__"),
     ("cli/",),
 )
@@ -64,7 +64,7 @@ HOMES = {
     "argparse": ("flags", "cli/"),
     "yaml": ("configfile",),
     "numba": ("kernels/",),
-    "pyarrow": ("data/",),
+    "pyarrow": ("data/", "export/", "predict/answers"),
     "subprocess": ("runtime/",),
     "pymetis": ("partition/metis",),
     "zmq": ("kvstore/server", "kvstore/client", "kvstore/security"),

@@ -1,0 +1,41 @@
+"""kgdist-export: the embeddings of a run for other tools."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from kgdist import flags
+from kgdist.cli.main import run
+from kgdist.errors import OptionError
+from kgdist.tool_options import ExportOptions
+
+
+def export(argv: Sequence[str]) -> int:
+    """The command, without its error handling."""
+    options, given = flags.parse_tool("export", argv)
+    options = cast(ExportOptions, options)
+    if "blank" in given and options.to != "word2vec":
+        raise OptionError("--blank", "has no say here: only --to word2vec changes names; drop it")
+    from kgdist import log, runs
+    from kgdist.export import targets
+    from kgdist.export.source import Source
+
+    log.setup(debug=options.debug, quiet=options.quiet)
+    trained = runs.open_run(options.model_path)
+    out = Path(options.out) if options.out is not None else trained.path / "export" / options.to
+    source = Source.of(trained)
+    for path in targets.export(source, options.to, out, tables=options.tables, force=options.force, blank=options.blank):
+        log.say(str(path))
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run(export, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""What is exported: a run's tables, memory-mapped, and the names of their rows. Not how it is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from kgdist.config import Config
+from kgdist.data.vocabulary import Vocabulary
+from kgdist.errors import CheckpointError
+from kgdist.files import load_npy
+from kgdist.log import log
+from kgdist.models.base import Model
+from kgdist.runs import Run, array_names, load_tables, maps_with_data
+from kgdist.runtime.job import model_of
+from kgdist.version import __version__
+
+BLOCK = 4 << 20  # bytes of a table written at once
+KINDS = ("entity", "relation")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Tables by name, float32[n, width] each, row i being that of the i-th name of its kind."""
+
+    config: Config
+    model: Model
+    tables: dict[str, np.ndarray]
+    names: dict[str, Vocabulary]  # by kind
+    named: bool  # the names are the graph's own, not numbers for want of them
+    tick: Callable[[int], Any] = lambda rows: None  # told how many rows have been written
+
+    @classmethod
+    def of(cls, run: Run) -> Source:
+        """The tables of a run; rows without names are called by their numbers, which is said in the log.
+
+        Raises CheckpointError when an array is missing, damaged or of another shape than config.json says.
+        """
+        config, model = run.config, model_of(run.config)
+        with_maps, named = run, True
+        if run.vocabularies is None:
+            try:
+                with_maps = maps_with_data(run, config)
+            except CheckpointError:
+                named = False
+        vocabularies = with_maps.vocabularies
+        if vocabularies is None:
+            named = False
+            entities, relations = (Vocabulary.numbered(_rows(run, kind)) for kind in KINDS)
+            log.warning("%s: holds no names of its entities and relations; their numbers stand for them", run.path)
+        else:
+            entities, relations = vocabularies
+        rows = load_tables(run, config, model, len(entities), len(relations)).rows
+        tables = {name: tensor.numpy() for name, tensor in rows.items()}
+        return cls(config, model, tables, {"entity": entities, "relation": relations}, named)
+
+    def only(self, wanted: str) -> Source:
+        """The tables of one kind, "entity" or "relation", or "both"."""
+        kinds = KINDS if wanted == "both" else (wanted,)
+        tables = {name: rows for name, rows in self.tables.items() if self.kind(name) in kinds}
+        return dataclasses.replace(self, tables=tables, names={kind: self.names[kind] for kind in kinds})
+
+    def kind(self, table: str) -> str:
+        """Whose rows a table has. TransR's projections, for one, belong to relations."""
+        if table.startswith("entity") or len(self.tables[table]) != len(self.names.get("relation", ())):
+            return "entity"
+        return "relation"
+
+    def blocks(self, table: str) -> Iterator[np.ndarray]:
+        """The rows some megabytes at a time, in order: float32[b, width], C-ordered."""
+        rows = self.tables[table]
+        step = max(1, BLOCK // (4 * max(rows.shape[1], 1)))
+        for start in range(0, len(rows), step):
+            yield np.ascontiguousarray(rows[start : start + step])
+            self.tick(min(step, len(rows) - start))
+
+    def named_blocks(self, table: str) -> Iterator[tuple[list[str], np.ndarray]]:
+        """As `blocks`, with the rows' names."""
+        names = iter(self.names[self.kind(table)])
+        for rows in self.blocks(table):
+            yield list(islice(names, len(rows))), rows
+
+    def about(self) -> dict[str, object]:
+        """What a reader must know to make sense of the numbers; JSON."""
+        config = self.config
+        tables = {
+            name: {"rows": len(rows), "width": rows.shape[1], "dtype": "float32", "columns": self.columns(name)}
+            for name, rows in self.tables.items()
+        }
+        facts = {"model": config.model_name, "dataset": config.dataset, "hidden_dim": config.hidden_dim, "gamma": config.gamma}
+        score = " ".join((inspect.getdoc(type(self.model)) or "").split("\n\n")[0].split())
+        return {"kgdist_version": __version__, **facts, "score": score, "names": self.named, "tables": tables}
+
+    def columns(self, table: str) -> str:
+        """What the numbers of a row are, in words."""
+        model, config = self.config.model_name, self.config
+        width = self.tables[table].shape[1]
+        parts = {
+            ("ComplEx", "entity"): "{half} real parts, then {half} imaginary parts",
+            ("ComplEx", "relation"): "{half} real parts, then {half} imaginary parts",
+            ("RotatE", "entity"): "{half} real parts, then {half} imaginary parts",
+            ("RotatE", "relation"): "phases; the angle in radians is the number times {scale!r}",
+            ("SimplE", "entity"): "{half} numbers as head, then {half} as tail",
+            ("SimplE", "relation"): "{half} numbers of the relation, then {half} of its inverse",
+            ("RESCAL", "relation"): "a matrix of {relation} rows and {entity} columns, row by row",
+            ("TransR", "projection"): "a matrix of {entity} rows and {relation} columns, row by row",
+        }
+        text = parts.get((model, table), "a vector")
+        sizes = {"half": width // 2, "entity": config.entity_dim, "relation": config.relation_dim}
+        return text.format(**sizes, scale=self.model.phase_scale)
+
+
+def _rows(run: Run, kind: str) -> int:
+    """How many rows a table of the run has."""
+    path = run.path / array_names(run.config)[kind]
+    shape = load_npy(path, mmap=True).shape
+    if not shape:
+        raise CheckpointError(f"{path}: one number, expected a table of float32")
+    return int(shape[0])
