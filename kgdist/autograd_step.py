@@ -151,12 +151,12 @@ def _entity_gradients(
 
 
 def _relation_gradients(name: str, relation: RelationRows, penalty: Penalty) -> tuple[torch.Tensor, torch.Tensor | None, float]:
-    """Sum the gradients of a relation table by row. TransR's projections are not regularised (DGL-KE)."""
+    """Sum the gradients of a relation table by row. Further tables, as TransR's projections, are not regularised (DGL-KE)."""
     rows, use = relation.rows[name], relation.uses.get(name)
     leaf = rows if use is None else use
     grads = leaf.grad if leaf.grad is not None else torch.zeros_like(leaf)
     if name != "relation":
-        return grads, None, 0.0
+        return grads if use is None else torch.zeros_like(rows).index_add_(0, relation.index, grads), None, 0.0
     counts = torch.bincount(relation.index, minlength=len(rows)).to(rows.dtype) if use is None else None
     squares, norm = penalty.add(leaf.detach(), grads, counts)
     if use is None:

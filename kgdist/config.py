@@ -9,6 +9,7 @@ defaults are those of DGL-KE.
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -53,6 +54,10 @@ def _format(text: str) -> str:
     if match is None or len(set(columns)) != 3:
         raise ValueError(f"must be built_in, or raw_udd_XYZ or udd_XYZ with XYZ the order of h, r and t, not {text[:60]!r}")
     return f"{match[1]}_{columns}"
+
+
+def _whole_path(text: str) -> str:
+    return os.path.abspath(os.path.expanduser(text))
 
 
 def _delimiter(text: str) -> str:
@@ -114,6 +119,15 @@ class Config(ClusterOptions, PartitionOptions):
 
     # ---- model
     model_name: str = _model("TransE", "score function; TransE is TransE_l2", choices=MODELS, dglke=_BOTH)
+    model_file: str | None = _model(
+        None,
+        "import this Python file first: it registers score functions of your own (kgdist.register) for --model_name. Several "
+        "machines need it at the same place",
+        clean=_whole_path,
+        ours=_BOTH,
+        metavar="FILE.py",
+        sticky=False,
+    )
     hidden_dim: int = _model(400, "embedding size d", low=1, high=1_000_000, dglke=_BOTH, metavar="D")
     gamma: float = _model(
         12.0,

@@ -8,7 +8,7 @@ text). config.json is read in three dialects, ours and the two of DGL-KE, and wr
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from kgdist.config import OPTIONS, Config
 from kgdist.errors import CheckpointError, DataError, OptionError
 from kgdist.files import PathLike, read_json
 from kgdist.option import Option, closest, number, show
+from kgdist.own_models import missing
 
 LIMIT = 1 << 20  # bytes of a YAML file
 _WORDS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -25,8 +26,8 @@ _NULLS = ("", "~", "null", "Null", "NULL")
 _REFUSED = {"config": "a file cannot name another one", "resume": "give it as a flag"}
 
 
-def read_yaml(path: PathLike, command: str) -> dict[str, Any]:
-    """The options that a YAML file sets, checked; lists become tuples.
+def read_yaml(path: PathLike, command: str, bring: Callable[[str], None] = lambda file: None) -> dict[str, Any]:
+    """The options that a YAML file sets, checked; lists become tuples. `bring` gets a --model_file before the model is checked.
 
     Raises DataError (file:line) for what is no option of `command`, set twice, of the wrong type or out of range, and for YAML
     beyond one flat mapping.
@@ -39,7 +40,7 @@ def read_yaml(path: PathLike, command: str) -> dict[str, Any]:
     if len(raw) > LIMIT:
         raise DataError(path, f"larger than {LIMIT >> 20} MiB; a file of options is a few lines")
     try:
-        return _Reader(path, command).read(yaml.parse(raw.decode("utf-8-sig"), Loader=yaml.SafeLoader))
+        return _Reader(path, command, bring).read(yaml.parse(raw.decode("utf-8-sig"), Loader=yaml.SafeLoader))
     except UnicodeDecodeError as error:
         raise DataError(path, f"not UTF-8 at byte {error.start}") from error
     except yaml.MarkedYAMLError as error:
@@ -52,8 +53,8 @@ def read_yaml(path: PathLike, command: str) -> dict[str, Any]:
 class _Reader:
     """Events of one YAML document -> options."""
 
-    def __init__(self, path: PathLike, command: str) -> None:
-        self.path, self.command = path, command
+    def __init__(self, path: PathLike, command: str, bring: Callable[[str], None]) -> None:
+        self.path, self.command, self.bring = path, command, bring
 
     def fail(self, event: yaml.Event, message: str) -> DataError:
         return DataError(self.path, message, line=line_of(event))
@@ -87,6 +88,7 @@ class _Reader:
     def mapping(self, events: Iterator[yaml.Event]) -> dict[str, Any]:
         values: dict[str, Any] = {}
         lines: dict[str, int | None] = {}
+        named: list[tuple[yaml.Event, Any]] = []  # model_name, which a model_file in a later line may bring
         while not isinstance(key := self.next(events, ""), yaml.MappingEndEvent):
             if not isinstance(key, yaml.ScalarEvent):
                 raise self.fail(key, "expected the name of an option, such as lr: 0.1")
@@ -95,14 +97,22 @@ class _Reader:
                 raise self.fail(key, f"{row.name}: set already in line {lines[row.name]}")
             lines[row.name] = line_of(key)
             value = self.value(self.next(events, f"{row.name}: "), row, events)
-            try:
-                checked = row.check(value)
-            except OptionError as error:
-                hint = '; put it in "quotes"' if row.kind is str and isinstance(value, (bool, int, float)) else ""
-                raise self.fail(key, str(error).removeprefix("--") + hint) from error
-            if checked is not None:  # null: as if the line were not there
+            if row.name == "model_name":
+                named.append((key, value))
+            elif (checked := self.checked(key, row, value)) is not None:  # null: as if the line were not there
                 values[row.name] = checked
+        if "model_file" in values:
+            self.bring(values["model_file"])
+        for key, value in named:
+            values["model_name"] = self.checked(key, OPTIONS["model_name"], value)
         return values
+
+    def checked(self, key: yaml.Event, row: Option, value: Any) -> Any:
+        try:
+            return row.check(value)
+        except OptionError as error:
+            hint = '; put it in "quotes"' if row.kind is str and isinstance(value, (bool, int, float)) else ""
+            raise self.fail(key, str(error).removeprefix("--") + hint) from error
 
     def row(self, key: yaml.ScalarEvent) -> Option:
         name = key.value
@@ -188,4 +198,5 @@ def read_run(path: PathLike) -> Config:
     try:
         return from_json(saved)
     except OptionError as error:
-        raise CheckpointError(f"{os.fspath(file)}: {str(error).removeprefix('--')}") from error
+        advice = missing(saved.get("model_name", saved.get("model")), saved.get("model_file"))
+        raise CheckpointError(f"{os.fspath(file)}: {str(error).removeprefix('--')}{advice}") from error

@@ -20,6 +20,7 @@ from kgdist.errors import OptionError, UsageError
 from kgdist.help_texts import EXAMPLES, POSITIONAL, TEXTS, called
 from kgdist.machine import usable_cores
 from kgdist.option import Option, closest, is_number, show, table
+from kgdist.own_models import bring, bring_named
 from kgdist.resolve import EXCLUSIVE
 from kgdist.tool_options import TOOLS, ToolOptions
 from kgdist.version import __version__
@@ -194,9 +195,15 @@ def parse(command: str, argv: Sequence[str] | None = None, machines: Callable[[C
     Contradictions between options are left to `kgdist.resolve`, which wants the final options (after --resume). `machines` tells
     how many machines share the steps of a preset.
     """
-    given = vars(parser(command).parse_args(argv))
+    words = sys.argv[1:] if argv is None else argv
+    bring_named(expand(command, words))
+    return understand(command, vars(parser(command).parse_args(words)), machines)
+
+
+def understand(command: str, given: Mapping[str, Any], machines: Callable[[Config], int] = lambda config: 1) -> Parsed:
+    """The same for options that are values already, by name (Python's way in). Raises UsageError or OptionError."""
     given = {name: OPTIONS[name].check(value) for name, value in given.items()}
-    file = read_yaml(given["config"], command) if given.get("config") else {}
+    file = read_yaml(given["config"], command, bring) if given.get("config") else {}
     explicit = layered(file, given)
     config = Config(**explicit)
     default, notes = processes(command, config, explicit, usable_cores())
@@ -223,7 +230,9 @@ def parse_tool(command: str, argv: Sequence[str] | None = None) -> tuple[ToolOpt
 
     Raises UsageError or OptionError (exit code 2).
     """
-    given = {name: value for name, value in vars(parser(command).parse_args(argv)).items() if value != []}
+    words = sys.argv[1:] if argv is None else argv
+    bring_named(expand(command, words))
+    given = {name: value for name, value in vars(parser(command).parse_args(words)).items() if value != []}
     return TOOLS[command](**given), frozenset(given)
 
 

@@ -11,6 +11,7 @@ from pathlib import PurePath
 
 from kgdist.config import OPTIONS, Config
 from kgdist.errors import OptionError
+from kgdist.own_models import OWN
 
 EXCLUSIVE = (("max_step", "max_epoch"),)  # at one level only one of them; a higher level's choice replaces the lower one's
 COMPLEX = ("ComplEx", "SimplE")  # embeddings in two halves
@@ -127,7 +128,8 @@ def _processes(config: Config, notes: list[str], devices: int | None) -> Config:
 
 
 def _bfloat16(config: Config, notes: list[str]) -> None:
-    if config.model_name in NO_PRODUCTS:
+    own = OWN.get(config.model_name)
+    if config.model_name in NO_PRODUCTS or (own is not None and own.compare in ("l1", "modulus")):
         message = f"bfloat16 is for models that multiply matrices; {config.model_name} sums distances"
         raise OptionError("--compute_dtype", message)
     from kgdist.kernels.products import fast_on_this_cpu  # imports torch, which is slow

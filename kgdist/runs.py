@@ -30,6 +30,7 @@ from kgdist.errors import CheckpointError, KgdistError, UsageError
 from kgdist.files import load_npy, read_json, safe_join, save_npy, sync_folder, write_json
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
+from kgdist.models.registry import model_of
 from kgdist.version import __version__
 
 
@@ -67,8 +68,8 @@ def create(save_path: str | Path, name: str) -> Path:
 def array_names(config: Config) -> dict[str, str]:
     """Table -> file name, as DGL-KE has them."""
     stem = f"{config.dataset}_{config.model_name}"
-    names = {"entity": f"{stem}_entity.npy", "relation": f"{stem}_relation.npy"}
-    return names | ({"projection": f"{stem}projection.npy"} if config.model_name == "TransR" else {})
+    usual = {"projection": f"{stem}projection.npy"}
+    return {table: usual.get(table, f"{stem}_{table}.npy") for table in model_of(config).tables(1, 1)}
 
 
 def save_settings(folder: Path, config: Config, entities: Vocabulary, relations: Vocabulary) -> None:

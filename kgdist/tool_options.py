@@ -36,7 +36,18 @@ class ToolOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictOptions(ToolOptions):
+class RunOptions(ToolOptions):
+    """What those have that open runs."""
+
+    model_file: str | None = _what(
+        None,
+        "import this Python file first: it registers the score function of the run, if that is one of your own",
+        metavar="FILE.py",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictOptions(RunOptions):
     """kgdist-predict."""
 
     model_path: str = _what("ckpts", "folder of the trained run, ours or one that DGL-KE wrote", metavar="RUN")
@@ -88,7 +99,7 @@ class PredictOptions(ToolOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EmbSimOptions(ToolOptions):
+class EmbSimOptions(RunOptions):
     """kgdist-emb-sim."""
 
     model_path: str | None = _what(None, "folder of a run, instead of --emb_file and --mfile", metavar="RUN")
@@ -125,7 +136,7 @@ class EmbSimOptions(ToolOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportOptions(ToolOptions):
+class ExportOptions(RunOptions):
     """kgdist-export."""
 
     model_path: str = _what("ckpts", "folder of the trained run", metavar="RUN")
@@ -141,7 +152,7 @@ class ExportOptions(ToolOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CompareOptions(ToolOptions):
+class CompareOptions(RunOptions):
     """kgdist-compare."""
 
     runs: tuple[str, ...] = _what((), "folders of runs, or folders that hold runs", metavar="RUN")

@@ -98,6 +98,8 @@ OURS = {
     "rank_ties": ("realistic", {"train", "eval"}),
     "debug": (False, {"train", "eval"}),
     "quiet": (False, {"train", "eval"}),
+    "model_file": (None, {"train", "eval"}),
+    "json": (False, {"train", "eval"}),
     "worker": ("process", {"train"}),
     "huge_pages": (False, {"train"}),
     "compute_dtype": ("float32", {"train"}),

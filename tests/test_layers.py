@@ -24,6 +24,7 @@ LAYERS = (
         "option",
         "cluster_options",
         "partition_options",
+        "own_models",
         "tool_options",
         "help_texts",
         "config",

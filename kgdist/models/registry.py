@@ -1,8 +1,18 @@
-"""The models by name. `TransE` is DGL-KE's other name for TransE_l2."""
+"""The models by name: the built-in ones, and those that users register. `TransE` is DGL-KE's other name for TransE_l2."""
 
 from __future__ import annotations
 
-from kgdist.errors import OptionError
+import sys
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from kgdist import own_models
+from kgdist.config import Config
+from kgdist.errors import OptionError, UsageError
+from kgdist.kernels.compare import COMPARATORS
+from kgdist.log import log
 from kgdist.models.base import Model
 from kgdist.models.complex import ComplEx
 from kgdist.models.distmult import DistMult
@@ -11,13 +21,109 @@ from kgdist.models.rotate import RotatE
 from kgdist.models.simple import SimplE
 from kgdist.models.transe import TransE_l1, TransE_l2
 from kgdist.models.transr import TransR
+from kgdist.types import RelationRows, Side
 
 _ALL: tuple[type[Model], ...] = (TransE_l1, TransE_l2, TransR, RESCAL, DistMult, ComplEx, RotatE, SimplE)
 MODELS: dict[str, type[Model]] = {model.name: model for model in _ALL} | {"TransE": TransE_l2}
+_tried: set[tuple[type[Model], int, int]] = set()  # own models that were tried, with their entity_dim and relation_dim
+
+Own = TypeVar("Own", bound=type[Model])
+
+
+def register(model: Own) -> Own:
+    """Class decorator: a score function of your own, known by its name from now on, to every command and function.
+
+    The class needs a `name`, a `compare` (dot, l1, l2 or modulus) and a `query(self, anchor, relation, side)`; see kgdist.Model.
+
+        @kgdist.register
+        class Translated(kgdist.Model):
+            name = "Translated"
+            compare = "dot"
+
+            def query(self, anchor, relation, side):
+                return anchor + relation if side is kgdist.Side.TAIL else anchor - relation
+
+    Commands know it by `--model_file FILE.py`, which imports the file; workers and other machines import it, too. The same class
+    registered again replaces itself, as when a cell of a notebook is run again.
+    Raises UsageError for a class that lacks something, or whose name is taken.
+    """
+    if not (isinstance(model, type) and issubclass(model, Model)):
+        raise UsageError(f"kgdist.register: takes a class derived from kgdist.Model, not {model!r:.60}")
+    who, name, compare = f"kgdist.register: {model.__qualname__}", vars(model).get("name"), getattr(model, "compare", None)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise UsageError(f'{who}: needs a name of letters, digits and _, such as name = "{model.__name__}"')
+    if compare not in COMPARATORS:
+        raise UsageError(f"{who}: compare is {compare!r}, must be one of {', '.join(COMPARATORS)}")
+    if model.query is Model.query and model.queries is Model.queries:
+        raise UsageError(f"{who}: needs a method query(self, anchor, relation, side)")
+    origin = f"{_place(model)}:{model.__qualname__}"
+    taken = own_models.OWN.get(name)
+    if name in MODELS and (taken is None or taken.origin != origin):
+        whose = "kgdist itself" if taken is None else taken.origin
+        raise UsageError(f"{who}: the name {name} is taken by {whose}; choose another one")
+    if "kernel" not in vars(model):
+        model.kernel = None  # compiled loops of a base know nothing of what this class changes
+    MODELS[name] = model
+    own_models.announce(name, own_models.Own(str(compare), origin))
+    return model
+
+
+def _place(model: type[Model]) -> str:
+    """The file of a class; its module where there is none, as in a notebook."""
+    file = getattr(sys.modules.get(model.__module__), "__file__", None)
+    return str(Path(file).resolve()) if file else model.__module__
 
 
 def make_model(name: str, *, hidden_dim: int, entity_dim: int, relation_dim: int, gamma: float) -> Model:
-    """The score function `name`. Raises OptionError listing the known names."""
+    """The score function `name`. Raises OptionError listing the known names, or saying what one of the user's own does wrong."""
     if name not in MODELS:
         raise OptionError("--model_name", f"no model is called {name!r}; known: {', '.join(sorted(MODELS))}")
-    return MODELS[name](hidden_dim=hidden_dim, entity_dim=entity_dim, relation_dim=relation_dim, gamma=gamma)
+    model = MODELS[name](hidden_dim=hidden_dim, entity_dim=entity_dim, relation_dim=relation_dim, gamma=gamma)
+    trial = (MODELS[name], entity_dim, relation_dim)
+    if name in own_models.OWN and trial not in _tried:
+        _try(model)
+        _tried.add(trial)
+    return model
+
+
+def model_of(config: Config) -> Model:
+    """The score function that the options name."""
+    return make_model(
+        config.model_name,
+        hidden_dim=config.hidden_dim,
+        entity_dim=config.entity_dim,
+        relation_dim=config.relation_dim,
+        gamma=config.gamma,
+    )
+
+
+def _try(model: Model) -> None:
+    """Score three random entities with two relations, from both sides. Raises OptionError naming what does not fit."""
+    name = type(model).name
+    shapes = model.tables(3, 2)
+    if not shapes.keys() >= {"entity", "relation"} or any(
+        shape[0] != (3 if key == "entity" else 2) for key, shape in shapes.items()
+    ):
+        message = f"{name}.tables(3, 2) is {shapes}; it must have entity: (3, width), relation: (2, width), others with 2 rows"
+        raise OptionError("--model_name", message)
+    random = torch.Generator().manual_seed(0)
+    rows = {key: torch.rand(shape, generator=random) - 0.5 for key, shape in shapes.items()}
+    entities = rows.pop("entity")
+    heads, tails = entities, entities[[1, 2, 0]]
+    relation = RelationRows(rows, torch.tensor([0, 0, 0]))
+    scores = {}
+    for side in Side:
+        anchors, others = side.pick((tails, heads), (heads, tails))
+        try:
+            with torch.no_grad():
+                queries = model.queries(anchors, relation, side)
+                scores[side] = model.pair(queries, others, relation)
+                model.cross(queries, entities[None], relation, 3)
+        except Exception as error:
+            what = f"the query for a missing {side.value} does not work with rows of {entities.shape[1]} numbers"
+            raise OptionError("--model_name", f"{name}: {what}: {type(error).__name__}: {error}") from error
+        if queries.shape[0] != 3 or scores[side].shape != (3,):
+            what = f"gives float{list(queries.shape)} for the anchors float{list(anchors.shape)}; one row for each is needed"
+            raise OptionError("--model_name", f"{name}: the query for a missing {side.value} {what}")
+    if not torch.allclose(scores[Side.HEAD], scores[Side.TAIL], rtol=1e-3, atol=1e-4):
+        log.warning("%s gives a triple two scores: one when its head is asked for, another when its tail is", name)

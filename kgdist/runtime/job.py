@@ -15,8 +15,8 @@ from kgdist.data.store import Dataset, Triples, load_dataset
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.errors import OptionError
 from kgdist.kvstore.tables import AsyncTables, MemoryTables, Tables
-from kgdist.models.base import Model
-from kgdist.models.registry import make_model
+from kgdist.models.registry import model_of as model_of
+from kgdist.own_models import bring
 from kgdist.runtime.control import SharedControl, WorkerControl
 from kgdist.runtime.memory import keep_freed_memory
 from kgdist.runtime.numa import pin
@@ -36,17 +36,6 @@ def open_dataset(config: Config, vocabularies: tuple[Vocabulary, Vocabulary] | N
         weighted=config.has_edge_importance,
         data_url=config.data_url,
         vocabularies=vocabularies,
-    )
-
-
-def model_of(config: Config) -> Model:
-    """The score function that the options name."""
-    return make_model(
-        config.model_name,
-        hidden_dim=config.hidden_dim,
-        entity_dim=config.entity_dim,
-        relation_dim=config.relation_dim,
-        gamma=config.gamma,
     )
 
 
@@ -127,6 +116,8 @@ def train_rank(config: Config, train: Triples, tables: Tables, control: WorkerCo
 def train_share(job: dict[str, Any], say: Callable[[str], None]) -> int:
     """The work of one process of a run: map the shared tables, train, return the number of steps done."""
     keep_freed_memory()
+    if job["config"]["model_file"]:
+        bring(job["config"]["model_file"])
     config = Config(**job["config"])
     tables = MemoryTables.attach(job["tables"], config.optimizer)
     control = WorkerControl(SharedControl.attach(job["control"]), job["rank"], meetings_of(config), say)

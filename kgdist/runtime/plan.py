@@ -20,6 +20,7 @@ from kgdist.errors import OptionError
 from kgdist.files import safe_join
 from kgdist.kvstore.layout import Layout
 from kgdist.optim import OPTIMIZERS
+from kgdist.own_models import FLAG, bring, digest_of
 from kgdist.partition.book import Book
 from kgdist.partition.folder import folder_of
 from kgdist.runtime.cluster import Machine
@@ -38,6 +39,7 @@ class Plan:
         triples: of the train splits of all partitions together.
         graph: digest of the partitioned graph, which every machine must have.
         keys: of the connections between machines, as JSON; None where they are open.
+        models: sha256 of --model_file, of which every machine has the same; None where there is none.
     """
 
     config: Config
@@ -48,6 +50,7 @@ class Plan:
     book: Book
     triples: int
     keys: dict[str, Any] | None = None
+    models: str | None = None
 
     @property
     def stamp(self) -> str:
@@ -118,7 +121,11 @@ class Plan:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Plan:
-        """What `to_json` gave."""
+        """What `to_json` gave. Raises OptionError where --model_file is not there, or not that of the launcher."""
+        if file := value["config"]["model_file"]:
+            if digest_of(file) != value["models"]:
+                raise OptionError(FLAG, f"{file}: is not the file that the launcher has there; copy it to this machine")
+            bring(file)
         machines = [Machine(**machine) for machine in value["machines"]]
         return cls(
             **{
