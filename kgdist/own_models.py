@@ -70,7 +70,7 @@ def bring(file: str) -> None:
     except Exception as error:
         del sys.modules[name]
         raise OptionError(FLAG, _what_failed(path, error)) from error
-    if OWN == before and not any(own.origin.startswith(f"{path}:") for own in OWN.values()):
+    if before == OWN and not any(own.origin.startswith(f"{path}:") for own in OWN.values()):
         raise OptionError(FLAG, f"{path}: registers no score function; write @kgdist.register above its class")
     _brought[path] = digest
 
