@@ -159,6 +159,10 @@ class Comparator(abc.ABC):
             keys.append(_fold(self._terms(q[here[0]].double(), c[here[1]].double())))
         return torch.cat(keys)
 
+    def score_of(self, keys: np.ndarray) -> np.ndarray:
+        """float64[...] -> float64[...]: the scores that order keys stand for, as `pair` gives them but for rounding."""
+        return keys
+
     @abc.abstractmethod
     def _terms(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         """float64[B,Q], float64[B,Q] -> float64[B,*]: the terms whose sum is the order key."""
@@ -243,6 +247,11 @@ class L2(Comparator):
         unit = _matmul_unit()
         rounding = gamma(width + 3) * (nq + nc).square() + (gamma(width + 3) + 1) * unit * (2 + unit) * 2 * nq * nc
         return _up(rounding + 4 * FLUSH * width * (1 + nq + nc), (nq + nc).square())
+
+    def score_of(self, keys: np.ndarray) -> np.ndarray:
+        """The key is minus the square."""
+        scores: np.ndarray = -np.sqrt(-np.minimum(keys, 0.0))
+        return scores
 
     def _terms(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return (q - c).square_().neg_()
