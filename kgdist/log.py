@@ -7,11 +7,13 @@ stderr. Bars are `kgdist.progress`'s; whether there may be any is decided here.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 log = logging.getLogger("kgdist")
@@ -22,6 +24,7 @@ _COLOURS = {"red": "31", "yellow": "33", "green": "32", "bold": "1"}  # of ECMA-
 class _Manners:
     quiet: bool = False
     json: bool = False
+    silent: bool = False
 
 
 _manners = _Manners()
@@ -39,6 +42,8 @@ def setup(*, debug: bool = False, quiet: bool = False, json: bool = False) -> No
 
 def say(line: str) -> None:
     """Print one result line on stdout at once, above any progress bar."""
+    if _manners.silent:
+        return
     from tqdm import tqdm
 
     stream = sys.stderr if _manners.json else sys.stdout
@@ -50,6 +55,17 @@ def tell(line: str) -> None:
     """Print a line about what happens, unless --quiet."""
     if not _manners.quiet:
         say(line)
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Print nothing meanwhile but warnings and errors, for a caller in Python who gets the result as a value."""
+    before = _manners.silent
+    _manners.silent = True
+    try:
+        yield
+    finally:
+        _manners.silent = before
 
 
 def result(value: dict[str, Any]) -> None:
@@ -65,7 +81,7 @@ def on_terminal(stream: TextIO | None) -> bool:
 
 def bars() -> bool:
     """Whether progress may be drawn on stderr."""
-    return on_terminal(sys.stderr) and not _manners.quiet
+    return on_terminal(sys.stderr) and not (_manners.quiet or _manners.silent)
 
 
 def paint(text: str, colour: str, stream: TextIO | None) -> str:

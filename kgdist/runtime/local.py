@@ -7,6 +7,7 @@ loop runs, and what happens when all of it stands still (validation, checkpoint,
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 
 from kgdist import checkpoint, runs
+from kgdist.callbacks import Callback, Callbacks
 from kgdist.config import Config
 from kgdist.data.store import Dataset
 from kgdist.errors import KgdistError
@@ -26,9 +28,9 @@ from kgdist.runtime.control import SharedControl, WorkerControl
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import device_of, meetings_of, model_of, open_dataset, steps_of, train_rank, trainer_of
 from kgdist.runtime.memory import keep_freed_memory, peak_of_this_process, used_now
-from kgdist.runtime.observe import Observer, curves_writer
+from kgdist.runtime.observe import Observer, curves_writer, validation
 from kgdist.runtime.processes import Processes
-from kgdist.runtime.refuse import check_disk, check_memory, check_splits
+from kgdist.runtime.refuse import check_disk, check_memory, check_model, check_splits
 from kgdist.runtime.start import NEVER, fresh, resumed
 from kgdist.runtime.threads import Threads
 from kgdist.runtime.warm import warm_up
@@ -45,8 +47,13 @@ class Result:
     metrics: dict[str, Any] | None  # of the test split
 
 
-def train(config: Config) -> Result:
-    """Train as `config` says (already resolved). Raises KgdistError; Ctrl-C ends it with a checkpoint and `interrupted`."""
+def train(config: Config, callbacks: Iterable[Callback] = ()) -> Result:
+    """Train as `config` says (already resolved). Raises KgdistError; Ctrl-C ends it with a checkpoint and `interrupted`.
+
+    A callback that raises does the same, and its exception is raised in the end.
+    """
+    heard = Callbacks(callbacks)
+    check_model(config)
     keep_freed_memory()
     torch.set_num_threads(config.num_thread)
     dataset = open_dataset(config)
@@ -55,19 +62,23 @@ def train(config: Config) -> Result:
         sizes = f"{len(dataset.entities)} entities, {len(dataset.relations)} relations, {len(dataset.train)} training triples"
         say(f"{dataset.name}: {sizes}")
     with Interrupts() as interrupts:
-        session = Session(config, dataset, interrupts)
+        session = Session(config, dataset, interrupts, heard)
         try:
             session.train()
-            return session.finish()
+            result = session.finish()
         finally:
             session.close()
+    if heard.failure is not None:
+        raise heard.failure
+    return result
 
 
 class Session:
     """One training: its tables, its folder, and what is known of its course."""
 
-    def __init__(self, config: Config, dataset: Dataset, interrupts: Interrupts) -> None:
+    def __init__(self, config: Config, dataset: Dataset, interrupts: Interrupts, callbacks: Callbacks) -> None:
         self.config = config
+        self.callbacks = callbacks
         self.dataset = dataset
         self.interrupts = interrupts
         self.model = model_of(config)
@@ -94,7 +105,8 @@ class Session:
                 self.workers = self._workers()
             self.evaluator = Evaluator(dataset, config)
             self.folder = self._resume(Path(config.resume)) if config.resume else self._new_run()
-            self.observer = Observer(config, self.folder, total=self.total * config.num_proc, initial=sum(self.start))
+            steps, done = self.total * config.num_proc, sum(self.start)
+            self.observer = Observer(config, self.folder, total=steps, initial=done, heard=callbacks.tell)
         except BaseException:
             self._release()
             raise
@@ -158,7 +170,7 @@ class Session:
 
         def tick(shared: SharedControl) -> None:
             nonlocal ticks
-            if self.interrupts.asked or self.stop_early:
+            if self.stopping():
                 shared.stop()
             if ticks % 50 == 0:
                 self.memory = max(self.memory, used_now(workers.crew.pids()))
@@ -170,6 +182,10 @@ class Session:
             return workers.watch(lambda step: self.meet(step, workers.steps()), tick, self.say)
         finally:
             workers.close()
+
+    def stopping(self) -> bool:
+        """Whether to end before the next step."""
+        return self.interrupts.asked or self.stop_early or self.callbacks.stop
 
     def say(self, line: str) -> None:
         """A line of the log, unless --quiet."""
@@ -203,6 +219,7 @@ class Session:
         mrr, self.validated = report["all"]["realistic"]["mrr"], step
         self.observer.write("valid", step=step, **report["all"]["realistic"])
         write_json(self.folder / "valid.json", report | {"step": step})
+        self.callbacks.tell(validation(report, step, self.total, mrr > self.best["mrr"], self.folder))
         if mrr > self.best["mrr"]:
             if not self.config.no_save_emb:
                 rows = {name: array for name, array in self.tables.arrays().items() if "." not in name}
@@ -224,12 +241,14 @@ class Session:
         config, interrupted = self.config, self.interrupts.asked
         if not config.no_save_emb:
             self._checkpoint(self.start)
-        if interrupted:
+        if interrupted or self.callbacks.failure is not None:
             if config.no_save_emb:
                 say("interrupted; nothing was saved, because of --no_save_emb")
             else:
                 say(f"interrupted at step {min(self.start)}; go on with: kgdist-train --resume {self.folder}")
-            return Result(self.folder, True, None)
+            return Result(self.folder, interrupted, None)
+        if self.callbacks.stop and min(self.start) < self.total:
+            say(f"stopped at step {self.start[0]} of {self.total} by a callback")
         if config.valid and self.start[0] not in (self.best["step"], self.validated):
             self._validate(self.start[0])
         if config.valid and not config.no_save_emb and self.best["step"] not in (0, self.start[0]):
@@ -276,7 +295,7 @@ class _SoloControl:
 
     def stopping(self) -> bool:
         """See Control."""
-        return self.session.interrupts.asked or self.session.stop_early
+        return self.session.stopping()
 
     def report(self, step: int, positives: int, losses: Losses) -> None:
         """See Control."""

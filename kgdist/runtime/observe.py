@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from kgdist.callbacks import Progress, Validation
 from kgdist.config import Config
 from kgdist.errors import OptionError
 from kgdist.log import log, say
 from kgdist.progress import Metrics, bar
+from kgdist.ranking import HITS
 
 NAMES = ("pos_loss", "neg_loss", "loss", "regularization")
 
@@ -26,9 +29,9 @@ class Rows(Protocol):
 class Observer:
     """Turns counters into a bar and curves. `steps` counts the steps of all processes together.
 
-    Rows go into `folder`, or where `metrics` says; `world` is the number of processes if not --num_proc. One is written every
-    `--log_interval` steps of each process, with means over the steps since the row before; time spent in validation and
-    checkpoints does not count into triples/s.
+    Rows go into `folder`, or where `metrics` says; `world` is the number of processes if not --num_proc. Every `--log_interval`
+    steps of each process one is written, and `heard` is called, with means over the steps since the row before; time spent in
+    validation and checkpoints does not count into triples/s.
     """
 
     def __init__(
@@ -40,13 +43,14 @@ class Observer:
         initial: int = 0,
         world: int | None = None,
         metrics: Rows | None = None,
+        heard: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
         self.world = config.num_proc if world is None else world
         self.interval = config.log_interval * self.world
         self.metrics = Metrics(folder / "metrics.jsonl") if folder is not None else metrics
         self.writer = curves_writer()(str(folder / "tensorboard")) if config.tensorboard and folder is not None else None
         self.bar = bar(total=total, desc="train", unit="step", initial=initial)
-        self.initial = initial
+        self.initial, self.total, self.heard, self.folder = initial, total, heard, folder
         self._missed = False  # a row of metrics.jsonl
         self.rate = 0.0  # triples/s between the last two rows
         self.seconds = 0.0  # of training so far
@@ -71,6 +75,18 @@ class Observer:
         values = {name: round(float(value), 6) for name, value in zip(NAMES, mean, strict=True)}
         self.bar.set_postfix({"loss": f"{values['loss']:.4f}", "triples/s": f"{self.rate:,.0f}"}, refresh=False)
         self.write("train", step=steps // self.world, triples_per_second=round(self.rate), **values)
+        self.heard(
+            Progress(
+                step=steps // self.world,
+                total=self.total // self.world,
+                loss=values["loss"],
+                positive_loss=values["pos_loss"],
+                negative_loss=values["neg_loss"],
+                regularization=values["regularization"],
+                triples_per_second=self.rate,
+                folder=str(self.folder),
+            )
+        )
 
     def write(self, kind: str, *, step: int, **values: Any) -> None:
         """One row of metrics.jsonl, and its numbers as TensorBoard curves. A disk that takes no row does not end the training."""
@@ -108,6 +124,15 @@ class Observer:
         self.bar.close()
         if self.writer is not None:
             self.writer.close()
+
+
+def validation(report: Mapping[str, Any], step: int, total: int, best: bool, folder: Path) -> Validation:
+    """The event of a validation that has given `report`."""
+    found = report["all"]["realistic"]
+    hits = {f"hits{k}": found[f"hits@{k}"] for k in HITS}
+    return Validation(
+        step=step, total=total, mrr=found["mrr"], mr=found["mr"], best=best, report=report, folder=str(folder), **hits
+    )
 
 
 def curves_writer() -> Any:

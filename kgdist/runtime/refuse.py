@@ -13,6 +13,7 @@ from kgdist.errors import OptionError, UsageError
 from kgdist.files import free_bytes
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.optim import OPTIMIZERS
+from kgdist.own_models import OWN
 
 
 def check_splits(config: Config, dataset: Dataset) -> None:
@@ -22,6 +23,14 @@ def check_splits(config: Config, dataset: Dataset) -> None:
             raise OptionError(f"--{flag}", f"{dataset.name} has no {flag} triples; give a {flag} file or drop the flag")
     if not len(dataset.train):
         raise UsageError(f"{dataset.name}: the train split is empty")
+
+
+def check_model(config: Config) -> None:
+    """Refuse a score function of the user's own that worker processes could not find."""
+    several = config.num_proc > 1 and config.worker == "process"
+    if several and config.model_name in OWN and config.model_file is None:
+        message = f"only this process knows {config.model_name}: name the file that registers it with --model_file"
+        raise OptionError("--num_proc", f"{message}, or take --worker thread")
 
 
 def check_memory(config: Config, shapes: dict[str, tuple[int, int]]) -> None:

@@ -1,0 +1,25 @@
+"""From what a user has set to the options of a training on this machine: those of a run that is resumed, fill-ins, refusals."""
+
+from __future__ import annotations
+
+from kgdist import runs
+from kgdist.config import Config
+from kgdist.errors import OptionError
+from kgdist.flags import Parsed
+from kgdist.log import tell
+from kgdist.resolve import resolve
+
+
+def ready(parsed: Parsed) -> Config:
+    """The options to train with; what was filled in is told. Raises OptionError, CheckpointError."""
+    config = parsed.config
+    if config.resume:
+        saved = runs.open_run(config.resume).config
+        config = parsed.over(saved).replace(resume=config.resume)
+        for name in ("model_name", "dataset"):
+            if getattr(config, name) != getattr(saved, name):
+                raise OptionError(f"--{name}", "cannot change when a run is resumed; start a new one with --init_from")
+    config, notes = resolve(config, set(parsed.explicit))
+    for note in (*parsed.notes, *notes):
+        tell(note)
+    return config
