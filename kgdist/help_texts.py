@@ -107,9 +107,9 @@ examples:
   kgdist doctor --ip_config ip_config.txt --json""",
     "completion": """\
 examples:
-  kgdist completion bash >> ~/.bashrc
-  kgdist completion zsh > ~/.zfunc/_kgdist        (with fpath+=~/.zfunc before compinit in ~/.zshrc)
-  kgdist completion fish > ~/.config/fish/completions/kgdist.fish""",
+  eval "$(kgdist completion bash)"                         in ~/.bashrc
+  eval "$(kgdist completion zsh)"                          in ~/.zshrc, after compinit
+  kgdist completion fish | source                          in ~/.config/fish/config.fish""",
 }
 OF_UMBRELLA = ("doctor", "completion")  # commands of `kgdist` that have no name of their own
 

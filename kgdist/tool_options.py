@@ -198,7 +198,7 @@ class DoctorOptions(ToolOptions):
 class CompletionOptions(ToolOptions):
     """kgdist completion."""
 
-    shell: str = _what("bash", "the shell", choices=("bash", "zsh", "fish", "tcsh"))
+    shell: str = _what("bash", "the shell", choices=("bash", "zsh", "fish"))
 
 
 TOOLS: dict[str, type[ToolOptions]] = {

@@ -68,9 +68,11 @@ HOMES = {
     "pyarrow": ("data/", "export/", "predict/answers"),
     "subprocess": ("runtime/",),
     "pymetis": ("partition/metis",),
-    "zmq": ("kvstore/server", "kvstore/client", "kvstore/security"),
+    "zmq": ("kvstore/server", "kvstore/client", "kvstore/security", "doctor"),
     "paramiko": ("runtime/ssh",),
     "ray": ("runtime/ray",),
+    "optuna": ("tuning/study",),
+    "shtab": ("cli/completion",),
 }
 
 

@@ -49,12 +49,13 @@ def _partition(plan: Plan, number: int, *, verify: bool = True) -> list[str]:
 def _freed(plan: Plan, number: int) -> list[str]:
     """Ports and memory. Processes of an attempt before may still hold both, while they wait for their agent, and then end."""
     deadline = time.monotonic() + (2 * plan.config.peer_timeout if plan.attempt else 0.0)
-    while (found := [*_ports(plan.machines[number]), *_memory(plan, number)]) and time.monotonic() < deadline:
+    while (found := [*port_problems(plan.machines[number]), *_memory(plan, number)]) and time.monotonic() < deadline:
         time.sleep(0.2)
     return found
 
 
-def _ports(machine: Machine) -> list[str]:
+def port_problems(machine: Machine) -> list[str]:
+    """One line for every port of `machine`, which is this one, that its servers could not listen on."""
     found = []
     for port in machine.ports:
         try:

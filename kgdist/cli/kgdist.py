@@ -1,0 +1,63 @@
+"""kgdist: the one name that leads to all commands: `kgdist train` is kgdist-train; and to versions, doctor and completion."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from kgdist.cli.main import run
+from kgdist.errors import UsageError
+from kgdist.help_texts import TEXTS, called
+from kgdist.log import say
+from kgdist.option import closest, show
+
+
+def overview() -> str:
+    """What --help says: every command in a line."""
+    width = max(map(len, TEXTS))
+    lines = [f"  {name:{width}}  {text.partition('. ')[0].rstrip('.')}" for name, text in TEXTS.items()]
+    return "\n".join(
+        [
+            "usage: kgdist COMMAND [options]",
+            "",
+            "Knowledge-graph embeddings: train, evaluate, predict, on one machine or many.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "options:",
+            "  -h, --help     show this and exit",
+            "  --version      show the versions of kgdist and of what it stands on",
+            "",
+            f"kgdist COMMAND --help says more of each. `kgdist train` and `{called('train')}` are the same.",
+        ]
+    )
+
+
+def umbrella(argv: Sequence[str]) -> int:
+    """The command, without its error handling."""
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        say(overview())
+        return 0
+    name, *rest = argv
+    if name in ("-V", "--version", "version"):
+        from kgdist.doctor import versions
+
+        say("\n".join(versions()))
+        return 0
+    if name not in TEXTS:
+        near = closest(name, [*TEXTS, "--version", "--help"])
+        what = "option" if name.startswith("-") else "command"
+        raise UsageError(f"{show(name)[1:-1]}: no such {what}; " + (f"did you mean {near}?" if near else "see kgdist --help"))
+    command = importlib.import_module(f"kgdist.cli.{name.replace('-', '_')}")
+    return int(command.main(rest))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run(umbrella, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
