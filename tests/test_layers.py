@@ -71,6 +71,9 @@ HOMES = {
     "zmq": ("kvstore/server", "kvstore/client", "kvstore/security", "doctor"),
     "paramiko": ("runtime/ssh",),
     "ray": ("runtime/ray",),
+    "plotly": ("report/",),
+    "umap": ("report/picture",),
+    "faiss": ("predict/index",),
     "optuna": ("tuning/study",),
     "shtab": ("cli/completion",),
 }
