@@ -20,13 +20,14 @@ import os
 import re
 import shlex
 import subprocess
+import textwrap
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kgdist import flags
-from kgdist.tool_options import TOOLS
+from kgdist.kernels import jit
 from tests.cli.graphs import random_splits, write
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,6 +37,7 @@ KINDS = ("bash", "bash parsed", "python", "text", "yaml", "", "{toctree}")
 PROGRAMS = ("printf", "cat", "head", "ls", "mkdir", "cut")  # of the system, with their pipes and redirections
 ELSEWHERE = ("ssh-keygen", "ssh-copy-id")  # what a block that is parsed only may hold beside our commands
 
+COMPILED = jit.CACHE  # where the loops are kept is settled before a page has a home folder of its own
 _TRAIN = "--hidden_dim 16 --batch_size 128 --neg_sample_size 32 --log_interval 10 --eval_interval 10 --eval_percent .02"
 SMALLER = {"train": f"{_TRAIN} --num_proc 1", "eval": "--eval_percent .02 --num_proc 1"}
 STEPS = ("--max_step", "20")  # for a training that says its length so, or not at all
@@ -54,15 +56,15 @@ class Block:
     @property
     def commands(self) -> list[str]:
         """Its lines, continued ones put together, comments and blanks left out."""
-        lines = self.text.replace("\\\n", " ").splitlines()
+        lines = re.sub(r"\\\n\s*", "", self.text).splitlines()
         return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
 def blocks(name: str) -> Iterator[Block]:
     """The blocks of a page, in order."""
     text = (ROOT / name).read_text(encoding="utf-8")
-    for found in re.finditer(r"^(`{3,})([^`\n]*)\n(.*?)^\1$", text, re.MULTILINE | re.DOTALL):
-        yield Block(name, text.count("\n", 0, found.start()) + 1, found[2].strip(), found[3])
+    for found in re.finditer(r"^( *)(`{3,}|~{3,})([^`\n]*)\n(.*?)^\1\2$", text, re.MULTILINE | re.DOTALL):
+        yield Block(name, text.count("\n", 0, found.start()) + 1, found[3].strip(), textwrap.dedent(found[4]))
 
 
 def section(name: str) -> dict[str, str]:
@@ -76,9 +78,10 @@ def scripts() -> dict[str, str]:
     return section("project.scripts")
 
 
-def is_ours(line: str) -> bool:
-    """Whether a line is a command of kgdist."""
-    return re.match(r"kgdist(-[a-z-]+)?\s", line + " ") is not None
+def ours(line: str) -> str | None:
+    """The command of kgdist in a line, without what a shell does with it and remarks behind three blanks; None if none."""
+    found = re.match(r"(?:again |eval \"\$\()?(kgdist(?:-[a-z-]+)?(?:\s.*?)?)(?=\)|\s[|>&(]|\s{3}|$)", line)
+    return found[1] if found else None
 
 
 def called(words: Sequence[str]) -> list[str]:
@@ -87,12 +90,15 @@ def called(words: Sequence[str]) -> list[str]:
 
 
 def parse(words: Sequence[str]) -> None:
-    """Read the words by their command's parser. Raises UsageError, OptionError."""
+    """Read the words by their command's parser, and no file that they name. Raises UsageError, OptionError."""
     command, *rest = called(words)
-    if command in TOOLS:
-        flags.parse_tool(command, rest)
-    else:
-        flags.parse(command, rest)
+    if command == "tune":  # the rest of its options are those of a training
+        own = {flag: row for row in flags.options(command) for flag in row.flags}
+        places = [n for n, word in enumerate(rest) if word in own]
+        mine = {n + more for n in places for more in range(1 if own[rest[n]].kind is bool else 2)}
+        flags.parser("train").parse_args([word for n, word in enumerate(rest) if n not in mine])
+        rest = [word for n, word in enumerate(rest) if n in mine]
+    flags.parser(command).parse_args(rest)
 
 
 def expand(line: str) -> list[str]:
@@ -142,7 +148,7 @@ class Reader:
     def type(self, line: str) -> int:
         """Run one line; its exit code. Raises AssertionError for a line that no rule covers."""
         first = line.split()[0]
-        if is_ours(line):
+        if ours(line) == line:
             words = expand(line)
             module, _, function = scripts()[first].partition(":")
             return int(getattr(importlib.import_module(module), function)([*words[1:], *smaller(words)]) or 0)

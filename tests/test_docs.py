@@ -17,7 +17,7 @@ from kgdist import reference
 from kgdist.config import OPTIONS
 from kgdist.errors import KgdistError
 from kgdist.tool_options import TOOLS
-from tests.docs_blocks import ELSEWHERE, KINDS, NAMES, ROOT, Block, Reader, blocks, expand, is_ours, parse, scripts, smaller
+from tests.docs_blocks import ELSEWHERE, KINDS, NAMES, ROOT, Block, Reader, blocks, expand, ours, parse, scripts, smaller
 
 DOCS = ROOT / "docs"
 MAY_BE_PARSED = re.compile(r"README.md|docs/(cluster|from-dgl-ke|reliability|partitioning)\.md|docs/commands/.*")
@@ -56,15 +56,18 @@ def test_tables_are_of_even_width(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_block_is_run_or_parsed(name: str) -> None:
-    for block in blocks(name):
+    found = list(blocks(name))
+    fences = re.findall(r"^ *[`~]{3}", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(fences) == 2 * len(found), f"{name}: a block does not end, or not as it begins"
+    for block in found:
         place = f"{name}:{block.line}"
         assert block.kind in KINDS, f"{place}: no rule for a block of {block.kind!r}"
         if block.kind == "bash parsed":
             assert MAY_BE_PARSED.fullmatch(name), f"{place}: let it run"
-            assert any(is_ours(line) for line in block.commands) or block.commands[0].split()[0] in ELSEWHERE, place
+            assert any(map(ours, block.commands)) or block.commands[0].split()[0] in ELSEWHERE, place
             parsed(block)
         elif block.kind not in RUN:
-            assert not any(is_ours(line.removeprefix("$ ")) and "[options]" not in line for line in block.commands), place
+            assert not any(ours(line.removeprefix("$ ")) and "[options]" not in line for line in block.commands), place
 
 
 def parsed(block: Block) -> None:
@@ -72,14 +75,11 @@ def parsed(block: Block) -> None:
     text = block.text
     for variable, value in re.findall(r"\b([A-Z]+)=(\S+)", text):
         text = text.replace(f'"${variable}"', value)
-    for line in Block(block.page, block.line, "bash", text).commands:
-        line = re.sub(r"^again |\s(>>?|[(&]).*$|[)]+$", "", line)
-        if is_ours(line):
-            words = [word if "$" not in word else "1" for word in shlex.split(line)]
-            try:
-                parse(words)
-            except KgdistError as error:
-                pytest.fail(f"{block.page}:{block.line}: {line}: {error}")
+    for line in filter(None, map(ours, Block(block.page, block.line, "bash", text).commands)):
+        try:
+            parse(["1" if "$" in word else word for word in shlex.split(line)])
+        except KgdistError as error:
+            pytest.fail(f"{block.page}:{block.line}: {line}: {error}")
 
 
 @pytest.mark.parametrize("name", PAGES_THAT_RUN)
