@@ -82,10 +82,12 @@ class PredictOptions(RunOptions):
     )
     exclude_known: bool = _how(False, "leave out the triples of train, valid and test")
     explain: bool = _how(
-        False, "say what each score means: rank among all entities and a probability calibrated on the valid split"
+        False,
+        "say what scores mean: the ranks of head and tail among all entities, and a probability, calibrated on valid triples and as "
+        "many corrupted ones (Platt scaling, saved in the run), so right where half of the triples asked about are true",
     )
     index: bool = _how(
-        False, "search an approximate index (the extra kgdist[index]); for dot models and large tables. Prints its recall"
+        False, "search an approximate index (the extra kgdist[index]); for dot and L2 models and large tables. Prints its recall"
     )
     data_path: str | None = _how(None, "where the run's data lies now, if it has moved", metavar="FOLDER")
     gpu: int = _how(-1, "number of the GPU to use; -1: the CPU", low=-1, high=1023)
@@ -96,6 +98,7 @@ class PredictOptions(RunOptions):
         "for lists from files, the terminal for --head, --relation and --tail",
         metavar="FILE",
     )
+    json: bool = _json()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,8 @@
 """The likeliest triples: the K best answers to questions, over all entities and relations or some, by any score function.
 
-Queries meet candidates block by block (`Comparator.order`), a running selection keeps what may be among the K best
-(`kgdist.kernels.top`), and the few that are left are compared in float64, so that answers are those of sorting all scores in
-float64, equal ones by head, relation, tail, for any number of threads. Memory: a block of scores a thread, and the answers of
-the questions at hand (HELD), however many questions there are. Ids only: it knows no names and no files.
+Answers are those of sorting all scores in float64, equal ones by head, relation, tail, for any number of threads; how that is
+found out at the speed of a matrix product is `kgdist.predict.sweep`. Memory: a block of scores a thread, and the answers of the
+questions at hand (HELD), however many questions there are. Ids only: it knows no names and no files.
 """
 
 from __future__ import annotations
@@ -11,25 +10,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from kgdist.candidates import AllEntities, Candidates, Sample, Skip
 from kgdist.data.known import KnownTriples
-from kgdist.kernels.compare import largest
-from kgdist.kernels.top import NOBODY, Top
+from kgdist.kernels.top import NOBODY, Exact
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
+from kgdist.predict.facts import are_known
 from kgdist.predict.questions import Asked, Best, Combined, Pairs, Queries
 from kgdist.predict.scorer import Scorer
+from kgdist.predict.sweep import sweep
 from kgdist.progress import bar
 from kgdist.types import Side
 
 QUERIES = 1000  # queries that share one pass over the candidates
 CANDIDATES = 1024  # candidates of a block, when there are that many queries
-WIDEST = 64  # times as many, at most, when there are fewer queries
 LISTED = 1 << 22  # entries of all lists of one pass
 HELD = 1 << 19  # answers held at a time
 
@@ -51,6 +51,18 @@ class Found(NamedTuple):
     scores: np.ndarray  # float64[B,K]
 
 
+class _Stopped(Exception):
+    """Another thread failed, or the user pressed Ctrl-C."""
+
+
+class Finder(Protocol):
+    """Approximate search among all entities; see kgdist.predict.index."""
+
+    def best(
+        self, queries: torch.Tensor, k: int, exact: Exact, offsets: np.ndarray | None = None, skipped: np.ndarray = NOBODY
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+
 class Predictor:
     """Asks one model.
 
@@ -58,6 +70,7 @@ class Predictor:
         model, tables: as the evaluator has them.
         num_entities, num_relations: what "all" means.
         threads: of this process; answers do not depend on it.
+    Set `index` to have all entities searched approximately: scores stay right, some answers may be missing.
     """
 
     def __init__(
@@ -75,6 +88,7 @@ class Predictor:
         self.num_entities, self.num_relations, self.threads = num_entities, num_relations, max(1, threads)
         self.query_block, self.candidate_block = query_block, candidate_block
         self.scorer = Scorer(model, tables)
+        self.index: Finder | None = None
         self._everybody: AllEntities | None = None
 
     # ---- what is asked
@@ -96,7 +110,7 @@ class Predictor:
         """
         anchors, relations = self._ids(anchors, self.num_entities), self._ids(relations, self.num_relations)
         candidates = self._candidates(among)
-        k = min(k, len(candidates))
+        k = min(k, self.num_entities if candidates is None else len(candidates))
         ids, scores = np.full((len(anchors), k), -1), np.full((len(anchors), k), -np.inf)
         step = max(1, HELD // max(1, k))
         with bar(total=len(anchors), desc="predicting", unit="query") as progress:
@@ -130,8 +144,7 @@ class Predictor:
                 )  # float64[b, R]
                 if known is not None:
                     for column, r in enumerate(candidates.tolist()):
-                        skip = Skip(*known.answers(Side.TAIL, h, np.full(len(h), r)))
-                        keys[skip.rows[skip.positions == t[skip.rows]], column] = -np.inf
+                        keys[are_known(known, h, np.full(len(h), r), t), column] = -np.inf
                 order = np.argsort(-keys, axis=1, kind="stable")[:, :k]
                 found = np.take_along_axis(keys, order, axis=1)
                 ids[start : start + step] = np.where(found > -np.inf, candidates[order], -1)
@@ -187,8 +200,13 @@ class Predictor:
                 asked = Combined(side, anchors[part] if by == "anchor" else anchors, chosen, by)
                 yield self._answers(self._ask(asked, candidates, k, known, progress.update), start)
 
-    def best_of(self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray, k: int) -> Answers:
+    def best_of(
+        self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray, k: int, *, known: KnownTriples | None = None
+    ) -> Answers:
         """The `k` best of the triples that stand side by side, int[B] each; a triple that is listed twice is answered twice."""
+        if known is not None:
+            fresh = ~are_known(known, heads, relations, tails)
+            heads, relations, tails = heads[fresh], relations[fresh], tails[fresh]
         scores = self.score(heads, relations, tails)
         order = np.lexsort((tails, relations, heads, -scores))[:k]
         return Answers(np.zeros(len(order), np.int64), heads[order], relations[order], tails[order], scores[order])
@@ -219,22 +237,29 @@ class Predictor:
         heads, relations, tails, keys = (each[row, place] for each in (best.heads, best.relations, best.tails, best.keys))
         return Answers(row + first, heads, relations, tails, self.scorer.scores(keys))
 
-    def _candidates(self, among: np.ndarray | None) -> Candidates:
+    def _candidates(self, among: np.ndarray | None) -> Candidates | None:
+        """None: those that the index finds."""
         if among is not None:
             return Sample(self.tables, np.unique(self._ids(among, self.num_entities)))
+        if self.index is not None:
+            return None
         if self._everybody is None:
             comparator = None if self.model.projects else self.model.comparator
             self._everybody = AllEntities(self.tables, self.num_entities, self.candidate_block, comparator)
         return self._everybody
 
     def _ask(
-        self, asked: Asked, candidates: Candidates, k: int, known: KnownTriples | None, report: Callable[[int], object]
+        self, asked: Asked, candidates: Candidates | None, k: int, known: KnownTriples | None, report: Callable[[int], object]
     ) -> Best:
         """Answer some questions on all threads; an error, or Ctrl-C, ends all of them within one block."""
         best = Best(asked, k)
         listed = max(1, LISTED // (2 * k + 128))
         size = max(1, min(self.query_block, listed, -(-len(asked) // self.threads)))
         starts, lock, stopped = iter(range(0, len(asked), size)), threading.Lock(), threading.Event()
+
+        def check() -> None:
+            if stopped.is_set():
+                raise _Stopped
 
         def work() -> None:
             try:
@@ -245,9 +270,11 @@ class Predictor:
                         return
                     queries = asked.take(start, min(start + size, len(asked)))
                     for part in self._apart(queries):
-                        self._pass(asked.side, part, candidates, known, best, stopped)
+                        self._pass(asked.side, part, candidates, known, best, check)
                     with lock:
                         report(len(queries.anchors))
+            except _Stopped:
+                return
             except BaseException:
                 stopped.set()
                 raise
@@ -286,43 +313,23 @@ class Predictor:
         self,
         side: Side,
         queries: Queries,
-        candidates: Candidates,
+        candidates: Candidates | None,
         known: KnownTriples | None,
         best: Best,
-        stopped: threading.Event,
+        check: Callable[[], None],
     ) -> None:
         """Hold some queries against all candidates."""
-        comparator, project = self.model.comparator, self.scorer.projection(queries.relations)
         given = self.scorer.queries(side, queries.anchors, queries.relations)  # float64[P,Q]
-        rounded, count = given.float(), len(candidates)
-        sizes, most = comparator.size(rounded), None if project else candidates.largest
-        skip = self._known(known, side, queries, candidates)
-        names = candidates.ids if isinstance(candidates, Sample) else None
-
-        def exact(rows: np.ndarray, places: np.ndarray) -> np.ndarray:
-            ids = places if names is None else names[places]
-            return self.scorer.compare(given, rows, ids, queries.relations[:1] if project else None)
-
-        top = Top(len(given), min(best.k, count), exact)
-        longer = min(WIDEST, max(1, self.query_block // len(given)))
-        block = self.candidate_block * longer
-        reach = None
-        for start in range(0, count, block):
-            if stopped.is_set():
-                return
-            rows = candidates.block(start, min(start + block, count))
-            seen = project(rows) if project else rows
-            if reach is None or most is None:
-                bound = comparator.bound(given.shape[1], sizes, largest(comparator.size(seen)) if most is None else most)
-                # Twice, for a query is rounded once, too, and so is a projection; a rounding costs less than the bound's own.
-                reach = 2 * bound.double()
-            top.raise_bar(best.bar(queries.questions))
-            top.add(comparator.order(rounded, seen), start, reach, skip.offsets, skip.positions)
-        _, places, keys = top.best()
-        ids = places if names is None else np.where(places < 0, -1, names[places])
+        relation = queries.relations[:1] if self.model.projects else None
+        skip = Skip(np.zeros(len(given) + 1, np.int64), NOBODY)
+        if known is not None:
+            skip = Skip(*known.answers(side, queries.anchors, queries.relations))
+        if candidates is None:
+            assert self.index is not None
+            exact = partial(self.scorer.compare, given, relation=relation)
+            ids, keys = self.index.best(given.float(), best.k, exact, skip.offsets, skip.positions)
+        else:
+            skip, bar = candidates.locate(skip), partial(best.bar, queries.questions)
+            blocks = self.query_block, self.candidate_block
+            ids, keys = sweep(self.scorer, given, candidates, best.k, skip, bar, relation=relation, blocks=blocks, check=check)
         best.merge(queries, ids, keys)
-
-    def _known(self, known: KnownTriples | None, side: Side, queries: Queries, candidates: Candidates) -> Skip:
-        if known is None:
-            return Skip(np.zeros(len(queries.anchors) + 1, np.int64), NOBODY)
-        return candidates.locate(Skip(*known.answers(side, queries.anchors, queries.relations)))

@@ -52,11 +52,9 @@ class Scorer:
         rows = {name: pull_rows(self.tables, name, ids).double() for name in self.relation_tables}
         return RelationRows(rows, torch.from_numpy(index.astype(np.int64)).to(next(iter(rows.values())).device))
 
-    def projection(self, relations: np.ndarray) -> Project | None:
-        """Entities as the one relation of a projecting model sees them, in float64, rounded once; None for other models."""
-        if not self.model.projects:
-            return None
-        seen = self._relation(relations[:1], np.zeros(1, np.int64))
+    def projection(self, relation: np.ndarray) -> Project:
+        """Entities as `relation` int64[1] of a projecting model sees them, in float64, rounded once."""
+        seen = self._relation(relation, np.zeros(1, np.int64))
 
         def project(entities: torch.Tensor) -> torch.Tensor:
             parts = torch.split(entities, BLOCK)
@@ -64,7 +62,9 @@ class Scorer:
 
         return project
 
-    def compare(self, queries: torch.Tensor, rows: np.ndarray, entities: np.ndarray, relation: np.ndarray | None) -> np.ndarray:
+    def compare(
+        self, queries: torch.Tensor, rows: np.ndarray, entities: np.ndarray, relation: np.ndarray | None = None
+    ) -> np.ndarray:
         """float64[X]: order keys of float64[P,Q] queries `rows` int64[X] and `entities` int64[X], pair by pair, in float64.
 
         `relation` int64[1]: the one that projects them. Equal rows then are projected one by one, so that they stay equal.

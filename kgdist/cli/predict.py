@@ -1,0 +1,168 @@
+"""kgdist-predict: the likeliest triples of given heads, relations and tails, or of all there are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, cast
+
+from kgdist import flags
+from kgdist.cli.main import run
+from kgdist.errors import OptionError
+from kgdist.tool_options import PredictOptions
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from kgdist.data.store import Dataset
+    from kgdist.predict.engine import Predictor
+    from kgdist.predict.explain import Calibration
+    from kgdist.predict.opened import Opened
+
+Source = str | tuple[str, ...] | None  # of a list: a file, words, or all there are
+MEANING = """\
+head_rank, tail_rank: the answer's place among all entities when that end is asked for, other known triples left out.
+probability: so often a triple with this score is true, where half of those asked about are (Platt scaling; fitted to {} valid and
+{} corrupted triples, log loss {:.3f}, where 0.693 knows nothing). The best of many candidates are rarer than that."""
+
+
+def sources(options: PredictOptions) -> list[Source]:
+    """Where the lists of heads, relations and tails come from.
+
+    Raises OptionError when options contradict one another, or nothing is asked.
+    """
+    words = [options.head, options.relation, options.tail]
+    if options.format is None:
+        if options.data_files:
+            raise OptionError("--data_files", "needs --format, which says whether they list heads, relations or tails")
+        if not any(words):
+            raise OptionError("--head", "nothing is asked: give --head, --relation or --tail, or --format and --data_files")
+        found: list[Source] = [given or None for given in words]
+    else:
+        files, found, wanted = list(options.data_files), [], 0
+        for letter, name, given in zip(options.format.split("_"), ("head", "relation", "tail"), words, strict=True):
+            if letter == "*" and given:
+                raise OptionError(f"--{name}", f"--format {options.format} asks for all of them; write its letter for the *")
+            wanted += letter != "*" and not given
+            found.append(None if letter == "*" else given or (files.pop(0) if files else ""))
+        if wanted != len(options.data_files):
+            message = f"--format {options.format} takes {wanted} lists from files, not {len(options.data_files)}"
+            raise OptionError("--data_files", message)
+    if options.exec_mode == "triplet_wise" and None in found:
+        raise OptionError(
+            "--exec_mode", "triplet_wise reads heads, relations and tails side by side; --format h_r_t has all three"
+        )
+    return found
+
+
+def predict(argv: Sequence[str]) -> int:
+    """The command, without its error handling."""
+    options = cast(PredictOptions, flags.parse_tool("predict", argv)[0])
+    asked = sources(options)
+
+    from kgdist import log
+    from kgdist.machine import usable_cores
+    from kgdist.predict.answers import TERMINAL, Column, cells, check_output, write_answers
+    from kgdist.predict.lists import things
+    from kgdist.predict.opened import open_model
+    from kgdist.runtime.job import open_dataset
+
+    log.setup(debug=options.debug, quiet=options.quiet, json=options.json)
+    output = options.output or ("result.tsv" if options.data_files else TERMINAL)
+    check_output(output)
+    opened = open_model(options.model_path, data_path=options.data_path, gpu=options.gpu)
+    dataset, names = None, opened.vocabularies
+    if options.exclude_known or options.explain or (names is None and options.data_path is not None):
+        dataset = open_dataset(opened.config, names)
+        opened.require(dataset)
+        names = names or (dataset.entities, dataset.relations)
+    entities, relations = names or (None, None)
+    how = {"raw_data": options.raw_data, "ids": options.ids}
+    entity = things("entity", opened.num_entities, entities, **how, mfile=options.entity_mfile, flag="--entity_mfile")
+    relation = things("relation", opened.num_relations, relations, **how, mfile=options.rel_mfile, flag="--rel_mfile")
+    lists: list[np.ndarray | None] = []
+    for source, kind, flag in zip(asked, (entity, relation, entity), ("--head", "--relation", "--tail"), strict=True):
+        ids = None if source is None else kind.read(source) if isinstance(source, str) else kind.words(flag, source)
+        lists.append(ids)
+    predictor = opened.predictor(options.num_thread or usable_cores())
+    if options.index:
+        if lists[0] is not None and lists[2] is not None:
+            raise OptionError("--index", "searches all heads or all tails, but both are listed; leave it out")
+        from kgdist.predict.index import open_index
+
+        found = open_index(opened.run.path, predictor)
+        log.tell(found.words())
+        predictor.index = found
+    columns = [Column("head", entity.names), Column("rel", relation.names), Column("tail", entity.names), Column("score")]
+    calibration = None
+    if options.explain:
+        assert dataset is not None
+        calibration = _calibrated(opened, predictor, dataset)
+        columns += [Column("head_rank"), Column("tail_rank"), *([Column("probability")] if calibration else [])]
+    blocks = _blocks(options, predictor, lists, dataset, calibration)
+    if options.json and output == TERMINAL:
+        titles = [column.title for column in columns]
+        rows = [row for block in blocks for row in zip(*map(cells, columns, block), strict=True)]
+        log.result({"answers": [dict(zip(titles, row, strict=True)) for row in rows]})
+        return 0
+    count = write_answers(output, columns, blocks)
+    if calibration is not None:
+        log.tell(MEANING.format(calibration.positives, calibration.negatives, calibration.log_loss))
+    if output != TERMINAL:
+        log.tell(f"{count} answers in {output}")
+        log.result({"output": output, "answers": count})
+    return 0
+
+
+def _blocks(
+    options: PredictOptions,
+    predictor: Predictor,
+    lists: Sequence[np.ndarray | None],
+    dataset: Dataset | None,
+    calibration: Calibration | None,
+) -> Iterator[list[np.ndarray]]:
+    """Columns of answers, as they come: heads, relations, tails, scores, and what explains them."""
+    import numpy as np
+
+    from kgdist.predict.ask import ask
+    from kgdist.predict.explain import log_sigmoid, ranks
+    from kgdist.predict.facts import known_among
+
+    splits = [] if dataset is None else [split.array for split in dataset.splits.values()]
+    known = None
+    if options.exclude_known:
+        known = known_among(splits, predictor.num_entities, predictor.num_relations, lists)
+    for block in ask(predictor, lists, options.exec_mode, options.topK, known):
+        plain = options.score_func == "none"
+        scores = block.scores - predictor.model.offset if plain else log_sigmoid(block.scores)
+        columns = [block.heads, block.relations, block.tails, scores.astype(np.float32)]
+        if options.explain:
+            columns += ranks(predictor, block, splits)
+            if calibration is not None:
+                columns.append(calibration.probability(block.scores).astype(np.float32))
+        yield columns
+
+
+def _calibrated(opened: Opened, predictor: Predictor, dataset: Dataset) -> Calibration | None:
+    """The run's calibration; None, with a warning, where there are no valid triples."""
+    from kgdist import log, runs
+    from kgdist.data.known import KnownTriples
+    from kgdist.predict.explain import calibration_of
+
+    valid = dataset.splits.get("valid")
+    if valid is None or not len(valid):
+        log.log.warning("%s has no valid triples, so scores cannot be calibrated: ranks only, no probability", dataset.name)
+        return None
+    splits = [split.array for split in dataset.splits.values()]
+    known = KnownTriples.build(splits, opened.num_entities, opened.num_relations, asked=valid.array)
+    files = list(runs.array_names(opened.config).values())
+    return calibration_of(opened.run.path, files, valid.array, predictor, known)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run(predict, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
