@@ -56,7 +56,7 @@ LAYERS = (
     ),
     ("runtime/",),
     ("export/", "report/", "tuning/", "doctor"),
-    ("api", "embedder", "__init__"),
+    ("api", "run", "wanted", "table", "embeddings", "evaluation", "embedder", "__init__"),
     ("cli/",),
 )
 
@@ -65,7 +65,7 @@ HOMES = {
     "argparse": ("flags", "cli/"),
     "yaml": ("configfile",),
     "numba": ("kernels/",),
-    "pyarrow": ("data/", "export/", "predict/answers"),
+    "pyarrow": ("data/", "export/", "predict/answers", "table", "embeddings"),
     "subprocess": ("runtime/",),
     "pymetis": ("partition/metis",),
     "zmq": ("kvstore/server", "kvstore/client", "kvstore/security", "doctor"),

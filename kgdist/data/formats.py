@@ -111,11 +111,11 @@ def built_in_files(path: PathLike, name: str, data_url: str | None) -> Sources:
     UsageError.
     """
     folder = safe_join(path, name)
-    if _find(folder, "train.txt") is None:
+    if _split(folder, "train") is None:
         from kgdist.data.builtin import ensure  # only here: no download machinery for those who bring their own files
 
         folder = ensure(name, path, data_url=data_url)
-    splits = {split: file for split in SPLITS if (file := _find(folder, f"{split}.txt")) is not None}
+    splits = {split: file for split in SPLITS if (file := _split(folder, split)) is not None}
     if "train" not in splits:
         raise DataError(folder / "train.txt", "no such file, expected the triples to train on")
     for entities, relations, order, ids in (
@@ -129,6 +129,11 @@ def built_in_files(path: PathLike, name: str, data_url: str | None) -> Sources:
             missing = entities if found[0] is None else relations
             raise DataError(folder / missing, "no such file, expected as the other dictionary file is there")
     return Sources(folder, splits, "hrt", False)
+
+
+def _split(folder: Path, split: str) -> Path | None:
+    """The file of a split: text, or Parquet."""
+    return _find(folder, f"{split}.txt") or next((file for file in [folder / f"{split}.parquet"] if file.exists()), None)
 
 
 def _find(folder: Path, name: str) -> Path | None:

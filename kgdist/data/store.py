@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ class Dataset:
     test: Triples | None
     digest: str  # sha256 of the vocabularies and the triples: the same graph read from other files has the same
     folder: Path  # of the binary store; `Triples.open` maps a split of it in another process
+    source: Mapping[str, Any] = field(default_factory=dict)  # the options of a run that load it again, by name
 
     @property
     def splits(self) -> dict[str, Triples]:
@@ -106,7 +107,7 @@ def load_dataset(
             meta = cache.valid_meta(folder, options, sources.files)
             dataset = meta and _open(folder, meta, name)
             if dataset:
-                return dataset
+                return replace(dataset, source=_source(path, name, format, files, delimiter, header, weighted, data_url))
         from kgdist.data.build import build  # only here: it takes pyarrow, which a cached graph does not need
 
         with cache.build_folder(folders) as (temporary, folder):
@@ -119,6 +120,22 @@ def load_dataset(
             }
             cache.publish(temporary, folder, meta, hashed_ns, sources.files)
     raise CheckpointError(f"{folders[0]}: the cached data changes again and again; is another process writing the data files?")
+
+
+def _source(
+    path: PathLike,
+    name: str,
+    format: str,
+    files: Sequence[PathLike] | None,
+    delimiter: str,
+    header: bool,
+    weighted: bool,
+    data_url: str | None,
+) -> dict[str, Any]:
+    """The arguments of load_dataset as options of a run (kgdist.config)."""
+    own = {"data_files": tuple(os.fspath(file) for file in files or ()), "delimiter": delimiter, "header": header}
+    known = {"dataset": name, "data_path": os.fspath(path), "format": format, "has_edge_importance": weighted}
+    return known | own | {"data_url": data_url}
 
 
 def _sources(
