@@ -13,6 +13,7 @@ TEXTS = {
     "predict": "Ask a trained run which triples are likely: of given heads, relations and tails, or of all there are.",
     "emb-sim": "Find the most similar embeddings.",
     "export": "Write the embeddings of a run in a format that other tools read.",
+    "convert": "Write a knowledge graph in another format; names and the order of triples stay as they are.",
     "compare": "Put several runs side by side: options, metrics and curves.",
     "tune": "Search for options that give the best validation MRR; those that lag are stopped early.",
     "doctor": "Check that this machine has what kgdist needs, and say what to do where it has not.",
@@ -85,6 +86,11 @@ examples:
 examples:
   kgdist-export ckpts/RotatE_wordnet_0 --to word2vec
   kgdist-export ckpts/RotatE_wordnet_0 --to parquet --tables entity --out vectors""",
+    "convert": """\
+examples:
+  kgdist-convert --data_path mine --data_files train.tsv valid.tsv test.tsv --to libkge --out mine_libkge
+  kgdist-convert --data_path mine --data_files graph.nt.gz --base http://example.org/ --to udd_hrt --out mine_ids
+  kgdist-convert --input_format built_in --dataset wordnet --to ntriples --base http://example.org/ --out wordnet_nt""",
     "compare": """\
 examples:
   kgdist-compare ckpts/*

@@ -150,8 +150,39 @@ class ExportOptions(RunOptions):
         choices=("npy", "safetensors", "parquet", "word2vec", "projector", "dglke"),
     )
     tables: str = _what("both", "which embeddings", choices=("both", "entity", "relation"))
+    blank: str = _what("_", "what stands for a blank in the names of word2vec, where a name must be one word")
     out: str | None = _output(None, "folder to write; <RUN>/export/<to> when not given", metavar="FOLDER")
     force: bool = _output(False, "replace an export that is there")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConvertOptions(ToolOptions):
+    """kgdist-convert."""
+
+    data_path: str = _what("data", "folder of the data files", metavar="FOLDER")
+    data_files: tuple[str, ...] = _what(
+        (),
+        "train [valid [test]], or entities relations train [valid [test]] for udd; also .nt, .parquet, and packed files",
+        metavar="FILE",
+    )
+    dataset: str | None = _what(None, "a built-in data set, with --input_format built_in", metavar="NAME")
+    input_format: str = _what("raw_udd_hrt", "what the files are: raw_udd_XYZ, udd_XYZ or built_in, as for a training")
+    delimiter: str = _what("\t", "what parts the fields of a line")
+    header: bool = _what(False, "the first line of each file is a header, and skipped")
+    has_edge_importance: bool = _what(False, "a fourth column holds the weight of a triple, and is kept")
+    output_format: str = _how(
+        "raw_udd_hrt",
+        "what is written: raw_udd_XYZ (names), udd_XYZ (ids and dictionaries), built_in, ntriples, parquet, pykeen or libkge",
+        synonyms=("--to",),
+    )
+    output_delimiter: str = _how("\t", "what parts the fields of a line of raw_udd and udd")
+    base: str | None = _how(
+        None,
+        "N-Triples: what comes before a name that is no IRI, as in http://example.org/; taken off again when N-Triples are read",
+        metavar="IRI",
+    )
+    output_path: str | None = _output(None, "folder to write", metavar="FOLDER", synonyms=("--out",))
+    force: bool = _output(False, "replace what an earlier kgdist-convert has written there")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -161,7 +192,6 @@ class CompareOptions(RunOptions):
     runs: tuple[str, ...] = _what((), "folders of runs, or folders that hold runs", metavar="RUN")
     sort: str = _how("mrr", "the column that puts the runs in order", metavar="NAME")
     output: str | None = _output(
-    blank: str = _what("_", "what stands for a blank in the names of word2vec, where a name must be one word")
         None, "FILE.html (tables and curves, one file), FILE.tsv, FILE.json, FILE.md; the terminal when not given", metavar="FILE"
     )
     json: bool = _json()
@@ -213,3 +243,4 @@ TOOLS: dict[str, type[ToolOptions]] = {
     "doctor": DoctorOptions,
     "completion": CompletionOptions,
 }
+    "convert": ConvertOptions,

@@ -108,6 +108,12 @@ class Vocabulary:
             )
         return [self._name(number) for number in wanted.tolist()]
 
+    def take(self, ids: np.ndarray) -> Any:
+        """The names of many ids at once: int[n], each 0 .. len - 1 -> pa.LargeStringArray[n]."""
+        import pyarrow as pa
+
+        return self._array.take(pa.array(ids)).cast(pa.large_string())
+
     @functools.cached_property
     def digest(self) -> str:
         """sha256 (hex) of the names in id order, each followed by a line feed."""
@@ -200,6 +206,11 @@ class _Numbered(Vocabulary):
 
     def save(self, folder: Path, stem: str) -> None:
         """Nothing to write."""
+
+    def take(self, ids: np.ndarray) -> Any:
+        import pyarrow as pa
+
+        return pa.array(ids).cast(pa.large_string())
 
     def _name(self, number: int) -> str:
         return str(number)

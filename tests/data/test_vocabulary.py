@@ -34,6 +34,7 @@ def test_is_a_bijection(names: list[str], others: list[str]) -> None:
     assert vocabulary.encode(names).tolist() == list(range(len(names)))
     assert vocabulary.find(names + others).tolist() == [ids.get(name, -1) for name in names + others]
     assert vocabulary.names(np.arange(len(names))[::-1]) == names[::-1]
+    assert vocabulary.take(np.arange(len(names), dtype=np.int32)[::-1]).to_pylist() == names[::-1]
     assert all((name in vocabulary) == (name in ids) for name in others)
 
 
