@@ -110,7 +110,9 @@ class EmbSimOptions(RunOptions):
     mfile: str | None = _what(None, "their names: lines id<TAB>name", metavar="FILE")
     kind: str = _what("entity", "which embeddings of --model_path", choices=("entity", "relation"))
     format: str | None = _what(
-        None, "which lists the files hold: left and right; * is all embeddings there are", choices=("l_r", "l_*", "*_r", "*")
+        None,
+        "which lists the files hold: left and right; * is all embeddings there are, which are not compared with themselves",
+        choices=("l_r", "l_*", "*_r", "*"),
     )
     data_files: tuple[str, ...] = _what((), "lists of left and right, one name or id per line", metavar="FILE")
     left: tuple[str, ...] = _what((), "left ones, here instead of in a file", metavar="NAME")
@@ -119,7 +121,7 @@ class EmbSimOptions(RunOptions):
     ids: bool = _what(False, "the lists hold ids, also where names are known")
     exec_mode: str = _how(
         "all",
-        "the most similar of all pairs; pairwise: lists of one length side by side; batch_left: for each left one",
+        "all: the most similar of all pairs; pairwise: of the pairs of two lists side by side; batch_left: for each left one",
         choices=("all", "pairwise", "batch_left"),
     )
     topK: int = _how(10, "how many answers", low=1, synonyms=("--topk",))
@@ -136,6 +138,7 @@ class EmbSimOptions(RunOptions):
         "for lists from files, the terminal for --left and --right",
         metavar="FILE",
     )
+    json: bool = _json()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,6 +200,14 @@ class CompareOptions(RunOptions):
     json: bool = _json()
 
 
+# Options of kgdist-train that kgdist-tune takes for all of its trials: these groups, and these options.
+TUNE_GROUPS = ("data", "model", "training", "loss", "negative samples", "hardware")
+TUNE_BESIDES = (
+    "config", "preset", "init_from", "early_stop_patience", "batch_size_eval", "neg_sample_size_eval", "neg_deg_sample_eval",
+    "eval_percent", "no_eval_filter",
+)  # fmt: skip
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TuneOptions(ToolOptions):
     """kgdist-tune; besides, it takes the options of a training."""
@@ -238,9 +249,9 @@ TOOLS: dict[str, type[ToolOptions]] = {
     "predict": PredictOptions,
     "emb-sim": EmbSimOptions,
     "export": ExportOptions,
+    "convert": ConvertOptions,
     "compare": CompareOptions,
     "tune": TuneOptions,
     "doctor": DoctorOptions,
     "completion": CompletionOptions,
 }
-    "convert": ConvertOptions,
