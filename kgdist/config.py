@@ -258,6 +258,12 @@ class Config(ClusterOptions, PartitionOptions):
     checkpoint_interval: int = _output(
         0, "steps between two checkpoints; 0: only at the end and when interrupted", low=0, ours=_TRAIN
     )
+    report: bool = _output(
+        False,
+        "write report.html into the run folder: curves, metrics, relations, examples and a picture, in one file to be looked at "
+        "(needs the extra kgdist[viz]). Training then keeps at least a hundred points of its curves",
+        ours=_HERE,
+    )
     tensorboard: bool = _output(False, "also write the curves for TensorBoard", ours=_ALONE)
     quiet: bool = _output(
         False, "print results, warnings and errors only", ours=(*_BOTH, "copy", "server", "client", "partition"), sticky=False

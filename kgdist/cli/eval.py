@@ -27,6 +27,11 @@ def evaluate(argv: Sequence[str]) -> int:
     config, notes = resolve(parsed.over(trained.config), set(parsed.explicit))
     for note in notes:
         log.log.info(note)
+    if config.report:
+        from kgdist.report.charts import require
+        from kgdist.report.report import report_or_warn
+
+        require("--report")
     trained = runs.maps_with_data(trained, config)
     dataset = open_dataset(config, trained.vocabularies)
     if dataset.test is None:
@@ -41,6 +46,8 @@ def evaluate(argv: Sequence[str]) -> int:
         log.say(f"saved in {file}")
     except KgdistError as error:
         log.log.warning("%s; the metrics above are complete", error)
+    if config.report:
+        report_or_warn(trained.path, config)
     log.result({"run": str(trained.path), "test": report})
     return 0
 

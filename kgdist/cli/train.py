@@ -18,7 +18,15 @@ def train(argv: Sequence[str]) -> int:
 
     config = parsed.config
     log.setup(debug=config.debug, quiet=config.quiet, json=config.json)
-    result = local.train(ready(parsed))
+    config = ready(parsed)
+    if config.report:
+        from kgdist.report.charts import require
+        from kgdist.report.report import report_or_warn
+
+        require("--report")  # now, not after the training
+    result = local.train(config)
+    if config.report and result.folder is not None and not result.interrupted:
+        report_or_warn(result.folder, config)
     log.result({"run": str(result.folder), "interrupted": result.interrupted, "test": result.metrics})
     return 130 if result.interrupted else 0
 

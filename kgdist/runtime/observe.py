@@ -16,6 +16,7 @@ from kgdist.log import log, say
 from kgdist.progress import Metrics, bar
 from kgdist.ranking import HITS
 
+POINTS = 100  # rows of metrics.jsonl, at least, when a report will draw them
 NAMES = ("pos_loss", "neg_loss", "loss", "regularization")
 
 
@@ -47,6 +48,8 @@ class Observer:
     ) -> None:
         self.world = config.num_proc if world is None else world
         self.interval = config.log_interval * self.world
+        if config.report:  # a picture of the course needs points, however long the run
+            self.interval = min(self.interval, max(self.world, total // POINTS))
         self.metrics = Metrics(folder / "metrics.jsonl") if folder is not None else metrics
         self.writer = curves_writer()(str(folder / "tensorboard")) if config.tensorboard and folder is not None else None
         self.bar = bar(total=total, desc="train", unit="step", initial=initial)

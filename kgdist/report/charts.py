@@ -1,0 +1,197 @@
+"""Numbers to figures of Plotly: what is drawn, without colours and without a page around it.
+
+The page's script gives the colours, so that they follow the reader's light or dark; a trace's `meta` is the number of its own.
+Names go in escaped, for Plotly reads a little HTML in its texts.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kgdist.errors import OptionError
+from kgdist.report.folder import Row
+
+if TYPE_CHECKING:
+    from kgdist.report.picture import Picture
+
+SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star", "triangle-down", "circle")
+DASHES = ("solid", "dash", "dot", "dashdot")
+REST = "rest"  # the colour of what has none of its own
+COLOURS = 7  # of the page; then they begin again, with other dashes
+SPREAD = 50  # times the smallest value: from there on an axis is logarithmic
+POWERS = {"dtick": 1, "tickformat": "~g"}  # ticks of a logarithmic axis: 0.1, 1, 10
+
+
+def require(flag: str) -> None:
+    """Raise OptionError, for `flag`, when Plotly is not installed."""
+    if importlib.util.find_spec("plotly") is None:
+        raise OptionError(flag, "needs the package plotly; pip install 'kgdist[viz]'")
+
+
+class Key(NamedTuple):
+    """A line of the legend, which the page writes."""
+
+    name: str
+    traces: Sequence[int]  # that it switches on and off
+    colour: int | str  # its number, or REST
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure, what it is called and what it shows."""
+
+    title: str
+    caption: str
+    figure: str  # JSON
+    legend: Sequence[Key]
+    height: int = 260
+
+
+def curves(
+    title: str, caption: str, lines: Sequence[tuple[str, Sequence[Row], str]], *, x: str, zero: bool = False
+) -> Chart | None:
+    """Lines over steps: (name, rows of metrics.jsonl, the key in them); None when no row has its key."""
+    traces: list[dict[str, Any]] = []
+    names: list[Key] = []
+    for number, (name, rows, key) in enumerate(lines):
+        points = [(row["step"], row[key]) for row in rows if key in row]
+        if not points:
+            continue
+        steps, values = zip(*points, strict=True)
+        traces.append(
+            {
+                "type": "scatter",
+                "x": list(steps),
+                "y": list(values),
+                "name": escaped(name),
+                "mode": "lines+markers" if len(points) < 30 else "lines",
+                "line": {"width": 2, "dash": DASHES[number // COLOURS % len(DASHES)]},
+                "hovertemplate": "%{y:.6~g}<extra>%{fullData.name}</extra>",
+                "meta": number,
+            }
+        )
+        names.append(Key(name, (len(traces) - 1,), number))
+    if not traces:
+        return None
+    layout = {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": ""}, **_scale(traces, zero)}, "hovermode": "x unified"}
+    return Chart(title, caption, figure(traces, layout), names)
+
+
+def _scale(traces: Sequence[Mapping[str, Any]], zero: bool) -> dict[str, Any]:
+    """From 0 where that is the honest axis; logarithmic where the values of a curve go through orders of magnitude."""
+    if zero:
+        return {"rangemode": "tozero"}
+    values = [value for trace in traces for value in trace["y"]]
+    return {"type": "log", **POWERS} if min(values) > 0 and max(values) > SPREAD * min(values) else {}
+
+
+def category_chart(parts: Sequence[tuple[str, float | None, float | None]]) -> Chart:
+    """MRR of each part (name, of heads, of tails) as pairs of bars, the first part on top."""
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "y": [escaped(name) for name, *_ in parts],
+            "x": [part[side + 1] for part in parts],
+            "name": name,
+            "meta": side,
+            "hovertemplate": "%{y}, %{fullData.name}: MRR %{x:.4f}<extra></extra>",
+        }
+        for side, name in enumerate(("heads", "tails"))
+    ]
+    layout = {
+        "xaxis": {"title": {"text": "MRR"}, "range": [0, 1]},
+        "yaxis": {"title": {"text": ""}, "autorange": "reversed"},
+        "bargap": 0.35,
+        "bargroupgap": 0.08,
+    }
+    legend = [Key("heads asked for", (0,), 0), Key("tails asked for", (1,), 1)]
+    caption = "The end of the triple that was asked for, and how many partners a relation's heads and tails have."
+    return Chart("By side and category", caption, figure(traces, layout), legend, 90 + 50 * len(parts))
+
+
+def degree_chart(bins: Sequence[Mapping[str, float]], queries: int) -> Chart:
+    """Quartiles of the rank over the degree, both logarithmic."""
+    middle = [(part["lowest"] * part["highest"]) ** 0.5 if part["highest"] else 0.5 for part in bins]
+    labels = [
+        f"{part['lowest']:.0f}" + (f" to {part['highest']:.0f}" if part["highest"] > part["lowest"] else "") for part in bins
+    ]
+    starts = [f"{part['lowest']:.0f}" if part["lowest"] < 1024 else f"{part['lowest'] / 1024:.0f}k" for part in bins]
+    hover = [
+        f"in {label} training triples<br>median rank {part['median']:,.1f}<br>quartiles {part['low']:,.1f} to {part['high']:,.1f}"
+        f"<br>MRR {part['mrr']:.3f}<br>{part['queries']:,.0f} queries"
+        for label, part in zip(labels, bins, strict=True)
+    ]
+    line = {"type": "scatter", "x": middle, "hoverinfo": "skip"}
+    traces = [
+        {**line, "y": [part["median"] for part in bins], "mode": "lines+markers", "name": "median", "hoverinfo": "text",
+         "text": hover, "line": {"width": 2.5}, "meta": 0, "marker": {"size": 8}},
+        {**line, "y": [part["low"] for part in bins], "mode": "lines", "line": {"width": 0}, "meta": 0},
+        {**line, "y": [part["high"] for part in bins], "mode": "lines", "line": {"width": 0}, "fill": "tonexty", "meta": 0},
+    ]  # fmt: skip
+    ticks = {"tickvals": middle, "ticktext": starts, "tickangle": 0, "title": {"text": "training triples of the entity, from …"}}
+    ranks = {"type": "log", **POWERS, "tickformat": "~s", "title": {"text": "rank"}, "autorange": "reversed"}
+    caption = (
+        "The rank of the true entity (1 is best, on top) by the number of training triples that it is in: the median, and the "
+        f"half of the queries around it. {queries:,} queries."
+    )
+    return Chart("Degree against rank", caption, figure(traces, {"xaxis": {"type": "log", **ticks}, "yaxis": ranks}), (), 420)
+
+
+def picture_chart(picture: Picture) -> Chart:
+    """Entities as points."""
+    traces, names = [], []
+    for number, group in enumerate(picture.groups):
+        hover = [
+            f"{escaped(name[:80])}<br>{degree:,} training triple{'s' * (degree != 1)}"
+            for name, degree in zip(group.names, group.degrees.tolist(), strict=True)
+        ]
+        label = f"{group.end} {group.name}".strip()
+        rest = not group.end
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": np.round(group.places[:, 0], 4),
+                "y": np.round(group.places[:, 1], 4),
+                "text": hover,
+                "hoverinfo": "text",
+                "name": escaped(label),
+                "meta": REST if rest else number,
+                "marker": {"size": 4.5, "opacity": 0.4 if rest else 0.75, "symbol": SYMBOLS[number % len(SYMBOLS)]},
+            }
+        )
+        names.append(Key(label, (number,), REST if rest else number))
+    bare = {"showticklabels": False, "showgrid": False, "title": {"text": ""}, "zeroline": False}
+    layout = {"xaxis": bare, "yaxis": {**bare, "scaleanchor": "x"}, "hovermode": "closest", "meta": "map"}
+    drawn = f"all {picture.points:,}" if picture.points == picture.entities else f"{picture.points:,} of {picture.entities:,}"
+    how = (
+        "UMAP"
+        if picture.method == "UMAP"
+        else f"the first two principal components, {picture.explained or 0:.0%} of the variance"
+    )
+    caption = (
+        f"{drawn} entities by {how}, coloured by the relation that they are in most often. Drag to zoom, double-click to go back."
+    )
+    return Chart("Entities", caption, figure(traces, layout), names, 420)
+
+
+def figure(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> str:
+    """JSON that Plotly has checked: a wrong property is an error here, not an empty chart there."""
+    import plotly.graph_objects as go
+
+    made = go.Figure(data=list(traces), layout={"template": "none", "showlegend": False, **layout})
+    made.layout.template = None
+    return json.dumps(json.loads(made.to_json()), ensure_ascii=False, separators=(",", ":"))
+
+
+def escaped(name: str) -> str:
+    """A name in a text of Plotly's, which knows &lt; and &amp; but no quotes."""
+    return html.escape(name, quote=False)

@@ -1,0 +1,232 @@
+"""Several runs side by side, as a table: metrics, speed, and the options in which they differ.
+
+It reads what the runs have written and ranks nothing. A run that has no metrics keeps its row, with blanks. Cells are plain
+values; how they look on a terminal or in a file is decided at the end of this file, and on a page in kgdist.report.compared.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kgdist.config import OPTIONS
+from kgdist.errors import CheckpointError, OptionError, UsageError
+from kgdist.log import log
+from kgdist.option import closest
+from kgdist.ranking import METRICS
+from kgdist.report.about import shown
+from kgdist.report.folder import Folder, read
+from kgdist.text_table import TextTable
+
+RESULTS = (*METRICS, "valid mrr", "triples/s", "seconds")
+SMALLER = ("mr", "seconds")  # columns of which less is better
+UNSHOWN = ("model_path", "save_path", "resume", "config", "preset", "report", "tensorboard")  # say nothing about a run's quality
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The runs in order, and what is said of each."""
+
+    folders: list[Folder]
+    names: list[str]  # distinct
+    results: dict[str, list[float | None]]  # by RESULTS; of each run
+    options: dict[str, list[str]]  # those that differ, as one types them
+    best: dict[str, float]  # by column; empty where runs do not compare
+    notes: list[str]
+
+
+def compare(paths: Sequence[str | Path], sort: str = "mrr") -> Comparison:
+    """Read the runs in `paths`, each the folder of a run or one that holds runs, and put them in the order of a column.
+
+    Raises UsageError for no runs at all, CheckpointError for a folder that neither is a run nor holds one, OptionError for no
+    such column.
+    """
+    folders = [read(path) for path in _runs(paths)]
+    names = _names(folders)
+    values = {name: [shown(getattr(folder.config, name)) for folder in folders] for name in OPTIONS if _tells(name)}
+    differing = {name: column for name, column in values.items() if len(set(column)) > 1}
+    rows = [_results(folder) for folder in folders]
+    order = _order(sort, names, rows, differing, folders)
+    results = {column: [rows[place].get(column) for place in order] for column in RESULTS}
+    sets = {folder.config.dataset for folder in folders}
+    notes = [f"{name}: {note}" for folder, name in zip(folders, names, strict=True) for note in folder.notes]
+    for folder, name in zip(folders, names, strict=True):
+        if folder.test is None:
+            notes.append(f"{name}: has no metrics of the test split; kgdist-eval {folder.path} makes them")
+    rules = {_rules(folder) for folder in folders if folder.test is not None}
+    if len(sets) > 1:
+        notes.append(f"different data sets ({', '.join(sorted(sets))}): no value is marked as the best")
+    elif len(rules) > 1:
+        notes.append(f"ranked under different rules ({'; '.join(sorted(rules))}): no value is marked as the best")
+    best = _best(results) if len(sets) == 1 and len(rules) <= 1 else {}
+    return Comparison(
+        [folders[place] for place in order],
+        [names[place] for place in order],
+        results,
+        {name: [column[place] for place in order] for name, column in differing.items()},
+        best,
+        notes,
+    )
+
+
+def _runs(paths: Sequence[str | Path]) -> list[Path]:
+    """The run folders, each once, in the order given."""
+    found: dict[Path, Path] = {}
+    for path in map(Path, paths):
+        inside = sorted(file.parent for file in path.glob("*/config.json")) if path.is_dir() else []
+        if (path / "config.json").exists() or not inside:
+            found.setdefault(path.resolve(), path)  # if it is no run, `read` says so
+            continue
+        for run in inside:
+            try:
+                read(run)
+            except CheckpointError as error:
+                log.warning("%s; it is left out", error)
+                continue
+            found.setdefault(run.resolve(), run)
+    if not found:
+        raise UsageError("no runs to compare; name the folders of some, or one that holds them, such as ckpts")
+    return list(found.values())
+
+
+def _names(folders: Sequence[Folder]) -> list[str]:
+    """The folders' names, with as many folders above as it takes to tell them apart."""
+    for depth in range(1, 8):
+        names = ["/".join(folder.path.absolute().parts[-depth:]) for folder in folders]
+        if len(set(names)) == len(names):
+            return names
+    return [str(folder.path) for folder in folders]
+
+
+def _tells(name: str) -> bool:
+    return OPTIONS[name].sticky and name not in UNSHOWN and {"train", "dist-train"} & set(OPTIONS[name].commands) != set()
+
+
+def _results(folder: Folder) -> dict[str, float | None]:
+    others = {"valid mrr": folder.best_valid, "triples/s": folder.speed, "seconds": folder.seconds}
+    return {**(folder.metrics() or {}), **others}
+
+
+def _rules(folder: Folder) -> str:
+    """Under which rules a run was ranked, as far as figures depend on them."""
+    found = folder.test.get("protocol") if folder.test is not None else None
+    rules = found if isinstance(found, dict) else {}
+    pool = f"among {rules['sampled']} entities" if rules.get("sampled") else "among all entities"
+    part = "" if rules.get("fraction", 1) == 1 else f", {rules['fraction']} of the split"
+    return f"{'filtered' if rules.get('filter') else 'raw'} {pool}{part}"
+
+
+def _order(
+    sort: str, names: Sequence[str], rows: Sequence[dict[str, Any]], options: dict[str, list[str]], folders: Sequence[Folder]
+) -> list[int]:
+    column = sort.lower()
+    places = range(len(rows))
+    if column == "run":
+        return sorted(places, key=lambda place: names[place])
+    if column in RESULTS:
+        sign = 1 if column in SMALLER else -1
+        return sorted(places, key=lambda place: ((value := rows[place].get(column)) is None, sign * (value or 0)))
+    if column in options:
+        return sorted(
+            places, key=lambda place: (getattr(folders[place].config, column) is None, _sortable(folders[place], column))
+        )
+    if column in OPTIONS and _tells(column):
+        return list(places)  # the same in all
+    near = closest(column, [*RESULTS, "run", *options])
+    hint = f"did you mean {near!r}?" if near else f"there are run, {', '.join(RESULTS)} and the options that differ"
+    raise OptionError("--sort", f"no such column: {sort[:60]!r}; {hint}")
+
+
+def _sortable(folder: Folder, name: str) -> tuple[float, str]:
+    value = getattr(folder.config, name)
+    return (float(value), "") if isinstance(value, int | float) else (0.0, str(value))
+
+
+def _best(results: dict[str, list[float | None]]) -> dict[str, float]:
+    """The best of every column in which there are at least two different values."""
+    found = {}
+    for column, values in results.items():
+        there = {value for value in values if value is not None}
+        if len(there) > 1:
+            found[column] = min(there) if column in SMALLER else max(there)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------- as text
+def cell(column: str, value: float | None) -> str:
+    """A result as a reader wants it."""
+    if value is None:
+        return ""
+    return f"{value:.1f}" if column in ("mr", "seconds") else f"{value:,.0f}" if column == "triples/s" else f"{value:.4f}"
+
+
+def terminal(found: Comparison, stream: Any) -> list[str]:
+    """Lines for a person: the results, with a star at the best of each column, then the options that differ."""
+
+    def table(columns: dict[str, list[str]]) -> list[str]:
+        return TextTable(["run", *columns], stream).lines([found.names, *columns.values()])
+
+    starred = {
+        column: [
+            cell(column, value) + ("*" if value is not None and value == found.best.get(column) else " ") for value in values
+        ]
+        for column, values in found.results.items()
+        if any(value is not None for value in values)
+    }
+    aligned = {column: [text.rjust(max(map(len, cells))) for text in cells] for column, cells in starred.items()}
+    lines = table(aligned) if aligned else []
+    if found.options:
+        lines += ["", *table(found.options)]
+    elif len(found.names) > 1:
+        lines += ["", "all options are the same"]
+    return lines
+
+
+def as_json(found: Comparison) -> dict[str, Any]:
+    """All of it as plain values."""
+    return {
+        "runs": [
+            {
+                "run": found.names[place],
+                "path": str(folder.path),
+                "results": {column: values[place] for column, values in found.results.items()},
+                "options": {name: getattr(folder.config, name) for name in found.options},
+            }
+            for place, folder in enumerate(found.folders)
+        ],
+        "best": found.best,
+        "notes": found.notes,
+    }
+
+
+def write_text(found: Comparison, kind: str) -> str:
+    """The content of a file of the kind tsv, json or md."""
+    if kind == "json":
+        return json.dumps(as_json(found), indent=2, ensure_ascii=False) + "\n"
+    out = io.StringIO()
+    if kind == "tsv":
+        plain = {column: ["" if value is None else repr(value) for value in values] for column, values in found.results.items()}
+        for row in _rows(found.names, {**plain, **found.options}):
+            out.write("\t".join(text.replace("\t", " ").replace("\n", " ") for text in row) + "\n")
+        return out.getvalue()
+    marked = {
+        column: [f"**{cell(column, value)}**" if value is not None and value == found.best.get(column) else cell(column, value)
+                 for value in values]
+        for column, values in found.results.items()
+    }  # fmt: skip
+    rows = _rows(found.names, {**marked, **found.options})
+    for number, row in enumerate(rows):
+        out.write("| " + " | ".join(text.replace("|", "\\|").replace("\n", " ") for text in row) + " |\n")
+        if number == 0:
+            out.write("|---" + "|---:" * len(RESULTS) + "|---" * len(found.options) + "|\n")
+    for note in found.notes:
+        out.write(f"\n{note}\n")
+    return out.getvalue()
+
+
+def _rows(names: Sequence[str], columns: dict[str, list[str]]) -> list[tuple[str, ...]]:
+    return [("run", *columns), *zip(names, *columns.values(), strict=True)]

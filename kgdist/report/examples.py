@@ -1,0 +1,109 @@
+"""Questions that the model was asked, by name: what it answered, what is true, and where the truth stands.
+
+Relations are chosen by their MRR, questions by their rank: one that was answered right, and one whose rank is the median of the
+wrong ones, so that the examples are typical and neither the luckiest nor the worst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kgdist.ranking import SIDES, Ranks, metrics
+from kgdist.report.folder import numbers
+from kgdist.report.opened import Opened
+from kgdist.types import Side
+
+SHOWN = 4  # best relations, and as many worst ones
+FEW = 10  # queries below which a relation's MRR says little
+ANSWERS = 3  # of the model, for each question
+
+
+@dataclass(frozen=True)
+class Example:
+    """One question. The answers are entities that no known triple gives, but the true one: the filtered candidates."""
+
+    side: Side  # what was asked for
+    given: str
+    relation: str
+    true: str
+    rank: float
+    candidates: int
+    answers: tuple[tuple[str, bool], ...]  # name, whether it is the true one; best first
+
+
+@dataclass(frozen=True)
+class RelationExamples:
+    """A relation, how well it is ranked, and examples."""
+
+    name: str
+    mrr: float
+    queries: int
+    right: Example | None
+    wrong: Example | None
+
+
+def relation_mrr(report: Mapping[str, Any] | None, ranks: Ranks) -> dict[int, tuple[float, int]]:
+    """Relation -> (MRR, queries): of the saved report where there is one, else of the sampled ranks."""
+    saved = report.get("relations") if report else None
+    found: dict[int, tuple[float, int]] = {}
+    for key, part in saved.items() if isinstance(saved, dict) else ():
+        row = numbers(part)
+        if key.isdecimal() and "mrr" in row and isinstance(part.get("count"), int):
+            found[int(key)] = row["mrr"], part["count"]
+    if not found:
+        for relation in np.unique(ranks.relation):
+            part = ranks[ranks.relation == relation]
+            found[int(relation)] = metrics(part)["mrr"] or 0.0, len(part)
+    return found
+
+
+def best_and_worst(mrr: Mapping[int, tuple[float, int]], present: np.ndarray) -> tuple[list[int], list[int]]:
+    """The best relations, best first, and the worst, worst first; never the same one twice.
+
+    `present` are those with a sampled query. Relations with fewer than FEW queries are taken when there are no others.
+    """
+    there = [relation for relation in mrr if relation in set(present.tolist())]
+    many = [relation for relation in there if mrr[relation][1] >= FEW]
+    order = sorted(many if len(many) > 1 else there, key=lambda relation: (-mrr[relation][0], relation))
+    half = min(SHOWN, (len(order) + 1) // 2)
+    return order[:half], order[half:][: -SHOWN - 1 : -1]
+
+
+def examples(opened: Opened, ranks: Ranks, relation: int, mrr: float, queries: int) -> RelationExamples:
+    """One right and one wrong answer of a relation that `ranks` has."""
+    rows = np.flatnonzero(ranks.relation == relation)
+    rank = ranks.rank()[rows]
+    right, wrong = rows[rank == 1], rows[rank > 1]
+    middle = np.argsort(rank[rank > 1], kind="stable")[(len(wrong) - 1) // 2 :][:1]
+    first, typical = ([_example(opened, ranks, int(row)) for row in part] for part in (right[:1], wrong[middle]))
+    name = opened.dataset.relations[relation]
+    return RelationExamples(name, mrr, queries, first[0] if first else None, typical[0] if typical else None)
+
+
+def _example(opened: Opened, ranks: Ranks, row: int) -> Example:
+    side, names = SIDES[ranks.side[row]], opened.dataset.entities
+    head, relation, tail = (int(column[row]) for column in (ranks.head, ranks.relation, ranks.tail))
+    true, anchor = side.pick(head, tail), side.other.pick(head, tail)
+    rank = float(ranks.rank()[row])
+    answers = _answers(opened, side, anchor, relation, true, rank)
+    return Example(
+        side,
+        names[anchor],
+        opened.dataset.relations[relation],
+        names[true],
+        rank,
+        int(ranks.candidates[row]),
+        tuple((names[answer], answer == true) for answer in answers),
+    )
+
+
+def _answers(opened: Opened, side: Side, anchor: int, relation: int, true: int, rank: float) -> list[int]:
+    """The ids of the ANSWERS likeliest entities, best first; of those that are known to be true only `true` takes part."""
+    known = opened.evaluator.known(opened.split)
+    found = opened.predictor.top(side, np.array([anchor]), np.array([relation]), ANSWERS + 1, known=known).ids[0].tolist()
+    others = [entity for entity in found if entity not in (-1, true)]
+    return [*others[: int(rank) - 1], true, *others[int(rank) - 1 :]][:ANSWERS] if rank < ANSWERS + 1 else others[:ANSWERS]

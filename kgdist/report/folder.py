@@ -1,0 +1,133 @@
+"""What a run folder says without its embeddings: options, curves, metrics. It opens no data set and computes nothing.
+
+Anything but config.json may be missing or damaged; what could not be used is said in `notes`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kgdist.config import Config
+from kgdist.errors import CheckpointError
+from kgdist.files import PathLike, read_json
+from kgdist.ranking import METRICS, Ties
+from kgdist.runs import open_run
+
+POINTS = 1000  # of a curve, at most: a screen has no more columns
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """One run, as its files tell."""
+
+    path: Path
+    config: Config
+    curves: Mapping[str, list[Row]]  # "train" | "valid" | "test" -> rows of metrics.jsonl, by ascending step
+    test: Mapping[str, Any] | None  # test.json
+    notes: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.path.absolute().name
+
+    @property
+    def seconds(self) -> float | None:
+        """From the first row of metrics.jsonl to the last: training and validation, without the steps before the first row."""
+        times = [row["time"] for rows in self.curves.values() for row in rows if "time" in row]
+        return max(times) - min(times) if len(times) > 1 else None
+
+    @property
+    def speed(self) -> float | None:
+        """Positive triples per second, the median of the rows: a pause or a slow start does not count."""
+        rates = sorted(row["triples_per_second"] for row in self.curves.get("train", ()) if "triples_per_second" in row)
+        return rates[len(rates) // 2] if rates else None
+
+    def metrics(self, ties: Ties = Ties.REALISTIC) -> dict[str, float] | None:
+        """The test metrics under a policy, those that are there; None when there are none."""
+        return numbers(self.test["all"][ties.value]) if self.test is not None else None
+
+    @property
+    def best_valid(self) -> float | None:
+        """The highest MRR of the validations."""
+        return max((row["mrr"] for row in self.curves.get("valid", ()) if "mrr" in row), default=None)
+
+
+def read(path: PathLike) -> Folder:
+    """Read the folder. Raises CheckpointError when it is none of a run."""
+    run, notes = open_run(Path(path)), []
+    curves, bad = _curves(run.path / "metrics.jsonl")
+    if bad:
+        notes.append(f"metrics.jsonl: {bad} line{'s' * (bad > 1)} cannot be read and {'are' if bad > 1 else 'is'} left out")
+    test = None
+    if (run.path / "test.json").exists():
+        try:
+            test = _report(run.path / "test.json")
+        except CheckpointError as error:
+            notes.append(f"test.json: {str(error).partition(': ')[2]}")
+    return Folder(run.path, run.config, curves, test, tuple(notes))
+
+
+def numbers(row: Any) -> dict[str, float]:
+    """The metrics of a part of a report that are finite numbers."""
+    return {name: float(row[name]) for name in METRICS if isinstance(row, Mapping) and _finite(row.get(name))}
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _report(path: Path) -> Mapping[str, Any]:
+    """A report of kgdist.evaluator. Raises CheckpointError for something else, such as metrics that another program wrote."""
+    report = read_json(path)
+    every = report.get("all") if isinstance(report, dict) else None
+    if not isinstance(every, dict) or not all("mrr" in numbers(every.get(ties.value)) for ties in Ties):
+        raise CheckpointError(f"{path}: not the metrics that kgdist-eval saves")
+    return dict(report)
+
+
+def _curves(path: Path) -> tuple[dict[str, list[Row]], int]:
+    """Rows by kind, thinned to POINTS each, and the number of lines that are none.
+
+    A run that was resumed from an earlier step has written some steps twice; the later row counts.
+    """
+    curves: dict[str, list[Row]] = {}
+    bad = 0
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                row = _row(line)
+                if row is None:
+                    bad += 1
+                    continue
+                rows = curves.setdefault(row["kind"], [])
+                while rows and rows[-1]["step"] >= row["step"]:
+                    rows.pop()
+                rows.append(row)
+    except OSError:
+        return {}, 0  # a run of DGL-KE, or one that has not begun
+    return {kind: _thinned(rows) for kind, rows in curves.items()}, bad
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    """The finite numbers of a line, and its kind."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict) or not isinstance(row.get("kind"), str) or not _finite(row.get("step")):
+        return None
+    return {key: value for key, value in row.items() if key == "kind" or _finite(value)}
+
+
+def _thinned(rows: list[Row]) -> list[Row]:
+    """At most POINTS of the rows, evenly, with the first and the last."""
+    if len(rows) <= POINTS:
+        return rows
+    return [rows[round(number * (len(rows) - 1) / (POINTS - 1))] for number in range(POINTS)]

@@ -1,0 +1,117 @@
+"""A run with its data and its embeddings, and what the report computes of them: ranks, degrees, domains.
+
+All of it is bounded, whatever the graph: queries are a sample when there are many, and no array grows with the number of
+entities but one number for each. What was sampled is told, so that a page can say it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from kgdist import runs
+from kgdist.config import Config
+from kgdist.data.store import Dataset
+from kgdist.evaluator import Evaluator
+from kgdist.kvstore.tables import MemoryTables
+from kgdist.machine import usable_cores
+from kgdist.models.base import Model
+from kgdist.models.registry import model_of
+from kgdist.predict.engine import Predictor
+from kgdist.progress import bar
+from kgdist.ranking import SIDES, Ranks
+from kgdist.runtime.job import open_dataset
+from kgdist.types import Side
+
+TRIPLES = 2000  # of the test split that are ranked for the page, at most
+WORK = 1e12  # numbers that their queries meet, at most: under a minute on one core
+ROWS = 1 << 20  # training triples looked at together
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run, ready to be asked."""
+
+    config: Config
+    dataset: Dataset
+    model: Model
+    tables: MemoryTables
+    evaluator: Evaluator  # of a sample of the split
+    split: str  # "test", or "valid" where there is no test
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """Asks for the likeliest entities."""
+        sizes = len(self.dataset.entities), len(self.dataset.relations)
+        return Predictor(self.model, self.tables, *sizes, threads=self.evaluator.threads)
+
+
+def open_all(path: Path, config: Config) -> Opened:
+    """Open data and embeddings under the options `config` of the run in `path`. Raises KgdistError for what is missing.
+
+    Embeddings are memory-mapped on the CPU, also those that a GPU trained.
+    """
+    run = runs.maps_with_data(runs.open_run(path), config)
+    dataset = open_dataset(config, run.vocabularies)
+    model = model_of(config)
+    tables = runs.load_tables(run, config, model, len(dataset.entities), len(dataset.relations))
+    split = "valid" if not dataset.test and dataset.valid else "test"
+    triples = len(dataset.splits.get(split, ()))
+    candidates = len(dataset.entities) if config.neg_sample_size_eval < 0 else config.neg_sample_size_eval
+    wanted = min(TRIPLES, max(1.0, WORK / (2 * candidates * model.entity_dim)))
+    fraction = min(config.eval_percent, (wanted + 0.5) / max(triples, 1), 1.0)
+    sampled = config.replace(eval_percent=fraction, num_proc=usable_cores(), num_thread=1)
+    return Opened(config, dataset, model, tables, Evaluator(dataset, sampled), split)
+
+
+def true_entities(ranks: Ranks) -> np.ndarray:
+    """int32[B]: whom each query asks for."""
+    return np.where(ranks.side == SIDES.index(Side.HEAD), ranks.head, ranks.tail)
+
+
+def degrees(dataset: Dataset, entities: np.ndarray) -> np.ndarray:
+    """How many training triples each of `entities` int[n] is in, int64[n]."""
+    found, place = _places(dataset, entities)
+    counts = np.zeros(len(found), np.int64)
+    for part in _pieces(dataset, "degrees"):
+        for column in (0, 2):
+            counts += np.bincount(place[part[:, column]] + 1, minlength=len(found) + 1)[1:]
+    return np.asarray(counts[place[entities]])
+
+
+def domains(dataset: Dataset, entities: np.ndarray) -> np.ndarray:
+    """The relation that each of `entities` int[n] is in most often, and at which end: int64[n], 2 * relation + (0 head, 1 tail).
+
+    -1 for one without a training triple; of equal ones the smallest.
+    """
+    found, place = _places(dataset, entities)
+    width = 2 * len(dataset.relations)
+    keys, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    for part in _pieces(dataset, "domains"):
+        at = place[part[:, (0, 2)]].astype(np.int64)  # int64[rows, 2]
+        new = (at * width + 2 * part[:, 1:2] + np.arange(2))[at >= 0]
+        more, times = np.unique(new, return_counts=True)
+        keys, index = np.unique(np.concatenate([keys, more]), return_inverse=True)
+        counts = np.bincount(index, np.concatenate([counts, times]), len(keys)).astype(np.int64)
+    best = np.full(len(found), -1, np.int64)
+    order = np.lexsort((-keys, counts))  # the last one written wins
+    best[keys[order] // width] = keys[order] % width
+    return np.asarray(best[place[entities]])
+
+
+def _places(dataset: Dataset, entities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different ones of `entities`, and where each entity of the graph stands among them, int32[E], -1 for nowhere."""
+    found = np.unique(entities)
+    place = np.full(len(dataset.entities), -1, np.int32)
+    place[found] = np.arange(len(found), dtype=np.int32)
+    return found, place
+
+
+def _pieces(dataset: Dataset, desc: str) -> Iterator[np.ndarray]:
+    array = dataset.train.array
+    for start in bar(range(0, len(array), ROWS), desc=desc, unit="block"):
+        yield array[start : start + ROWS]
