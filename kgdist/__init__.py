@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kgdist.api import load, load_dataset, train
     from kgdist.callbacks import STOP, Progress, Validation
     from kgdist.data.store import Dataset
+    from kgdist.embedder import KGEmbedder
     from kgdist.embeddings import Embeddings
     from kgdist.errors import KgdistError, UsageError
     from kgdist.evaluation import Evaluation
@@ -37,6 +38,7 @@ __all__ = [
     "Dataset",
     "Embeddings",
     "Evaluation",
+    "KGEmbedder",
     "KgdistError",
     "Model",
     "Progress",
@@ -56,6 +58,7 @@ _HOMES = {
     "api": ("load", "load_dataset", "train"),
     "callbacks": ("STOP", "Progress", "Validation"),
     "data.store": ("Dataset",),
+    "embedder": ("KGEmbedder",),
     "embeddings": ("Embeddings",),
     "errors": ("KgdistError", "UsageError"),
     "evaluation": ("Evaluation",),

@@ -18,6 +18,7 @@ from kgdist.embeddings import Embeddings
 from kgdist.errors import OptionError, UsageError
 from kgdist.evaluation import Evaluation
 from kgdist.evaluator import Evaluator
+from kgdist.kvstore.tables import MemoryTables
 from kgdist.machine import usable_cores
 from kgdist.models.base import Model
 from kgdist.option import closest
@@ -62,6 +63,11 @@ class Run:
         """The score function."""
         return self._opened.model
 
+    @property
+    def tables(self) -> MemoryTables:
+        """Where its rows are, as the evaluator and the predictor read them."""
+        return self._opened.tables
+
     @cached_property
     def _names(self) -> tuple[Vocabulary, Vocabulary]:
         return self._opened.vocabularies or (
@@ -104,7 +110,7 @@ class Run:
 
     def embeddings(self, table: str) -> Embeddings:
         """Any table of the model: "entity", "relation", and TransR's "projection". Raises UsageError for another name."""
-        arrays = self._opened.tables.arrays()
+        arrays = self.tables.arrays()
         if table not in arrays:
             raise UsageError(f"{self.config.model_name} has no table {table!r}; its tables are {', '.join(arrays)}")
         noun = "entity" if table == "entity" else "relation"
@@ -178,7 +184,7 @@ class Run:
             raise UsageError(f"similar: must be {allowed}, not {kind!r}, {measure!r}, {k}")
         names = self.entities if kind == "entity" else self.relations
         ids, _ = ids_of(name, names, kind)
-        search = Search(MEASURES[measure](self._opened.tables.rows[kind]), threads=usable_cores())
+        search = Search(MEASURES[measure](self.tables.rows[kind]), threads=usable_cores())
         parts = list(search.best_of_each(ids, None, k))
         left, right, scores = (np.concatenate([part[place] for part in parts]) for place in range(3))
         ends = {"left": left, "right": right}
@@ -230,7 +236,7 @@ class Run:
                 raise OptionError(name, "not an option of evaluate" + (f"; did you mean {near}?" if near else ""))
         config = self._opened.config.replace(**{"num_proc": usable_cores(), "num_thread": 1} | options)
         evaluator = Evaluator(self.dataset, config)
-        return Evaluation(evaluator.report(evaluator.rank(self.model, self._opened.tables, split), split))
+        return Evaluation(evaluator.report(evaluator.rank(self.model, self.tables, split), split))
 
 
 def _unfold(found: Found, given: dict[str, np.ndarray], missing: str) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
