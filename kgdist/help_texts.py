@@ -11,7 +11,7 @@ TEXTS = {
     "server": "Run the servers of one machine by hand: kgdist-dist-train --backend manual waits for them.",
     "client": "Run the training processes of one machine by hand: kgdist-dist-train --backend manual waits for them.",
     "predict": "Ask a trained run which triples are likely: of given heads, relations and tails, or of all there are.",
-    "emb-sim": "Find the most similar embeddings.",
+    "emb-sim": "Find the most similar embeddings: of the entities or relations of a run, or of any .npy file.",
     "export": "Write the embeddings of a run in a format that other tools read.",
     "convert": "Write a knowledge graph in another format; names and the order of triples stay as they are.",
     "compare": "Put several runs side by side: options, metrics and curves.",
@@ -81,7 +81,11 @@ Lists are read as names where the run knows names, else as ids. Several heads, r
     "emb-sim": """\
 examples:
   kgdist-emb-sim ckpts/RotatE_wordnet_0 --left dog.n.01
-  kgdist-emb-sim --emb_file wn18_TransE_l2_entity.npy --format 'l_*' --data_files left.txt --exec_mode batch_left""",
+  kgdist-emb-sim ckpts/RotatE_wordnet_0 --format '*' --sim_func l1 --topK 100 --output alike.tsv
+  kgdist-emb-sim --emb_file wn18_TransE_l2_entity.npy --format 'l_*' --data_files left.txt --exec_mode batch_left
+
+Larger scores are more similar; l2 and l1 are distances with a minus sign. Where * stands for one side, an embedding is not
+compared with itself; where it stands for both, every pair counts once.""",
     "export": """\
 examples:
   kgdist-export ckpts/RotatE_wordnet_0 --to word2vec

@@ -6,7 +6,7 @@ that is missing, ids, sizes) is not known here and is checked where the data is 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import PurePath
 
 from kgdist.config import OPTIONS, Config
@@ -138,13 +138,9 @@ def _bfloat16(config: Config, notes: list[str]) -> None:
         notes.append("--compute_dtype bfloat16: this CPU has no units for it, so float32 would be faster")
 
 
-def _gpus(config: Config, notes: list[str], devices: int | None) -> Config:
-    gpus = config.gpu
+def require_gpus(gpus: Sequence[int], devices: int | None = None) -> None:
+    """Raise OptionError unless the machine has these GPUs; `devices`: how many it has, where that is known."""
     asked = " ".join(map(str, gpus))
-    if -1 in gpus:
-        raise OptionError("--gpu", f"-1 means the CPU and cannot be mixed with GPUs, not {asked}")
-    if len(set(gpus)) < len(gpus):
-        raise OptionError("--gpu", f"each GPU once, not {asked}; several processes share one with --num_proc")
     if devices is None:
         import torch  # slow to import, and not needed on the CPU
 
@@ -155,6 +151,16 @@ def _gpus(config: Config, notes: list[str], devices: int | None) -> Config:
         raise OptionError(
             f"--gpu {asked}", f"this machine has the GPUs 0 to {devices - 1}" if devices > 1 else "there is only GPU 0 here"
         )
+
+
+def _gpus(config: Config, notes: list[str], devices: int | None) -> Config:
+    gpus = config.gpu
+    asked = " ".join(map(str, gpus))
+    if -1 in gpus:
+        raise OptionError("--gpu", f"-1 means the CPU and cannot be mixed with GPUs, not {asked}")
+    if len(set(gpus)) < len(gpus):
+        raise OptionError("--gpu", f"each GPU once, not {asked}; several processes share one with --num_proc")
+    require_gpus(gpus, devices)
     if len(gpus) == 1:
         return config
     if config.num_proc < len(gpus):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -89,8 +90,10 @@ def _writer(output: str, columns: Sequence[Column]) -> Iterator[_Writer]:
 
 
 def cells(column: Column, values: np.ndarray) -> list[Any]:
-    """The column's values as names, or as Python numbers."""
-    return values.tolist() if column.names is None else column.names.names(values)
+    """The column's values as names, or as Python numbers: a float32 as what it prints as, not as the double that it is."""
+    if column.names is not None:
+        return column.names.names(values)
+    return list(map(float, values.astype(str))) if values.dtype == np.float32 else values.tolist()
 
 
 def _texts(column: Column, values: np.ndarray) -> list[str]:
@@ -118,18 +121,14 @@ class _Json:
 
     def write(self, block: Block) -> None:
         titles = [column.title for column in self.columns]
-        values = [self._values(column, values) for column, values in zip(self.columns, block, strict=True)]
+        values = [cells(column, values) for column, values in zip(self.columns, block, strict=True)]
+        for place, column in enumerate(block):
+            if column.dtype.kind == "f" and not np.isfinite(column).all():
+                values[place] = [value if math.isfinite(value) else None for value in values[place]]
         lines = [json.dumps(dict(zip(titles, line, strict=True)), ensure_ascii=False) for line in zip(*values, strict=True)]
         if lines:
             self.file.write((self.before + ",\n".join(lines)).encode())
             self.before = ",\n"
-
-    @staticmethod
-    def _values(column: Column, values: np.ndarray) -> list[Any]:
-        if column.names is None and values.dtype.kind == "f":  # a float32 as itself, not as the double next to it
-            texts = zip(values.astype(str).tolist(), np.isfinite(values).tolist(), strict=True)
-            return [float(text) if finite else None for text, finite in texts]
-        return cells(column, values)
 
     def close(self) -> None:
         self.file.write(b"[]\n" if self.before == "[\n" else b"\n]\n")

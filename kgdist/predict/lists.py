@@ -46,7 +46,7 @@ class Things:
             bad = np.flatnonzero(ids < 0)
         else:
             found = integers(lines)
-            ids = np.zeros(0, np.int64) if found is None else found
+            ids = np.array([] if found is None else found, np.int64)
             bad = not_integers(lines) if found is None else np.flatnonzero(ids >= self.count)
         if len(bad):
             raise DataError(path, self._wrong(lines[int(bad[0])].as_py()), line=int(bad[0]) + 1)

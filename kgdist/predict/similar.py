@@ -60,8 +60,18 @@ class Search:
         self.left_block, self.right_block = left_block, right_block
         self.stopped = threading.Event()
 
+    def pairs(self, left: np.ndarray | None, right: np.ndarray | None, *, each: bool) -> int:
+        """How many pairs there are at most to choose from: of all, or for each left one."""
+        count = len(self.measure)
+        lefts, rights = (count if ids is None else len(np.unique(ids)) for ids in (left, right))
+        if each:
+            return rights - (right is None)
+        if left is None and right is None:
+            return count * (count - 1) // 2
+        return lefts * rights - (min(lefts, rights) if left is None or right is None else 0)
+
     def best(self, left: np.ndarray | None, right: np.ndarray | None, k: int) -> Pairs:
-        """The `k` best of all pairs of `left` int64[L] and `right` int64[R], None: all rows. An id listed twice counts once."""
+        """The `k` best of all pairs of `left` int64[L] and `right` int64[R]; None: all rows. An id listed twice counts once."""
         lefts, rights = (_Chosen(self.measure, None if ids is None else np.unique(ids)) for ids in (left, right))
         found = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
         bars = [-np.inf]  # what a pair must reach to be of interest, seen by all threads

@@ -1,0 +1,161 @@
+"""kgdist-emb-sim: the most similar embeddings, of a run or of any .npy file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, cast
+
+from kgdist import flags
+from kgdist.cli.main import run
+from kgdist.errors import CheckpointError, DataError, OptionError
+from kgdist.tool_options import EmbSimOptions
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from kgdist.data.vocabulary import Vocabulary
+    from kgdist.predict.similar import Pairs, Search
+
+Source = str | tuple[str, ...] | None  # of a list: a file, words, or all there are
+
+
+def check(options: EmbSimOptions, given: Collection[str]) -> None:
+    """Raise OptionError for embeddings that are named twice or not at all."""
+    if options.model_path is None and options.emb_file is None:
+        raise OptionError("--emb_file", "name an .npy file of embeddings, or the folder of a run instead")
+    if options.model_path is not None and options.emb_file is not None:
+        raise OptionError("--emb_file", f"is there beside the run {options.model_path}; give one of them")
+    if options.emb_file is not None and "kind" in given:
+        raise OptionError("--kind", "says which embeddings of a run, and --emb_file is a file; leave it out")
+
+
+def sources(options: EmbSimOptions) -> list[Source]:
+    """Where the lists of the left and the right ones come from.
+
+    Raises OptionError when options contradict one another, or nothing is asked.
+    """
+    words = {"left": options.left, "right": options.right}
+    if options.format is None:
+        if options.data_files:
+            raise OptionError("--data_files", "needs --format, which says whether they list left or right ones")
+        if not any(words.values()):
+            raise OptionError("--left", "nothing is asked: give --left or --right, or --format and --data_files, or --format '*'")
+        found: list[Source] = [given or None for given in words.values()]
+    else:
+        files, found, wanted = list(options.data_files), [], 0
+        letters = options.format.split("_") if options.format != "*" else ["*", "*"]
+        for letter, (name, given) in zip(letters, words.items(), strict=True):
+            if letter == "*" and given:
+                raise OptionError(f"--{name}", f"--format {options.format} compares with all of them; write its letter for the *")
+            wanted += letter != "*" and not given
+            found.append(None if letter == "*" else given or (files.pop(0) if files else ""))
+        if wanted != len(options.data_files):
+            message = f"--format {options.format} takes {wanted} lists from files, not {len(options.data_files)}"
+            raise OptionError("--data_files", message)
+    if options.exec_mode == "pairwise" and None in found:
+        raise OptionError("--exec_mode", "pairwise reads lists of left and right ones side by side; --format l_r has both")
+    return found
+
+
+def similar(argv: Sequence[str]) -> int:
+    """The command, without its error handling."""
+    parsed, given = flags.parse_tool("emb-sim", argv)
+    options = cast(EmbSimOptions, parsed)
+    check(options, given)
+    asked = sources(options)
+
+    import numpy as np
+
+    from kgdist import log
+    from kgdist.machine import usable_cores
+    from kgdist.predict.answers import TERMINAL, Column, cells, check_output, write_answers
+    from kgdist.predict.lists import things
+    from kgdist.predict.measures import MEASURES
+    from kgdist.predict.similar import Search
+
+    log.setup(debug=options.debug, quiet=options.quiet, json=options.json)
+    output = options.output or (TERMINAL if options.left or options.right else "result.tsv")
+    check_output(output)
+    place, table, known = _embeddings(options)
+    thing = things(options.kind, len(table), known, raw_data=options.raw_data, ids=options.ids, mfile=options.mfile)
+    lists = [
+        None if source is None else thing.read(source) if isinstance(source, str) else thing.words(flag, source)
+        for source, flag in zip(asked, ("--left", "--right"), strict=True)
+    ]
+    try:
+        measure = MEASURES[options.sim_func](table)
+    except ValueError as error:  # a row that is not finite
+        message = f"{error}, so nothing can be compared; the training diverged: train again with a smaller --lr"
+        raise DataError(place, message) from error
+    search = Search(measure, threads=options.num_thread or usable_cores())
+    columns = [Column("left", thing.names), Column("right", thing.names), Column("score")]
+    blocks = ([part.left, part.right, part.scores.astype(np.float32)] for part in _answers(options, search, lists))
+    if options.json and output == TERMINAL:
+        rows = [row for block in blocks for row in zip(*map(cells, columns, block), strict=True)]
+        log.result({"answers": [dict(zip(("left", "right", "score"), row, strict=True)) for row in rows]})
+        return 0
+    count = write_answers(output, columns, blocks)
+    if output != TERMINAL:
+        log.tell(f"{count} answers in {output}")
+        log.result({"output": output, "answers": count})
+    return 0
+
+
+def _embeddings(options: EmbSimOptions) -> tuple[str, torch.Tensor, Vocabulary | None]:
+    """(where they lie, float32[n,d] on the device asked for, their names if the run knows them)."""
+    if options.model_path is not None:
+        from kgdist.predict.opened import open_model
+
+        opened = open_model(options.model_path, gpu=options.gpu)
+        names = opened.vocabularies and opened.vocabularies[options.kind == "relation"]
+        return options.model_path, opened.tables.rows[options.kind], names
+    import numpy as np
+    import torch
+
+    from kgdist.files import load_npy
+    from kgdist.resolve import require_gpus
+
+    assert options.emb_file is not None
+    if options.gpu >= 0:
+        require_gpus([options.gpu])
+    array = load_npy(options.emb_file, mmap=True)
+    if array.ndim != 2 or array.dtype.kind != "f" or not array.size:
+        message = f"expected embeddings float32[n, d], found {array.dtype}{list(array.shape)}"
+        raise CheckpointError(f"{options.emb_file}: {message}")
+    device = torch.device("cpu") if options.gpu < 0 else torch.device("cuda", options.gpu)
+    return options.emb_file, torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(device), None
+
+
+def _answers(options: EmbSimOptions, search: Search, lists: Sequence[np.ndarray | None]) -> Iterator[Pairs]:
+    """The answers, as they come."""
+    from kgdist.log import log
+
+    left, right = lists
+    if options.exec_mode == "pairwise":
+        assert left is not None and right is not None
+        if len(left) != len(right):
+            lengths = f"{len(left):,} left and {len(right):,} right ones"
+            raise OptionError("--exec_mode", f"pairwise reads lists of one length side by side, but there are {lengths}")
+        most = len(left)
+    else:
+        most = search.pairs(left, right, each=options.exec_mode == "batch_left")
+    if options.topK > most:
+        log.info("--topK %d: there are no more pairs%s", most, " for each" if options.exec_mode == "batch_left" else "")
+    if options.exec_mode == "pairwise":
+        assert left is not None and right is not None
+        yield search.best_of(left, right, options.topK)
+    elif options.exec_mode == "batch_left":
+        yield from search.best_of_each(left, right, options.topK)
+    else:
+        yield search.best(left, right, options.topK)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run(similar, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
