@@ -95,6 +95,7 @@ OURS = {
     "data_url": (None, {"train", "eval"}),
     "header": (False, {"train", "eval"}),
     "tensorboard": (False, {"train"}),
+    "report": (False, {"train", "eval"}),
     "rank_ties": ("realistic", {"train", "eval"}),
     "debug": (False, {"train", "eval"}),
     "quiet": (False, {"train", "eval"}),
