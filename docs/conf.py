@@ -26,6 +26,7 @@ html_show_sphinx = False
 
 myst_heading_anchors = 3
 nitpicky = True
+nitpick_ignore_regex = [("py:class", ".*")]  # types of other libraries, and of parts that have no page here
 smartquotes = False  # two dashes are the beginning of a flag
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -33,9 +34,19 @@ autodoc_typehints = "description"
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def _markdown_code(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """The docstrings write `code` as Markdown does; reStructuredText wants two backquotes."""
-    lines[:] = [re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", line) for line in lines]
+def _as_restructured(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """The docstrings write `code` and indented blocks of code as Markdown does; reStructuredText wants `` and ::.
+
+    And a name that ends in _ would be a link there.
+    """
+    found: list[str] = []
+    above = ""
+    for before, line in zip(["", *lines], lines, strict=False):
+        if line.startswith("    ") and not before.strip() and above and above[0] not in " :.":
+            found += ["::", ""]
+        found.append(re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", re.sub(r"^( *\w+)_:", r"\1\\_:", line)))
+        above = line if line.strip() else above
+    lines[:] = found
 
 
 def _outside(app: Any, page: str, source: list[str]) -> None:
@@ -57,4 +68,4 @@ def _outside(app: Any, page: str, source: list[str]) -> None:
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("source-read", _outside)
-    app.connect("autodoc-process-docstring", _markdown_code)
+    app.connect("autodoc-process-docstring", _as_restructured)

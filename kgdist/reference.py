@@ -119,7 +119,7 @@ def _examples(text: str) -> Iterator[str]:
     for line in text.splitlines():
         block = line.startswith("  ")
         if block != inside:
-            yield from ("", "```bash parsed" if "kgdist" in line else "```yaml") if block else ("```",)
+            yield from ("", "```bash parsed" if "kgdist" in line else "```yaml") if block else ("```", *([""] if line else []))
             inside = block
         if line.startswith("example"):
             yield ""

@@ -4,11 +4,13 @@ Every fenced block says by its first words what it is:
 
 - ```bash            is run, line by line, as a reader would type it, in one folder for each page
 - ```bash parsed     is read by the parser of its command and not run: it needs other machines, or is one example of many
-- ```python          is run after what stands above it, in the same folder; a page's blocks share their names
+- ```python          is run after what stands above it, in the same folder, and sees the names of those blocks; one that begins
+                     with `# NAME.py` is that file
 - ```text, or no word: what is printed, and drawings
 
 Commands run in this process through their entry points. So that a page may show real sizes, `SMALLER` is put behind the words
-that a page shows: the later of two equal flags counts. Data sets that would be downloaded are small graphs of that name.
+that a page shows, for the later of two equal flags counts; `SMALL` does it to `kgdist.train`. Data sets that would be
+downloaded are small graphs of that name.
 """
 
 from __future__ import annotations
@@ -25,22 +27,27 @@ import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from kgdist import flags
+import kgdist
+from kgdist import api, flags
 from kgdist.kernels import jit
 from tests.cli.graphs import random_splits, write
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-KINDS = ("bash", "bash parsed", "python", "text", "yaml", "", "{toctree}")
+KINDS = ("bash", "bash parsed", "python", "text", "yaml", "", "{toctree}", "{eval-rst}")
 PROGRAMS = ("printf", "cat", "head", "ls", "mkdir", "cut")  # of the system, with their pipes and redirections
 ELSEWHERE = ("ssh-keygen", "ssh-copy-id")  # what a block that is parsed only may hold beside our commands
 
 COMPILED = jit.CACHE  # where the loops are kept is settled before a page has a home folder of its own
 _TRAIN = "--hidden_dim 16 --batch_size 128 --neg_sample_size 32 --log_interval 10 --eval_interval 10 --eval_percent .02"
 SMALLER = {"train": f"{_TRAIN} --num_proc 1", "eval": "--eval_percent .02 --num_proc 1"}
+SMALLER["tune"] = f"{_TRAIN} --trials 2 --validations 1 --jobs 1".replace("--eval_interval 10", "")
 STEPS = ("--max_step", "20")  # for a training that says its length so, or not at all
+SMALL = {"hidden_dim": 16, "batch_size": 128, "neg_sample_size": 32, "eval_interval": 10, "eval_percent": 0.02}
+SMALL |= {"num_proc": 1, "max_step": 20}
 FEW = 40  # the step at which a training that goes on ends
 
 
@@ -92,12 +99,6 @@ def called(words: Sequence[str]) -> list[str]:
 def parse(words: Sequence[str]) -> None:
     """Read the words by their command's parser, and no file that they name. Raises UsageError, OptionError."""
     command, *rest = called(words)
-    if command == "tune":  # the rest of its options are those of a training
-        own = {flag: row for row in flags.options(command) for flag in row.flags}
-        places = [n for n, word in enumerate(rest) if word in own]
-        mine = {n + more for n in places for more in range(1 if own[rest[n]].kind is bool else 2)}
-        flags.parser("train").parse_args([word for n, word in enumerate(rest) if n not in mine])
-        rest = [word for n, word in enumerate(rest) if n in mine]
     flags.parser(command).parse_args(rest)
 
 
@@ -113,12 +114,17 @@ def expand(line: str) -> list[str]:
     return words
 
 
+def small_train(data: Any = None, **options: Any) -> kgdist.Run:
+    """`kgdist.train` as pages call it, smaller."""
+    return api.train(data, **options | SMALL)
+
+
 def smaller(words: Sequence[str]) -> list[str]:
     """What is put behind the words of a page."""
     command = called(words)[0]
     if "--resume" in words:
         return ["--max_step", str(FEW)]
-    steps = STEPS if command == "train" and "--max_epoch" not in words else ()
+    steps = STEPS if command in ("train", "tune") and "--max_epoch" not in words else ()
     return [*SMALLER.get(command, "").split(), *steps]
 
 
@@ -137,8 +143,11 @@ class Reader:
     def follow(self, block: Block) -> None:
         """Run a block. Raises AssertionError with the line that does not end well."""
         if block.kind == "python":
-            file = self.folder / f"block_{block.line}.py"
+            named = re.match(r"# (\w+\.py)\n", block.text)
+            file = self.folder / (named[1] if named else f"block_{block.line}.py")
             file.write_text(block.text, encoding="utf-8")
+            if named:
+                return
             importlib.machinery.SourceFileLoader("page", str(file)).exec_module(self.module)
             return
         for line in block.commands:

@@ -13,11 +13,26 @@ from pathlib import Path
 
 import pytest
 
+import kgdist
 from kgdist import reference
 from kgdist.config import OPTIONS
 from kgdist.errors import KgdistError
 from kgdist.tool_options import TOOLS
-from tests.docs_blocks import ELSEWHERE, KINDS, NAMES, ROOT, Block, Reader, blocks, expand, ours, parse, scripts, smaller
+from tests.docs_blocks import (
+    ELSEWHERE,
+    KINDS,
+    NAMES,
+    ROOT,
+    Block,
+    Reader,
+    blocks,
+    expand,
+    ours,
+    parse,
+    scripts,
+    small_train,
+    smaller,
+)
 
 DOCS = ROOT / "docs"
 MAY_BE_PARSED = re.compile(r"README.md|docs/(cluster|from-dgl-ke|reliability|partitioning)\.md|docs/commands/.*")
@@ -46,6 +61,11 @@ def test_every_command_has_a_page_with_all_its_options() -> None:
     assert all(f"`{flag}`" in made["options.md"] for row in OPTIONS.values() for flag in row.flags)
     for command in TOOLS:
         assert all(f"`{flag}`" in made[f"commands/{command}.md"] for row in reference.options(command) for flag in row.flags)
+
+
+def test_every_name_of_the_python_api_is_documented() -> None:
+    page = (DOCS / "python.md").read_text(encoding="utf-8")
+    assert [name for name in kgdist.__all__ if f"kgdist.{name}" not in page and name != "__version__"] == []
 
 
 @pytest.mark.parametrize("name", ["options.md", "commands/train.md", "commands/predict.md"])
@@ -86,6 +106,7 @@ def parsed(block: Block) -> None:
 def test_the_blocks_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(kgdist, "train", small_train)
     monkeypatch.chdir(tmp_path)
     reader = Reader(tmp_path)
     for block in blocks(name):
