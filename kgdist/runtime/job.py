@@ -66,7 +66,7 @@ def meetings_of(config: Config) -> Callable[[int], bool]:
         intervals.append(config.eval_interval)
     if config.checkpoint_interval:
         intervals.append(config.checkpoint_interval)
-    if config.num_proc > 1 and config.force_sync_interval > 0:
+    if config.force_sync_interval > 0:  # -1 where there is nobody to wait for; one trainer may have others on other machines
         intervals.append(config.force_sync_interval)
     return lambda step: any(step % interval == 0 for interval in intervals)
 

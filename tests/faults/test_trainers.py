@@ -22,7 +22,13 @@ def quiet(job: Job, seconds: float = 1.0) -> None:
 
 def test_hung_and_killed_trainers_are_started_again_where_they_stood(space: Path) -> None:
     """One hangs; one dies while it waits for another one at a meeting; nobody else is started again, or loses a step."""
-    options = {"checkpoint_interval": "200", "eval_interval": "400", "log_interval": "20", "stall_timeout": "4"}
+    options = {
+        "checkpoint_interval": "200",
+        "eval_interval": "400",
+        "log_interval": "20",
+        "stall_timeout": "4",
+        "force_sync_interval": "200",
+    }
     with Job(space, "--valid", max_step="3000", **options) as job:
         job.saved()
         others = job.pids("server|trainer-1")
@@ -44,8 +50,9 @@ def test_hung_and_killed_trainers_are_started_again_where_they_stood(space: Path
 
 
 def test_the_others_do_not_wait_for_a_straggler_until_the_end(space: Path) -> None:
-    """One trainer runs a tenth of the time. The other one comes to its end meanwhile, and then it is said whom it waits for."""
-    with Job(space, max_step="3000", log_interval="100", peer_timeout="2") as job:
+    """One trainer runs a tenth of the time. Without meetings the other one comes to its end, and then it is said whom it waits
+    for."""
+    with Job(space, max_step="3000", log_interval="100", peer_timeout="2", force_sync_interval="3000") as job:
         job.until(r"machine_1 .*\(100/3000\)")
         slow = job.kill("trainer-0-0", signal.SIGSTOP)
         while not any("(3000/3000)" in line for line in job.lines if line.startswith("machine_1 ")):
@@ -58,3 +65,16 @@ def test_the_others_do_not_wait_for_a_straggler_until_the_end(space: Path) -> No
         os.kill(slow, signal.SIGCONT)
         text = job.end(0)
     assert behind < 2000 and "started again" not in text
+
+
+def test_machines_keep_together(space: Path) -> None:
+    """One trainer on each of two machines: they meet every --force_sync_interval steps, so one that stands still holds back the
+    other one at the next meeting."""
+    with Job(space, max_step="3000", log_interval="50", peer_timeout="4", force_sync_interval="200") as job:
+        job.until(r"machine_1 .*\(100/3000\)")
+        slow = job.kill("trainer-0-0", signal.SIGSTOP)
+        time.sleep(3)
+        ahead, behind = (max(map(int, re.findall(rf"^machine_{n} .*\((\d+)/3000\)", job.text, re.MULTILINE))) for n in (1, 0))
+        os.kill(slow, signal.SIGCONT)
+        text = job.end(0)
+    assert ahead % 200 == 0 and ahead - behind <= 250 and "started again" not in text
