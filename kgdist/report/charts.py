@@ -7,7 +7,6 @@ Names go in escaped, for Plotly reads a little HTML in its texts.
 from __future__ import annotations
 
 import html
-import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,14 +24,16 @@ SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star", "trian
 DASHES = ("solid", "dash", "dot", "dashdot")
 REST = "rest"  # the colour of what has none of its own
 COLOURS = 7  # of the page; then they begin again, with other dashes
-SPREAD = 50  # times the smallest value: from there on an axis is logarithmic
+SPREAD = 20  # times the smallest value: from there on an axis is logarithmic
 POWERS = {"dtick": 1, "tickformat": "~g"}  # ticks of a logarithmic axis: 0.1, 1, 10
 
 
 def require(flag: str) -> None:
     """Raise OptionError, for `flag`, when Plotly is not installed."""
-    if importlib.util.find_spec("plotly") is None:
-        raise OptionError(flag, "needs the package plotly; pip install 'kgdist[viz]'")
+    try:
+        import plotly  # noqa: F401
+    except ImportError as error:
+        raise OptionError(flag, f"needs the package plotly ({error}); pip install 'kgdist[viz]'") from error
 
 
 class Key(NamedTuple):

@@ -7,8 +7,8 @@ ranks are.
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from kgdist.report.opened import Opened, degrees, domains
 
 POINTS = 2500  # drawn, at most
 DRAWN = 20000  # entities whose domain is looked up, at most
+NEIGHBOURS = 15  # of a point, as UMAP sees it
 COLOURS = 7  # domains with a colour of their own; the rest is "other"
 
 
@@ -87,10 +88,9 @@ def _shares(members: list[np.ndarray]) -> list[int]:
 def project(rows: np.ndarray, seed: int) -> tuple[np.ndarray, str, float | None]:
     """float32[n, D] -> float32[n, 2], the method, and of PCA the share of the variance that is seen."""
     centred = rows - rows.mean(0)
-    if len(rows) > 15 and importlib.util.find_spec("umap") is not None:
-        from umap import UMAP
-
-        made = UMAP(n_components=2, n_neighbors=15, min_dist=0.2, random_state=seed).fit_transform(centred)
+    umap = _umap() if len(rows) > NEIGHBOURS else None
+    if umap is not None:
+        made = umap(n_components=2, n_neighbors=NEIGHBOURS, min_dist=0.2, random_state=seed).fit_transform(centred)
         return np.asarray(made, np.float32), "UMAP", None
     # The two largest eigenvectors of the D x D scatter matrix: the same as an SVD, and cheaper while D is less than n.
     values, vectors = np.linalg.eigh(centred.T.astype(np.float64) @ centred)
@@ -99,3 +99,12 @@ def project(rows: np.ndarray, seed: int) -> tuple[np.ndarray, str, float | None]
     places = np.zeros((len(rows), 2), np.float32)
     places[:, : axes.shape[1]] = centred @ axes
     return places, "PCA", float(values[-2:].sum() / max(values.sum(), 1e-30))
+
+
+def _umap() -> Any:
+    """The class, or None where it is not installed."""
+    try:
+        from umap import UMAP
+    except ImportError:
+        return None
+    return UMAP

@@ -160,7 +160,7 @@ def example_cards(title: str, found: Sequence[RelationExamples]) -> Markup | Non
         )
         for part in found
     ]
-    return el("div", el("h3", title, style="margin-top: 16px"), el("div", cards, class_="grid two")) if cards else None
+    return el("div", el("h3", title, style="margin-top: 16px"), el("div", cards, class_="grid four")) if cards else None
 
 
 def _example(example: Example | None, kind: str) -> Markup | None:

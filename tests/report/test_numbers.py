@@ -1,0 +1,194 @@
+"""What the report computes, against the plainest computation of it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgdist import flags
+from kgdist.config import OPTIONS, Config
+from kgdist.ranking import Ranks, metrics
+from kgdist.report import about, folder, picture
+from kgdist.report.degree import degree_bins
+from kgdist.report.examples import ANSWERS, FEW, best_and_worst, examples, relation_mrr
+from kgdist.report.opened import Opened, degrees, domains, open_all, true_entities
+from kgdist.report.picture import project
+from kgdist.types import Side
+
+
+@pytest.fixture(scope="module")
+def opened(hostile: Path) -> Opened:
+    return open_all(hostile, folder.read(hostile).config)
+
+
+@pytest.fixture(scope="module")
+def ranks(opened: Opened) -> Ranks:
+    return opened.evaluator.rank(opened.model, opened.tables, opened.split)
+
+
+def ranking(opened: Opened, side: Side, given: str, relation: str, true: str) -> list[str]:
+    """All filtered candidates of a DistMult query, the best first."""
+    names = list(opened.dataset.entities)
+    rows, relations = (opened.tables.rows[name].double().numpy() for name in ("entity", "relation"))
+    anchor, number = names.index(given), list(opened.dataset.relations).index(relation)
+    triples = np.concatenate([triples.array for triples in opened.dataset.splits.values()]).tolist()
+    scores = rows @ (rows[anchor] * relations[number])
+    known = {side.pick(h, t) for h, r, t in triples if r == number and side.other.pick(h, t) == anchor}
+    return [names[e] for e in np.argsort(-scores, kind="stable") if e not in known or names[e] == true]
+
+
+def test_examples_are_true(opened: Opened, ranks: Ranks) -> None:
+    shown = 0
+    for relation in np.unique(ranks.relation):
+        part = examples(opened, ranks, int(relation), 0.5, 3)
+        for example, right in ((part.right, True), (part.wrong, False)):
+            if example is None:
+                assert (ranks.rank()[ranks.relation == relation] == 1).any() != right
+                continue
+            order = ranking(opened, example.side, example.given, example.relation, example.true)
+            assert [name for name, _ in example.answers] == order[:ANSWERS]
+            assert [true for _, true in example.answers] == [name == example.true for name in order[:ANSWERS]]
+            assert example.rank == order.index(example.true) + 1 and (example.rank == 1) == right
+            assert example.candidates == len(order)
+            shown += 1
+    assert shown >= 4
+
+
+def test_relations_by_the_saved_metrics_or_the_sampled_ones(hostile: Path, ranks: Ranks) -> None:
+    saved = relation_mrr(folder.read(hostile).test, ranks)
+    sampled = relation_mrr(None, ranks)  # all of this small split
+    assert saved.keys() == sampled.keys()
+    for relation, (mrr, count) in sampled.items():
+        part = ranks[ranks.relation == relation]
+        assert (mrr, count) == (metrics(part)["mrr"], len(part))
+        assert saved[relation] == (pytest.approx(mrr), count)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 30)), max_size=30), st.data())
+def test_the_best_and_the_worst_relations(parts: list[tuple[float, int]], data: st.DataObject) -> None:
+    mrr = dict(enumerate(parts))
+    present = np.array(data.draw(st.lists(st.sampled_from(range(len(parts))), unique=True)) if parts else [], np.int64)
+    best, worst = best_and_worst(mrr, present)
+    assert len({*best, *worst}) == len(best) + len(worst) and {*best, *worst} <= set(present.tolist())
+    assert [mrr[r][0] for r in best] == sorted((mrr[r][0] for r in best), reverse=True)
+    assert [mrr[r][0] for r in worst] == sorted(mrr[r][0] for r in worst)
+    assert all(mrr[good][0] >= mrr[bad][0] for good in best for bad in worst)
+    many = [relation for relation in present.tolist() if mrr[relation][1] >= FEW]
+    assert len(many) < 2 or {*best, *worst} <= set(many)
+    assert best or not len(present)
+
+
+def test_degrees_and_domains(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kgdist.report.opened.ROWS", 7)  # several blocks
+    train = opened.dataset.train.array.tolist()
+    degree = Counter(end for h, _, t in train for end in (h, t))
+    domain = {entity: Counter() for entity in range(len(opened.dataset.entities))}
+    for h, r, t in train:
+        domain[h][2 * r] += 1
+        domain[t][2 * r + 1] += 1
+    asked = np.array([3, 1, 1, 29, *range(30)])
+    assert degrees(opened.dataset, asked).tolist() == [degree[entity] for entity in asked.tolist()]
+    expected = [min(domain[e], key=lambda key: (-domain[e][key], key), default=-1) for e in asked.tolist()]
+    assert domains(opened.dataset, asked).tolist() == expected
+
+
+def test_ranks_by_degree(ranks: Ranks) -> None:
+    degree = np.random.default_rng(0).integers(0, 40, len(ranks))
+    bins = degree_bins(ranks, degree)
+    assert sum(part["queries"] for part in bins) == len(ranks)
+    assert [part["lowest"] for part in bins] == [0, 1, 2, 4, 8, 16, 32]
+    for part in bins:
+        here = ranks.rank()[(degree >= part["lowest"]) & (degree <= part["highest"])]
+        assert part["queries"] == len(here)
+        assert (part["low"], part["median"], part["high"]) == tuple(np.quantile(here, (0.25, 0.5, 0.75)))
+        assert part["mrr"] == pytest.approx((1 / here).mean())
+
+
+def test_who_is_asked_for(ranks: Ranks) -> None:
+    expected = [h if side == 0 else t for side, h, t in zip(ranks.side, ranks.head, ranks.tail, strict=True)]
+    assert true_entities(ranks).tolist() == expected
+
+
+def test_principal_components(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "umap", None)
+    rows = (np.random.default_rng(1).normal(size=(50, 6)) * [1, 5, 1, 3, 1, 1] + 7).astype(np.float32)
+    places, method, explained = project(rows, 0)
+    u, s, _ = np.linalg.svd(rows - rows.mean(0), full_matrices=False)
+    assert method == "PCA" and explained == pytest.approx((s[:2] ** 2).sum() / (s**2).sum(), rel=1e-4)
+    assert np.abs(places) == pytest.approx(np.abs(u[:, :2] * s[:2]), rel=1e-3, abs=1e-3)
+    assert project(rows[:, :1], 0)[0].shape == (50, 2) and not project(rows[:, :1], 0)[0][:, 1].any()
+
+
+def test_umap_where_it_is_installed() -> None:
+    pytest.importorskip("umap", reason="umap-learn is not installed")
+    rows = np.random.default_rng(1).normal(size=(60, 6)).astype(np.float32)
+    places, method, explained = project(rows, 0)
+    assert method == "UMAP" and explained is None and places.shape == (60, 2) and np.isfinite(places).all()
+
+
+def test_a_picture_holds_a_sample_of_every_kind(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = picture.picture(opened)
+    assert drawn.points == drawn.entities == 30
+    assert sorted(name for group in drawn.groups for name in group.names) == sorted(opened.dataset.entities)
+    kind = dict(zip(opened.dataset.entities, domains(opened.dataset, np.arange(30)).tolist(), strict=True))
+    for group in drawn.groups:
+        assert len({kind[name] for name in group.names}) == 1 or not group.end
+        for name, degree in zip(group.names, group.degrees, strict=True):
+            assert degree == degrees(opened.dataset, np.array([opened.dataset.entities.id(name)]))[0]
+    monkeypatch.setattr(picture, "POINTS", 12)
+    fewer = picture.picture(opened)
+    assert 12 <= fewer.points <= 12 + len(fewer.groups) and all(group.names for group in fewer.groups)
+
+
+def test_work_is_bounded(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = folder.read(hostile).config
+    for limit, value, triples in (("TRIPLES", 5, 5), ("WORK", 2 * 30 * 8 * 7, 7), ("WORK", 1, 1), ("TRIPLES", 10**9, 12)):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"kgdist.report.opened.{limit}", value)
+            opened = open_all(hostile, config)
+            assert len(opened.evaluator.triples(opened.split)) == triples
+
+
+def test_curves_of_a_run_that_was_resumed(hostile: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((hostile / "config.json").read_text())
+    rows = [(10, 1), (20, 2), (30, 3), (20, 4), (30, 5)]  # killed after step 30, resumed from step 10
+    lines = [f'{{"kind": "train", "step": {step}, "loss": {loss}, "time": {loss}}}' for step, loss in rows]
+    (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, '{"kind": "train", "st']))
+    found = folder.read(tmp_path)
+    assert [(row["step"], row["loss"]) for row in found.curves["train"]] == [(10, 1), (20, 4), (30, 5)]
+    assert found.notes == ("metrics.jsonl: 1 line cannot be read and is left out",)
+    many = "".join(f'{{"kind": "train", "step": {step}}}\n' for step in range(5000))
+    (tmp_path / "metrics.jsonl").write_text(many)
+    steps = [row["step"] for row in folder.read(tmp_path).curves["train"]]
+    assert len(steps) == folder.POINTS and (steps[0], steps[-1]) == (0, 4999) and steps == sorted(set(steps))
+
+
+def test_the_command_repeats_the_options() -> None:
+    config = Config(
+        model_name="RotatE",
+        double_ent=True,
+        lr=1e-9,
+        gamma=19.9,
+        max_epoch=2.5,
+        data_files=("a b.tsv", "c;d"),
+        format="raw_udd_hrt",
+        delimiter=" | ",
+        data_path=str(Path.cwd() / "my data"),
+        gpu=(0, 1),
+        test=True,
+    )
+    words = shlex.split(" ".join(about.command(config)))
+    assert words[0] == "kgdist-train"
+    again = flags.parse("train", words[1:]).config.replace(num_proc=config.num_proc)
+    assert again == config.replace(data_path="my data")
+    changed, same = about.options(config)
+    named = {name for name, *_ in changed} | {name for name, _ in same}
+    assert {name for name, *_ in changed} >= {"lr", "gpu", "test", "data_files"} and not {name for name, *_ in changed} & {"seed"}
+    assert named <= set(OPTIONS) and len(named) == len(changed) + len(same)

@@ -1,0 +1,172 @@
+"""report.html: what it says is what the run says, whatever is missing; it is whole in itself, and no name can break it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kgdist.cli import eval as eval_command
+from kgdist.cli import train as train_command
+from kgdist.report import charts
+from kgdist.report.report import write_report
+from kgdist.runs import open_run
+from tests.report.conftest import HOSTILE, RELATION, Seen, graph, train
+
+
+@pytest.fixture
+def copied(hostile: Path, tmp_path: Path) -> Path:
+    """The run, to be damaged."""
+    folder = tmp_path / "run"
+    shutil.copytree(hostile, folder)
+    (folder / "report.html").unlink()
+    return folder
+
+
+def test_the_page_is_whole_in_itself(hostile: Path) -> None:
+    seen = Seen(hostile / "report.html")
+    assert seen.open == []
+    for tag, attributes in seen.tags:
+        assert tag not in ("link", "iframe", "object", "embed", "base", "img", "image")
+        assert not {"src", "srcset", "action"} & set(attributes), tag
+        assert all(not key.startswith("on") for key in attributes), tag
+        assert (attributes.get("href") or "#").startswith("#")
+    style = (Path(charts.__file__).parent / "page.css").read_text()
+    assert "url(" not in style and "@import" not in style
+    assert (hostile / "report.html").stat().st_size < 2_600_000
+
+
+def test_names_are_text_and_nothing_else(hostile: Path) -> None:
+    seen = Seen(hostile / "report.html")
+    figures = [attributes for tag, attributes in seen.tags if tag == "script" and attributes.get("type") == "application/json"]
+    assert len(figures) == 6  # loss, validation, throughput, categories, degrees, entities
+    assert sum(tag == "script" for tag, _ in seen.tags) == len(figures) + 2  # the library and the page's own
+    assert "a" not in {tag for tag, _ in seen.tags}
+    shown = " ".join(seen.texts)
+    assert RELATION[:79] in shown
+    assert any(name[:79] in shown for name in HOSTILE)
+    page = (hostile / "report.html").read_text(encoding="utf-8")
+    drawn = "".join(re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page))
+    assert "<" not in drawn and "&lt;script&gt;" in drawn  # Plotly is shown an escaped name
+
+
+def test_metrics_are_those_of_the_run(hostile: Path) -> None:
+    report = json.loads((hostile / "test.json").read_text())
+    shown = Seen(hostile / "report.html").texts
+    metrics = report["all"]["realistic"]
+    at = shown.index("MRR")
+    assert shown[at + 1] == f"{metrics['mrr']:.3f}"
+    for part in (*report["categories"].values(), *report["relations"].values(), report["sides"]["head"]["realistic"]):
+        assert f"{part['mrr']:.3f}" in shown
+    names = [part["name"][:79] for part in report["relations"].values()]
+    assert all(any(name in text for text in shown) for name in names)
+
+
+def test_the_published_row_stands_beside(copied: Path) -> None:
+    config = json.loads((copied / "config.json").read_text())
+    assert "published" not in " ".join(Seen(write_report(copied)).texts)
+    config["dataset"] = "FB15k"
+    for file in copied.glob("toy_*.npy"):
+        file.rename(file.with_name(file.name.replace("toy", "FB15k")))
+    (copied / "config.json").write_text(json.dumps(config))
+    shown = Seen(write_report(copied)).texts
+    assert "published 0.696" in shown and "published 61.43" in shown
+    assert any("DGL-KE, 1 GPU" in text for text in shown)
+
+
+def drop(name: str) -> Callable[[Path], None]:
+    """A damage: files are gone."""
+    return lambda run: [file.unlink() for file in run.glob(name)] and None
+
+
+def put(name: str, text: str) -> Callable[[Path], None]:
+    """A damage: a file holds something else."""
+    return lambda run: (run / name).write_text(text) and None
+
+
+def no_data(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"data_path": "/nowhere"}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (drop("metrics.jsonl"), "has no metrics.jsonl"),
+        (put("metrics.jsonl", '{"kind": "train"}\n[]\n{"kind": "train", "step": NaN}\nx'), "4 lines cannot be read"),
+        (drop("test.json"), "the run has no test.json"),
+        (put("test.json", '{"all": 3}'), "not the metrics that kgdist-eval saves"),
+        (put("test.json", '{"all": {'), "not readable as JSON"),
+        (drop("*_entity.npy"), "Nothing could be ranked"),
+        (put("toy_DistMult_entity.npy", "no array"), "Nothing could be ranked"),
+        (no_data, "Nothing could be ranked"),
+    ],
+)
+def test_a_page_without_what_is_missing(copied: Path, damage: Callable[[Path], None], said: str) -> None:
+    damage(copied)
+    page = Seen(write_report(copied))
+    assert any(said in text for text in page.texts)
+    assert any(text.startswith("Options that differ") for text in page.texts)
+
+
+def test_odd_parts_of_a_metrics_file_are_left_out(copied: Path) -> None:
+    report = json.loads((copied / "test.json").read_text())
+    report |= {
+        "sides": 3,
+        "categories": {"1-1": None, "<i>": {"mrr": "x"}},
+        "relations": {"x": {"mrr": 1}, "0": []},
+        "protocol": 0,
+    }
+    (copied / "test.json").write_text(json.dumps(report))
+    page = Seen(write_report(copied))
+    assert any("does not say under which rules" in text for text in page.texts)
+    assert not any(tag == "i" and "style" not in attributes for tag, attributes in page.tags)
+
+
+def test_eval_writes_the_report_of_an_earlier_run(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert eval_command.main([str(copied), "--report", "--rank_ties", "optimistic"]) == 0
+    assert f"report: {copied / 'report.html'}" in capsys.readouterr().out
+    assert "ties: optimistic." in " ".join(Seen(copied / "report.html").texts)
+
+
+def test_a_report_that_cannot_be_written_spoils_nothing(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (copied / "report.html").mkdir()
+    assert eval_command.main([str(copied), "--report"]) == 0
+    warning = capsys.readouterr().err.splitlines()[-1]
+    assert warning.startswith("WARNING: no report: ") and "the run is saved" in warning and "--report" in warning
+
+
+def test_without_plotly_nothing_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph(tmp_path)
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    words = [
+        "--data_path",
+        str(tmp_path),
+        "--format",
+        "raw_udd_hrt",
+        "--data_files",
+        "train.tsv",
+        "--save_path",
+        str(tmp_path / "c"),
+    ]
+    assert train_command.main([*words, "--report"]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert "--report" in line and "pip install 'kgdist[viz]'" in line
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_report_keeps_enough_points(tmp_path: Path) -> None:
+    graph(tmp_path)
+    run = train(tmp_path, "--max_step", "300", "--log_interval", "1000", "--test=false", "--valid=false")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(3, 301, 3))
+    assert open_run(run).config.log_interval == 1000
+    shown = " ".join(Seen(run / "report.html").texts)
+    assert "Nothing was validated" in shown and "the run has no test.json" in shown
