@@ -55,7 +55,7 @@ _PAIRS = {"dot": _dot, "l2": _l2, "l1": _l1, "modulus": _modulus}
 
 
 def pairs(name: str, q: torch.Tensor, c: torch.Tensor, left: np.ndarray, right: np.ndarray) -> torch.Tensor:
-    """float32[P,Q], float32[N,Q] on the CPU, int64[B] rows of each -> float64[B]; `name` is a comparator's."""
+    """float[P,Q], float[N,Q] on the CPU, int64[B] rows of each -> float64[B]; `name` is a comparator's."""
     out = np.empty(len(left), np.float64)
     _PAIRS[name](q.detach().contiguous().numpy(), c.detach().contiguous().numpy(), left, right, out)
     return torch.from_numpy(out)

@@ -46,11 +46,20 @@ def _kth(values, count, k):
 
 
 @strict
+def _below(values, low):
+    """How many are below; NaN is not."""
+    count = np.int32(0)
+    for j in range(len(values)):
+        count += np.int32(values[j] < low)
+    return count
+
+
+@strict
 def _floor(bar, reach):
     """The largest float32 that is at most bar - reach, nearly; NaN, which nothing is below, where that says nothing."""
     exact = bar - reach
     rounded = np.float32(exact)
-    return np.nextafter(rounded, np.float32(-np.inf)) if np.float64(rounded) > exact else rounded
+    return np.float32(np.nextafter(rounded, np.float32(-np.inf))) if np.float64(rounded) > exact else rounded
 
 
 @strict
@@ -64,19 +73,13 @@ def sift(scores, row, column, start, reach, offsets, skipped, k, keys, ids, size
     for p in range(row, scores.shape[0]):
         line, low = scores[p], _floor(bar[p], reach[p])
         first, column = column, 0
-        hits = np.int32(0)
-        for j in range(first, width):
-            hits += np.int32(not line[j] < low)
-        if hits == 0:
+        if _below(line[first:], low) == width - first:
             continue
         begin = _position(skipped, offsets[p], offsets[p + 1], start + first)
         end = _position(skipped, begin, offsets[p + 1], start + width)
         for strip in range(first, width, STRIP):
             stop = min(strip + STRIP, width)
-            hits = np.int32(0)
-            for j in range(strip, stop):
-                hits += np.int32(not line[j] < low)
-            if hits == 0:
+            if _below(line[strip:stop], low) == stop - strip:
                 continue
             for j in range(strip, stop):
                 if line[j] < low:

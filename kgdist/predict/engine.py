@@ -29,7 +29,7 @@ from kgdist.progress import bar
 from kgdist.types import Side
 
 QUERIES = 1000  # queries that share one pass over the candidates
-CANDIDATES = 1024  # candidates of a block, when there are that many queries
+CANDIDATES = 2048  # candidates of a block, when there are that many queries
 LISTED = 1 << 22  # entries of all lists of one pass
 HELD = 1 << 19  # answers held at a time
 
@@ -253,7 +253,7 @@ class Predictor:
     ) -> Best:
         """Answer some questions on all threads; an error, or Ctrl-C, ends all of them within one block."""
         best = Best(asked, k)
-        listed = max(1, LISTED // (2 * k + 128))
+        listed = max(1, LISTED // (2 * k + 32))
         size = max(1, min(self.query_block, listed, -(-len(asked) // self.threads)))
         starts, lock, stopped = iter(range(0, len(asked), size)), threading.Lock(), threading.Event()
 

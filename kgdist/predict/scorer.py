@@ -11,6 +11,7 @@ import torch
 
 from kgdist.candidates import Project, all_finite, pull_rows
 from kgdist.errors import KgdistError
+from kgdist.kernels import choice
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
 from kgdist.types import RelationRows, Side
@@ -70,12 +71,16 @@ class Scorer:
         `relation` int64[1]: the one that projects them. Equal rows then are projected one by one, so that they stay equal.
         """
         unique, place = np.unique(entities, return_inverse=True)
-        seen = pull_rows(self.tables, "entity", unique).double()
+        seen, place = pull_rows(self.tables, "entity", unique), place.reshape(-1).astype(np.int64)
         if relation is not None and len(unique):
             given = self._relation(relation, np.zeros(1, np.int64))
-            seen = torch.cat([self.model.project(row, given) for row in torch.split(seen, 1)])
-        keys = self.model.comparator.exact_pairs(queries, seen, rows, place.reshape(-1).astype(np.int64))
-        return keys.cpu().numpy()
+            seen = torch.cat([self.model.project(row, given) for row in torch.split(seen.double(), 1)])
+        comparator = self.model.comparator
+        if queries.device.type == "cpu" and choice.numba():
+            from kgdist.kernels import exact
+
+            return exact.pairs(comparator.name, queries, seen, rows, place).numpy()
+        return comparator.exact_pairs(queries, seen.double(), rows, place).cpu().numpy()
 
     @torch.no_grad()
     def keys(self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from kgdist.kernels.compare import largest
 from kgdist.kernels.top import Top
 from kgdist.predict.scorer import Scorer
 
-WIDEST = 64  # times as many candidates as usual, at most, in the blocks of few queries
+WIDEST = 32  # times as many candidates as usual, at most, in the blocks of few queries
 
 
 def sweep(
