@@ -112,13 +112,20 @@ def train(data: Any = None, *, callbacks: Iterable[Callback] = (), **options: An
     import torch
 
     from kgdist.predict.opened import open_model
+    from kgdist.report.charts import require
+    from kgdist.report.report import report_or_warn
     from kgdist.runtime import local
     from kgdist.runtime.ready import ready
 
     threads = torch.get_num_threads()
     try:
         with log.silence() if given.get("quiet") else contextlib.nullcontext():
-            result = local.train(ready(understand("train", given)), callbacks)
+            config = ready(understand("train", given))
+            if config.report:
+                require("--report")  # now, not after the training
+            result = local.train(config, callbacks)
+            if config.report and result.folder is not None and not result.interrupted:
+                report_or_warn(result.folder, config)
     finally:
         torch.set_num_threads(threads)  # a training sets it for itself
     assert result.folder is not None

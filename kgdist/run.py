@@ -5,6 +5,7 @@ The folder on disk is kgdist.runs; the engine that predicts is kgdist.predict. T
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,37 @@ class Run:
         config = self._opened.config.replace(**{"num_proc": usable_cores(), "num_thread": 1} | options)
         evaluator = Evaluator(self.dataset, config)
         return Evaluation(evaluator.report(evaluator.rank(self.model, self.tables, split), split))
+
+    # ---- what others get of it
+
+    def report(self) -> Path:
+        """Write report.html into the run's folder, one self-contained page, and return the file.
+
+        Needs Plotly (`pip install 'kgdist[viz]'`). Raises OptionError without it.
+        """
+        from kgdist.report.report import write_report
+
+        return write_report(self.path, self._opened.config)
+
+    def export(
+        self, to: str = "npy", out: str | os.PathLike[str] | None = None, *, tables: str = "both", force: bool = False
+    ) -> list[Path]:
+        """Write the embeddings for other tools, as kgdist-export does, and return the files.
+
+        Args:
+            to: npy, safetensors, parquet, word2vec, projector or dglke.
+            out: the folder; `export/<to>` in the run's folder when not given.
+            tables: "both", "entity" or "relation".
+            force: replace an export that is there.
+        Raises UsageError for a folder that is there, OptionError for a format that is not known or whose library is missing.
+
+        >>> run.export("word2vec", "vectors", tables="entity")
+        """
+        from kgdist.export import targets
+        from kgdist.export.source import Source
+
+        folder = Path(out) if out is not None else self.path / "export" / to
+        return targets.export(Source.of(self._opened.run), to, folder, tables=tables, force=force)
 
 
 def _unfold(found: Found, given: dict[str, np.ndarray], missing: str) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:

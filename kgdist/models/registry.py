@@ -36,12 +36,12 @@ def register(model: Own) -> Own:
     The class needs a `name`, a `compare` (dot, l1, l2 or modulus) and a `query(self, anchor, relation, side)`; see kgdist.Model.
 
         @kgdist.register
-        class Translated(kgdist.Model):
-            name = "Translated"
+        class Gated(kgdist.Model):
+            name = "Gated"
             compare = "dot"
 
             def query(self, anchor, relation, side):
-                return anchor + relation if side is kgdist.Side.TAIL else anchor - relation
+                return anchor * relation.tanh()
 
     Commands know it by `--model_file FILE.py`, which imports the file; workers and other machines import it, too. The same class
     registered again replaces itself, as when a cell of a notebook is run again.
@@ -56,6 +56,8 @@ def register(model: Own) -> Own:
         raise UsageError(f"{who}: compare is {compare!r}, must be one of {', '.join(COMPARATORS)}")
     if model.query is Model.query and model.queries is Model.queries:
         raise UsageError(f"{who}: needs a method query(self, anchor, relation, side)")
+    if not model.projects and (model.pair is not Model.pair or model.cross is not Model.cross):
+        raise UsageError(f"{who}: pair and cross are the comparator's, by which ranks are found; put the formula into query")
     origin = f"{_place(model)}:{model.__qualname__}"
     taken = own_models.OWN.get(name)
     if name in MODELS and (taken is None or taken.origin != origin):
@@ -98,7 +100,9 @@ def model_of(config: Config) -> Model:
 
 
 def _try(model: Model) -> None:
-    """Score three random entities with two relations, from both sides. Raises OptionError naming what does not fit."""
+    """Score random entities from both sides, in float32, which trains, and float64, which ranks. Raises OptionError naming what
+    does not fit.
+    """
     name = type(model).name
     shapes = model.tables(3, 2)
     if not shapes.keys() >= {"entity", "relation"} or any(
@@ -109,21 +113,30 @@ def _try(model: Model) -> None:
     random = torch.Generator().manual_seed(0)
     rows = {key: torch.rand(shape, generator=random) - 0.5 for key, shape in shapes.items()}
     entities = rows.pop("entity")
-    heads, tails = entities, entities[[1, 2, 0]]
-    relation = RelationRows(rows, torch.tensor([0, 0, 0]))
-    scores = {}
-    for side in Side:
-        anchors, others = side.pick((tails, heads), (heads, tails))
-        try:
-            with torch.no_grad():
-                queries = model.queries(anchors, relation, side)
-                scores[side] = model.pair(queries, others, relation)
-                model.cross(queries, entities[None], relation, 3)
-        except Exception as error:
-            what = f"the query for a missing {side.value} does not work with rows of {entities.shape[1]} numbers"
-            raise OptionError("--model_name", f"{name}: {what}: {type(error).__name__}: {error}") from error
-        if queries.shape[0] != 3 or scores[side].shape != (3,):
-            what = f"gives float{list(queries.shape)} for the anchors float{list(anchors.shape)}; one row for each is needed"
-            raise OptionError("--model_name", f"{name}: the query for a missing {side.value} {what}")
-    if not torch.allclose(scores[Side.HEAD], scores[Side.TAIL], rtol=1e-3, atol=1e-4):
+    for dtype in (torch.float32, torch.float64):
+        relation = RelationRows({key: row.to(dtype) for key, row in rows.items()}, torch.tensor([0, 1, 1]))
+        scores = [_trial_scores(model, entities.to(dtype), relation, side) for side in Side]
+    if not torch.allclose(*scores, rtol=1e-5, atol=1e-7):
         log.warning("%s gives a triple two scores: one when its head is asked for, another when its tail is", name)
+
+
+def _trial_scores(model: Model, entities: torch.Tensor, relation: RelationRows, side: Side) -> torch.Tensor:
+    """float[3]: each of three entities and the next one, asked for at one side."""
+    heads, tails = entities, entities[[1, 2, 0]]
+    anchors, others = side.pick((tails, heads), (heads, tails))
+    what = f"{type(model).name}: the query for a missing {side.value}"
+    try:
+        with torch.no_grad():
+            queries = model.queries(anchors, relation, side)
+            scores = model.pair(queries, others, relation)
+            if not model.projects:
+                model.cross(queries, entities[None], relation, 3)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        message = f"{what} does not work with rows of {entities.shape[1]} numbers ({type(error).__name__}: {reason})"
+        raise OptionError("--model_name", message) from error
+    if scores.shape != (3,) or queries.dtype != entities.dtype:
+        kind, found = (str(rows.dtype).removeprefix("torch.") for rows in (anchors, queries))
+        message = f"{what} gives {found}{list(queries.shape)} for anchors {kind}{list(anchors.shape)}"
+        raise OptionError("--model_name", f"{message}; it must give one row of {kind} for each")
+    return scores
