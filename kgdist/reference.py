@@ -101,7 +101,8 @@ def _allowed(row: Option) -> str:
     if row.kind is bool:
         return "switch"
     words = ", ".join(f"`{choice}`" for choice in row.choices) if row.choices else row.allowed
-    return ("a list, each " if row.many else "") + words.replace(f" and <= {INT_MAX}", "")
+    words = f"`{row.metavar}`" if words == "text" and row.metavar else words.replace(f" and <= {INT_MAX}", "")
+    return ("one or more, each " if row.many else "") + words
 
 
 def _plain(text: str) -> str:
