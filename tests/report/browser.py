@@ -12,6 +12,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,14 @@ FLAGS = (
     "--headless=new --remote-debugging-pipe --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --hide-scrollbars "
     "--disable-extensions --disable-background-networking --disable-component-update --disable-sync --mute-audio"
 )
+
+ON_PIPES = """
+import fcntl, os, sys
+commands, answers = (fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3])
+os.dup2(commands, 3)  # where Chromium looks for them
+os.dup2(answers, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def program() -> str | None:
@@ -84,12 +93,23 @@ class Browser:
 
     def open(self, page: Path, *, width: int, dark: bool, height: int = 900) -> None:
         """Load the page and wait until its charts are drawn."""
-        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        self.call("Emulation.setEmulatedMedia", features=scheme)
+        self.scheme(dark=dark)
         self.resize(width, height)
         self.ask("delete document.documentElement?.dataset.drawn")  # of the page before
         self.call("Page.navigate", url=page.as_uri())
         self.wait("document.documentElement?.dataset.drawn === 'yes'")
+
+    def scheme(self, *, dark: bool) -> None:
+        """What the reader's system prefers."""
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+
+    def settle(self) -> None:
+        """Wait until the charts have taken the size of their boxes, and two pictures more."""
+        self.wait(
+            "[...document.querySelectorAll('.chart')].every((box) => "
+            "Math.abs(box.querySelector('.main-svg').getBoundingClientRect().width - box.getBoundingClientRect().width) < 2)"
+        )
+        self.ask("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def resize(self, width: int, height: int) -> None:
         """The size of the window, in its own pixels."""
@@ -123,8 +143,8 @@ class Browser:
 def browser(folder: Path) -> Iterator[Browser]:
     """A browser that keeps its files in `folder` and ends with the block."""
     there, here = os.pipe(), os.pipe()  # to the browser, from the browser
-    shell = ["sh", "-c", 'exec "$@" 3<&$READ 4>&$WRITE'.replace("$READ", str(there[0])).replace("$WRITE", str(here[1])), "sh"]
-    command = [*shell, str(program()), *FLAGS.split(), f"--user-data-dir={folder / 'profile'}"]
+    command = [sys.executable, "-ISc", ON_PIPES, str(there[0]), str(here[1]), str(program()), *FLAGS.split()]
+    command.append(f"--user-data-dir={folder / 'profile'}")
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "TMPDIR": str(folder), "HOME": str(folder)}
     process = subprocess.Popen(
