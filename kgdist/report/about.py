@@ -37,7 +37,7 @@ def options(config: Config) -> tuple[list[tuple[str, str, str]], list[tuple[str,
     """(name, value, default) of the options that differ from their defaults, then (name, value) of the others."""
     changed, same = [], []
     for name, row in OPTIONS.items():
-        if command_of(config) not in row.commands or name in _HIDDEN:
+        if command_of(config) not in row.commands or name in _HIDDEN or not row.sticky:
             continue
         value = getattr(config, name)
         if value == row.default or (name == "data_path" and _near(value) == row.default):

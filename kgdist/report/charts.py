@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star", "triangle-down", "circle")
 DASHES = ("solid", "dash", "dot", "dashdot")
+FEW = 400  # points that can be drawn larger
 REST = "rest"  # the colour of what has none of its own
 COLOURS = 7  # of the page; then they begin again, with other dashes
 SPREAD = 20  # times the smallest value: from there on an axis is logarithmic
@@ -138,7 +140,9 @@ def degree_chart(bins: Sequence[Mapping[str, float]], queries: int) -> Chart:
         {**line, "y": [part["high"] for part in bins], "mode": "lines", "line": {"width": 0}, "fill": "tonexty", "meta": 0},
     ]  # fmt: skip
     ticks = {"tickvals": middle, "ticktext": starts, "tickangle": 0, "title": {"text": "training triples of the entity, from …"}}
-    ranks = {"type": "log", **POWERS, "tickformat": "~s", "title": {"text": "rank"}, "autorange": "reversed"}
+    worst = math.log10(max((part["high"] for part in bins), default=1.0))
+    ticks_of_ranks = {"dtick": 1 if worst > 1.5 else "D2", "tickformat": "~s"}
+    ranks = {"type": "log", **ticks_of_ranks, "title": {"text": "rank"}, "range": [worst + 0.1, -0.1]}
     caption = (
         "The rank of the true entity (1 is best, on top) by the number of training triples that it is in: the median, and the "
         f"half of the queries around it. {queries:,} queries."
@@ -166,13 +170,13 @@ def picture_chart(picture: Picture) -> Chart:
                 "hoverinfo": "text",
                 "name": escaped(label),
                 "meta": REST if rest else number,
-                "marker": {"size": 4.5, "opacity": 0.4 if rest else 0.75, "symbol": SYMBOLS[number % len(SYMBOLS)]},
+                "marker": {"size": 4.5 if picture.points > FEW else 8, "opacity": 0.4 if rest else 0.75, "symbol": SYMBOLS[number % len(SYMBOLS)]},
             }
         )
         names.append(Key(label, (number,), REST if rest else number))
     bare = {"showticklabels": False, "showgrid": False, "title": {"text": ""}, "zeroline": False}
     layout = {"xaxis": bare, "yaxis": {**bare, "scaleanchor": "x"}, "hovermode": "closest", "meta": "map"}
-    drawn = f"all {picture.points:,}" if picture.points == picture.entities else f"{picture.points:,} of {picture.entities:,}"
+    drawn = f"All {picture.points:,}" if picture.points == picture.entities else f"{picture.points:,} of {picture.entities:,}"
     how = (
         "UMAP"
         if picture.method == "UMAP"
