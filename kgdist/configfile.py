@@ -32,15 +32,20 @@ def read_yaml(path: PathLike, command: str, bring: Callable[[str], None] = lambd
     Raises DataError (file:line) for what is no option of `command`, set twice, of the wrong type or out of range, and for YAML
     beyond one flat mapping.
     """
+    return read_events(path, Reader(path, command, bring).read, "--config")
+
+
+def read_events(path: PathLike, read: Callable[[Iterator[yaml.Event]], dict[str, Any]], flag: str) -> dict[str, Any]:
+    """What `read` makes of the events of the YAML file that `flag` names. Raises DataError for what is none."""
     try:
         with open(path, "rb") as file:
             raw = file.read(LIMIT + 1)
     except OSError as error:
-        raise DataError(path, f"cannot be read ({error.strerror}); --config wants a YAML file") from error
+        raise DataError(path, f"cannot be read ({error.strerror}); {flag} wants a YAML file") from error
     if len(raw) > LIMIT:
         raise DataError(path, f"larger than {LIMIT >> 20} MiB; a file of options is a few lines")
     try:
-        return _Reader(path, command, bring).read(yaml.parse(raw.decode("utf-8-sig"), Loader=yaml.SafeLoader))
+        return read(yaml.parse(raw.decode("utf-8-sig"), Loader=yaml.SafeLoader))
     except UnicodeDecodeError as error:
         raise DataError(path, f"not UTF-8 at byte {error.start}") from error
     except yaml.MarkedYAMLError as error:
@@ -50,10 +55,10 @@ def read_yaml(path: PathLike, command: str, bring: Callable[[str], None] = lambd
         raise DataError(path, f"not YAML ({' '.join(str(error).split())})") from error
 
 
-class _Reader:
+class Reader:
     """Events of one YAML document -> options."""
 
-    def __init__(self, path: PathLike, command: str, bring: Callable[[str], None]) -> None:
+    def __init__(self, path: PathLike, command: str, bring: Callable[[str], None] = lambda file: None) -> None:
         self.path, self.command, self.bring = path, command, bring
 
     def fail(self, event: yaml.Event, message: str) -> DataError:

@@ -10,7 +10,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from kgdist import presets
@@ -22,7 +22,7 @@ from kgdist.machine import usable_cores
 from kgdist.option import Option, closest, is_number, show, table
 from kgdist.own_models import bring, bring_named
 from kgdist.resolve import EXCLUSIVE
-from kgdist.tool_options import TOOLS, ToolOptions
+from kgdist.tool_options import TOOLS, TUNE_BESIDES, TUNE_GROUPS, ToolOptions, TuneOptions
 from kgdist.version import __version__
 
 MOST = 8  # processes that are started unasked: as many as DGL-KE has published figures for; more lose updates on small graphs
@@ -38,7 +38,12 @@ def table_of(command: str) -> Mapping[str, Option]:
 
 def options(command: str) -> list[Option]:
     """The options that `command` has, in the order of the table."""
-    return [row for row in table_of(command).values() if command in TOOLS or command in row.commands]
+    rows = [row for row in table_of(command).values() if command in TOOLS or command in row.commands]
+    if command == "tune":
+        rows += [
+            row for row in OPTIONS.values() if "train" in row.commands and (row.group in TUNE_GROUPS or row.name in TUNE_BESIDES)
+        ]
+    return rows
 
 
 # ---------------------------------------------------------------------------------------------------------------- the parser
@@ -234,6 +239,21 @@ def parse_tool(command: str, argv: Sequence[str] | None = None) -> tuple[ToolOpt
     bring_named(expand(command, words))
     given = {name: value for name, value in vars(parser(command).parse_args(words)).items() if value != []}
     return TOOLS[command](**given), frozenset(given)
+
+
+def parse_tune(argv: Sequence[str] | None = None) -> tuple[TuneOptions, frozenset[str], Parsed]:
+    """The same for kgdist-tune: its own options, which of them the user set, and the options of its trainings.
+
+    A training has one process unless the user says more: cores are for trials. Raises UsageError or OptionError (exit code 2).
+    """
+    words = sys.argv[1:] if argv is None else argv
+    bring_named(expand("tune", words))
+    given = vars(parser("tune").parse_args(words))
+    own = {name: given.pop(name) for name in table(TuneOptions) if name in given}
+    parsed = understand("train", {"num_proc": 1, **given})
+    if "num_proc" not in given:
+        parsed = replace(parsed, explicit={name: value for name, value in parsed.explicit.items() if name != "num_proc"})
+    return TuneOptions(**own), frozenset(own), parsed
 
 
 def processes(command: str, config: Config, explicit: Collection[str], cores: int) -> tuple[int, list[str]]:

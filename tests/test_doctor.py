@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,6 +122,6 @@ def test_what_a_processor_says_of_itself(tmp_path: Path) -> None:
 
 
 def test_completion_needs_its_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "shtab", None)
+    monkeypatch.setitem(sys.modules, "shtab", None)
     assert completion.main(["bash"]) == 2
     assert "pip install 'kgdist[completion]'" in capsys.readouterr().err

@@ -63,7 +63,7 @@ LAYERS = (
 # library -> the files that may import it
 HOMES = {
     "argparse": ("flags", "cli/"),
-    "yaml": ("configfile",),
+    "yaml": ("configfile", "tuning/space"),
     "numba": ("kernels/",),
     "pyarrow": ("data/", "export/", "predict/answers", "table", "embeddings"),
     "subprocess": ("runtime/",),

@@ -45,6 +45,10 @@ def main() -> None:
         role = job.get("role", "share")
         if role == "share":
             owner.send(done=train_share(job, owner.say))
+        elif role == "trial":
+            from kgdist.runtime.trial import train_trial  # which starts such processes itself
+
+            owner.send(done=train_trial(job, owner))
         else:
             from kgdist.runtime import roles  # with the libraries of the network
 

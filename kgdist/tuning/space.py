@@ -1,0 +1,183 @@
+"""What a search may choose: a range or a list of values for each option, as a file says or as is usual for the model.
+
+Every value is checked by the table of options before anything is trained. How values are chosen is the business of
+`kgdist.tuning.study`; this file knows no optimiser.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from kgdist.config import OPTIONS, Config
+from kgdist.configfile import Reader, line_of, read_events, scalar
+from kgdist.errors import DataError, OptionError
+from kgdist.files import PathLike
+from kgdist.option import Option
+
+GROUPS = ("model", "training", "loss", "negative samples")  # whose options can be searched
+FIXED = ("model_file", "seed", "max_step", "max_epoch")  # but for these: trials that are to be compared train equally long
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`, both included; evenly, or evenly in their logarithm."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def has(self, value: Any) -> bool:
+        """Whether `value` lies in it."""
+        return isinstance(value, (int, float)) and self.low <= value <= self.high
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """One of these."""
+
+    values: tuple[Any, ...]
+
+    def has(self, value: Any) -> bool:
+        """Whether `value` is one of them."""
+        return value in self.values
+
+
+Dimension = Range | Choices
+Space = dict[str, Dimension]
+
+
+def to_json(space: Space) -> dict[str, Any]:
+    """Plain data."""
+    return {name: dataclasses.asdict(each) for name, each in space.items()}
+
+
+def from_json(saved: Mapping[str, Any]) -> Space:
+    """What `to_json` gave."""
+    return {
+        name: Choices(tuple(each["values"])) if "values" in each else Range(each["low"], each["high"], each["log"])
+        for name, each in saved.items()
+    }
+
+
+def searchable(row: Option) -> bool:
+    """Whether trials may differ in this option."""
+    return row.group in GROUPS and row.name not in FIXED and "train" in row.commands and not row.many
+
+
+def dimension(row: Option, low: Any, high: Any, log: bool = False) -> Range:
+    """A range of the option `row`, checked. Raises OptionError."""
+    low, high = row.check(low), row.check(high)
+    if not low < high:
+        raise OptionError(row.flag, f"a range goes from the lower to the higher number, not from {low} to {high}")
+    if log and not low > 0:
+        raise OptionError(row.flag, f"a logarithmic range begins above 0, not at {low}")
+    return Range(low, high, log)
+
+
+# ---------------------------------------------------------------------------------------------------------------- usual ranges
+# Around the published options of each model (kgdist.presets): lr, gamma. gamma also sets how large embeddings are at the start,
+# which models of products want a hundred times larger than distances do.
+_USUAL: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
+    "TransE": ((0.02, 0.5), (4, 24)),
+    "TransE_l1": ((0.003, 0.1), (4, 24)),
+    "TransE_l2": ((0.02, 0.5), (4, 24)),
+    "TransR": ((0.005, 0.2), (4, 24)),
+    "RESCAL": ((0.01, 0.1), (8, 64)),
+    "DistMult": ((0.03, 0.3), (10, 200)),
+    "ComplEx": ((0.03, 0.3), (20, 300)),
+    "SimplE": ((0.05, 1.0), (50, 400)),
+    "RotatE": ((0.003, 0.2), (4, 24)),
+}
+_OTHER = ((0.003, 0.3), (4, 64))  # score functions of the user's own
+
+
+def usual(config: Config, explicit: Collection[str]) -> tuple[Space, Config]:
+    """The space that is searched when no file names one, and `config` as its trials begin: with self-adversarial negatives.
+
+    What the user has given (`explicit`) is not searched.
+    """
+    lr, gamma = _USUAL.get(config.model_name, _OTHER)
+    space: Space = {
+        "lr": dimension(OPTIONS["lr"], *lr, log=True),
+        "gamma": dimension(OPTIONS["gamma"], *gamma, log=True),
+        "regularization_coef": dimension(OPTIONS["regularization_coef"], 1e-9, 1e-4, log=True),
+        "adversarial_temperature": dimension(OPTIONS["adversarial_temperature"], 0.5, 2.0),
+        "neg_sample_size": Choices((64, 128, 256, 512)),
+        "batch_size": Choices((512, 1024, 2048)),
+        "loss_genre": Choices(("Logsigmoid", "Hinge")),
+    }
+    if config.pairwise:
+        space["loss_genre"] = Choices(("Logistic", "Hinge"))
+    elif "neg_adversarial_sampling" not in explicit:
+        config = config.replace(neg_adversarial_sampling=True)
+    if not config.neg_adversarial_sampling:
+        del space["adversarial_temperature"]
+    return {name: each for name, each in space.items() if name not in explicit}, config
+
+
+# ---------------------------------------------------------------------------------------------------------------- a file
+def read_space(path: PathLike) -> Space:
+    """The space that a YAML file describes, a line for each option. Raises DataError naming file and line."""
+    reader = _SpaceReader(path, "train")
+    space: Space = read_events(path, reader.read, "--search")
+    if not space:
+        raise DataError(path, "names no option to search, such as lr: [0.01, 0.3, log]")
+    return space
+
+
+class _SpaceReader(Reader):
+    """Events of a YAML document -> dimensions by name."""
+
+    def mapping(self, events: Iterator[yaml.Event]) -> dict[str, Any]:
+        space: Space = {}
+        while not isinstance(key := self.next(events, ""), yaml.MappingEndEvent):
+            if not isinstance(key, yaml.ScalarEvent):
+                raise self.fail(key, "expected the name of an option, such as lr: [0.01, 0.3, log]")
+            row = self.row(key)
+            if row.name in space:
+                raise self.fail(key, f"{row.name}: stands here twice")
+            if not searchable(row):
+                raise self.fail(key, f"{row.name}: is the same for all trials; give it as a flag, --{row.name}")
+            try:
+                space[row.name] = self.dimension(row, self.plain(self.next(events, f"{row.name}: "), events, row.name))
+            except OptionError as error:
+                raise DataError(self.path, str(error).removeprefix("--"), line=line_of(key)) from error
+        return space
+
+    def plain(self, event: yaml.Event, events: Iterator[yaml.Event], place: str) -> Any:
+        """A scalar, a list of scalars, or a mapping of those."""
+        if isinstance(event, yaml.ScalarEvent):
+            return scalar(event)
+        if isinstance(event, yaml.SequenceStartEvent):
+            items = []
+            while not isinstance(item := self.next(events, f"{place}: "), yaml.SequenceEndEvent):
+                if not isinstance(item, yaml.ScalarEvent):
+                    raise self.fail(item, f"{place}: expected plain values in the list")
+                items.append(scalar(item))
+            return items
+        found: dict[str, Any] = {}
+        while not isinstance(key := self.next(events, f"{place}: "), yaml.MappingEndEvent):
+            if not isinstance(key, yaml.ScalarEvent) or key.value != "choices" or found:
+                raise self.fail(key, f"{place}: expected {{choices: [...]}}")
+            found[key.value] = self.plain(self.next(events, f"{place}: "), events, place)
+        return found
+
+    def dimension(self, row: Option, value: Any) -> Dimension:
+        """What the value of one line means. Raises OptionError."""
+        numeric = row.kind in (int, float)
+        example = "[low, high], [low, high, log] or {choices: [...]}" if numeric else "a list of choices"
+        if isinstance(value, dict) or (isinstance(value, list) and not numeric):
+            values = value.get("choices") if isinstance(value, dict) else value
+            if not isinstance(values, list) or not values:
+                raise OptionError(row.flag, f"expected {example}")
+            checked = tuple(row.check(each) for each in values)
+            if len(set(checked)) < len(checked):
+                raise OptionError(row.flag, "a choice stands in the list twice")
+            return Choices(checked)
+        if isinstance(value, list) and (len(value) == 2 or (len(value) == 3 and value[2] == "log")):
+            return dimension(row, value[0], value[1], log=len(value) == 3)
+        raise OptionError(row.flag, f"expected {example}; what is not searched is given as a flag")

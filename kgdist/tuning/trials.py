@@ -1,0 +1,123 @@
+"""The folder of a search: what it was asked, a folder for each trial, and the options of the best trial.
+
+<out>/
+    tune.json       options, space and seed of the search
+    study.journal   what was chosen and reported (see kgdist.tuning.study)
+    best.yaml       the options of the best trial, for kgdist-train --config
+    trials/0003/    run folder and log of a trial; embeddings are kept of the best one only
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kgdist import checkpoint
+from kgdist.config import OPTIONS, Config
+from kgdist.configfile import from_json, read_run, to_json
+from kgdist.errors import CheckpointError, KgdistError, OptionError, UsageError
+from kgdist.files import atomic_write, read_json, write_json
+from kgdist.resolve import resolve
+from kgdist.tuning import space as spaces
+from kgdist.tuning.space import Space
+from kgdist.version import __version__
+
+_ARRAYS = ("*.npy", "ckpt-*", "best", "entities.tsv", "relations.tsv", ".*")
+
+
+class Folder:
+    """The folder of one search."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.asked = root / "tune.json"
+        self.journal = root / "study.journal"
+        self.best = root / "best.yaml"
+
+    def make(self) -> None:
+        """Make it. Raises UsageError."""
+        try:
+            (self.root / "trials").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--out {self.root}: cannot be written ({error.strerror or error}); name another folder") from error
+
+    def trial(self, number: int) -> Path:
+        """The folder of a trial."""
+        return self.root / "trials" / f"{number:04d}"
+
+    def run(self, number: int) -> Path | None:
+        """The run folder of a trial, if it has got so far."""
+        return next((path.parent for path in self.trial(number).glob("*/config.json")), None)
+
+    def saved(self, number: int) -> Path | None:
+        """The run folder of a trial that was interrupted and can go on; without a checkpoint, what is there goes away."""
+        run = self.run(number)
+        if run is not None:
+            with contextlib.suppress(CheckpointError):
+                checkpoint.latest(run)
+                return run
+        shutil.rmtree(self.trial(number), ignore_errors=True)
+        return None
+
+    def strip(self, number: int, *, keep_embeddings: bool = False) -> None:
+        """Take away what is large: checkpoints, and, but for the best trial, embeddings and maps. Curves and options stay."""
+        run = self.run(number)
+        for pattern in _ARRAYS if run is not None else ():
+            if keep_embeddings and pattern in ("*.npy", "entities.tsv", "relations.tsv"):
+                continue
+            for path in run.glob(pattern) if run is not None else ():
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+    # ---- what was asked
+
+    def remember(self, base: Config, space: Space, validations: int) -> None:
+        """Save what the search was asked for."""
+        found = {"kgdist_version": __version__, "validations": validations, "space": spaces.to_json(space)}
+        write_json(self.asked, found | {"options": to_json(base)})
+
+    def recall(self) -> tuple[Config, Space, int] | None:
+        """What an earlier call was asked for; None when there was none. Raises CheckpointError."""
+        if not self.asked.exists():
+            return None
+        saved = read_json(self.asked)
+        try:
+            return from_json(saved["options"]), spaces.from_json(saved["space"]), int(saved["validations"])
+        except (KeyError, TypeError, ValueError, OptionError) as error:
+            raise CheckpointError(f"{self.asked}: not what kgdist-tune has written ({error}); take another --out") from error
+
+    # ---- what came out
+
+    def write_best(self, number: int, mrr: float, told: str) -> None:
+        """Write the options of a trial for kgdist-train --config. `told` says where it stands in the search."""
+        run = self.run(number)
+        if run is None:
+            raise KgdistError(f"{self.trial(number)}: the run of the best trial is gone")
+        config, plain = read_run(run), Config()
+        names = [name for name, row in OPTIONS.items() if row.sticky and "train" in row.commands and name != "save_path"]
+        kept = {name: getattr(config, name) for name in names if getattr(config, name) != getattr(plain, name)}
+        kept |= {name: getattr(config, name) for name in ("model_name", "dataset", "num_proc", "seed")}
+        kept.pop("max_step" if config.max_epoch is not None else "max_epoch", None)
+        if config.model_file:
+            kept["model_file"] = config.model_file
+        with atomic_write(self.best, "w") as file:
+            file.write(f"# kgdist-tune, {told}: MRR {mrr:.4f} on the valid split. kgdist-train --config {self.best} --test\n")
+            file.writelines(f"{name}: {json.dumps(value)}\n" for name, value in kept.items())
+
+
+def trial_config(base: Config, params: Mapping[str, Any], *, triples: int, validations: int, save_path: Path) -> Config:
+    """The options of one trial: `base` with `params`, resolved. Raises OptionError for options that contradict one another.
+
+    All trials see equally many triples: where --max_step counts and the batch size is searched, larger batches take fewer steps.
+    """
+    from kgdist.runtime.job import steps_of
+
+    config = base.replace(**params, save_path=str(save_path), valid=True, quiet=True)
+    config, _ = resolve(config, {*params})
+    if config.max_epoch is None and "batch_size" in params:
+        config = config.replace(max_step=math.ceil(base.max_step * base.batch_size / config.batch_size))
+    return config.replace(eval_interval=math.ceil(steps_of(config, triples) / validations))

@@ -1,0 +1,185 @@
+"""kgdist-tune with real trials: a search, interrupted, killed and gone on with; what it leaves; what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kgdist.cli import train, tune
+from kgdist.errors import UsageError
+from tests.cli.graphs import FILES, Bench, embeddings, metrics, random_splits, write
+
+pytest.importorskip("optuna")
+pytestmark = pytest.mark.timeout(300)  # a dozen processes that import torch, on machines that are busy
+ROOT = Path(__file__).resolve().parents[2]
+BASE = "--model_name DistMult --hidden_dim 8 --batch_size 16 --neg_sample_size 8 --max_step 1200 --seed 3 -rc 0".split()
+SEARCH = "lr: [0.01, 0.5, log]\ngamma: [1, 9]\n"
+
+
+class Tuning:
+    """A graph, a space, and searches in folders of their own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name, split in zip(FILES, random_splits(), strict=True):
+            write(root / "data" / name, split)
+        (root / "search.yaml").write_text(SEARCH)
+
+    def words(self, out: str, *more: str) -> list[str]:
+        """A whole command line."""
+        data = ["--data_path", str(self.root / "data"), "--dataset", "toy", "--format", "raw_udd_hrt", "--data_files", *FILES]
+        search = ["--search", str(self.root / "search.yaml"), "--out", str(self.root / out), "--validations", "3"]
+        return [*data, *BASE, *search, *more]
+
+    def start(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
+        """The command in a process of its own."""
+        return subprocess.Popen([sys.executable, "-m", "kgdist.cli.tune", *words], cwd=ROOT, stdout=subprocess.PIPE)
+
+    def reported(self, out: str, number: int) -> bool:
+        """Whether so many validations have been written down."""
+        journal = self.root / out / "study.journal"
+        return journal.exists() and journal.read_bytes().count(b'"intermediate_value"') >= number
+
+
+@pytest.fixture(scope="module")
+def tuning(tmp_path_factory: pytest.TempPathFactory) -> Tuning:
+    return Tuning(tmp_path_factory.mktemp("tuning"))
+
+
+@pytest.fixture(scope="module")
+def searched(tuning: Tuning) -> dict[str, Any]:
+    """What three trials, one at a time, came to."""
+    process = tuning.start(tuning.words("whole", "--trials", "3", "--json"))
+    out, _ = process.communicate(timeout=200)
+    assert process.returncode == 0
+    found = json.loads(out)
+    assert isinstance(found, dict)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """Processes that `pid` has started."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that nobody has asked about its end does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def wait_for(done: Any, seconds: float = 200.0) -> None:
+    """Wait until `done()`."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_the_best_options_train_the_best_trial_again(tuning: Tuning, searched: dict[str, Any], bench: Bench) -> None:
+    best, rows = searched["best"], searched["trials"]
+    assert [row["number"] for row in rows] == [0, 1, 2] and not searched["interrupted"]
+    finished = [row for row in rows if row["state"] == "finished"]
+    assert best["mrr"] == max(row["mrr"] for row in finished) and best["validations"] == 3
+    assert train.main(["--config", best["config"], "--save_path", str(bench.ckpts), "--quiet"]) == 0
+    (again,) = bench.runs()
+    kept = Path(best["run"])
+    assert metrics(again, "valid.json") == metrics(kept, "valid.json")
+    assert {name: rows.tobytes() for name, rows in embeddings(again).items()} == {
+        name: rows.tobytes() for name, rows in embeddings(kept).items()
+    }
+    arrays = {path.parent for path in (tuning.root / "whole").rglob("*.npy")}
+    assert arrays == {kept} and not list((tuning.root / "whole").rglob("ckpt-*"))
+    for row in rows:
+        assert list((tuning.root / "whole" / "trials" / f"{row['number']:04d}").glob("*/metrics.jsonl"))
+
+
+def test_a_search_that_is_interrupted_and_killed_comes_to_the_same(tuning: Tuning, searched: dict[str, Any]) -> None:
+    words = tuning.words("torn", "--trials", "3")
+    first = tuning.start(words)
+    wait_for(lambda: tuning.reported("torn", 1))
+    first.send_signal(signal.SIGINT)
+    out, _ = first.communicate(timeout=200)
+    assert first.returncode == 130 and b"interrupted; go on with: kgdist-tune --out" in out
+    assert list((tuning.root / "torn").rglob("ckpt-*"))  # the trial was saved
+    second = tuning.start(words)
+    wait_for(lambda: tuning.reported("torn", 4))
+    below = children(second.pid)
+    second.kill()
+    second.communicate(timeout=200)
+    wait_for(lambda: not any(map(alive, below)), 10)
+    third = tuning.start(["--out", str(tuning.root / "torn"), "--trials", "3", "--json", "--quiet"])
+    out, _ = third.communicate(timeout=200)
+    assert third.returncode == 0
+    found = json.loads(out)
+    assert found["trials"] == searched["trials"]
+    assert metrics(Path(found["best"]["run"]), "valid.json") == metrics(Path(searched["best"]["run"]), "valid.json")
+
+
+def test_all_trials_failing_is_an_error_and_jobs_run_side_by_side(
+    tuning: Tuning, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "search.yaml").write_text("lr: [1.0e25, 1.0e30, log]\n")
+    words = [*tuning.words("failed"), "--search", str(tmp_path / "search.yaml"), "--optimizer", "sgd"]
+    assert tune.main([*words, "--trials", "2", "--jobs", "2"]) == 1
+    shown = capsys.readouterr()
+    assert shown.err.startswith("error: all 2 trials failed, the last one: the loss became") and "trial 1 failed" in shown.out
+    logs = [(tuning.root / "failed" / "trials" / f"000{number}" / "log.txt") for number in (0, 1)]
+    assert all(log.exists() for log in logs)
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [
+        (["--lr", "0.1"], "--lr: is searched by"),
+        (["--test"], "--test: not an option of kgdist-tune"),
+        (["--trials", "0"], "--trials: must be an integer >= 1"),
+        (["--trails", "9"], "--trails: no such option; did you mean --trials?"),
+        (["--pairwise", "--loss_genre", "BCE"], "--pairwise: is not defined for"),
+        (["--data_files", FILES[0]], "--valid: toy has no valid triples"),
+    ],
+)
+def test_what_is_refused_leaves_nothing(more: list[str], wanted: str, tuning: Tuning, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tune.main([*tuning.words("refused"), *more]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {wanted}") and not (tuning.root / "refused").exists()
+
+
+@pytest.mark.usefixtures("searched")
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [(["--hidden_dim", "9"], "--hidden_dim: 9 now, but 8 before"), (["--validations", "2"], "--validations: 2 now, but 3")],
+)
+def test_a_search_goes_on_as_it_was_asked(
+    more: list[str], wanted: str, tuning: Tuning, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune.main([*tuning.words("whole"), *more]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {wanted}")
+    assert tune.main([*tuning.words("whole"), "--trials", "3"]) == 0  # nothing is left to do
+    assert "\n3 trials: " in capsys.readouterr().out
+
+
+def test_one_search_a_folder(tuning: Tuning, capsys: pytest.CaptureFixture[str]) -> None:
+    from kgdist.tuning.search import owned
+    from kgdist.tuning.trials import Folder
+
+    with owned(Folder(tuning.root / "taken")):
+        assert tune.main(tuning.words("taken")) == 1
+    assert "end that process first" in capsys.readouterr().err
+    assert os.listdir(tuning.root / "taken") == ["trials"]
+
+
+def test_no_space_and_no_folder(tmp_path: Path, tuning: Tuning, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*tuning.words("nothing"), "--search", str(tmp_path / "nothing.yaml")]
+    assert tune.main(words) == UsageError.exit_code
+    assert "--search wants a YAML file" in capsys.readouterr().err
