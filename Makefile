@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 # Many small processes: each gets one thread, or they would fight for the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
-.PHONY: help install demo test lint types unit docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-kernels bench-load bench-kvstore bench-partition bench-gpu soak clean
+.PHONY: help install demo test lint types unit docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-kernels bench-load bench-kvstore bench-partition bench-emb-sim bench-gpu soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo "make bench-load      speed and memory of loading, up to 50 million triples"
 	@echo "make bench-kvstore   the store's wire beside a raw socket"
 	@echo "make bench-partition partitioning beside METIS alone, 10 million triples"
+	@echo "make bench-emb-sim   speed and memory of the most similar of all pairs"
 	@echo "make scaling         docs/scaling.md, computed from the costs of bench-kvstore"
 	@echo "make bench-gpu       the speed table, where there is a GPU"
 	@echo "make soak            ten minutes of killing the processes of a job at random"
@@ -93,6 +94,9 @@ bench-kvstore: $(STAMP)
 
 bench-partition: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/partition.py
+
+bench-emb-sim: $(STAMP)
+	$(BIN)/python benchmarks/similar.py
 
 scaling: $(STAMP)
 	$(BIN)/python benchmarks/scaling.py
