@@ -13,6 +13,7 @@ TEXTS = {
     "predict": "Ask a trained run which triples are likely: of given heads, relations and tails, or of all there are.",
     "emb-sim": "Find the most similar embeddings: of the entities or relations of a run, or of any .npy file.",
     "export": "Write the embeddings of a run in a format that other tools read.",
+    "import": "Make a run of a model that DGL-KE or PyKEEN has trained, with the names of its entities.",
     "convert": "Write a knowledge graph in another format; names and the order of triples stay as they are.",
     "compare": "Put several runs side by side: options, metrics and curves.",
     "tune": "Search for options that give the best validation MRR; those that lag are stopped early.",
@@ -26,6 +27,7 @@ POSITIONAL = {  # an option without its flag
     "predict": ("model_path", "RUN"),
     "emb-sim": ("model_path", "RUN"),
     "export": ("model_path", "RUN"),
+    "import": ("model_path", "FOLDER"),
     "compare": ("runs", "RUN"),
     "completion": ("shell", "SHELL"),
 }
@@ -90,6 +92,14 @@ compared with itself; where it stands for both, every pair counts once.""",
 examples:
   kgdist-export ckpts/RotatE_wordnet_0 --to word2vec
   kgdist-export ckpts/RotatE_wordnet_0 --to parquet --tables entity --out vectors""",
+    "import": """\
+examples:
+  kgdist-import dglke_ckpts/TransE_l2_FB15k_0 --data_path ~/data
+  kgdist-import dglke_ckpts/ComplEx_mine_0 --entity_mfile entities.tsv --rel_mfile relations.tsv
+  kgdist-import my_pykeen_model --dataset mine --data_path mine --format raw_udd_hrt --data_files train.txt valid.txt test.txt
+
+PyKEEN keeps its models as pickles, which run code when they are read; no command here reads one. Run
+`python examples/from_pykeen/arrays.py FOLDER` where PyKEEN is installed first: it writes the arrays that are read here.""",
     "convert": """\
 examples:
   kgdist-convert --data_path mine --data_files train.tsv valid.tsv test.tsv --to libkge --out mine_libkge

@@ -189,6 +189,23 @@ class ConvertOptions(ToolOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ImportOptions(ToolOptions):
+    """kgdist-import."""
+
+    model_path: str | None = _what(
+        None, "folder of the model: DGL-KE's, or PyKEEN's with what examples/from_pykeen/arrays.py writes", metavar="FOLDER"
+    )
+    entity_mfile: str | None = _what(None, "names of the entities, where they are not found: lines id<TAB>name", metavar="FILE")
+    rel_mfile: str | None = _what(None, "names of the relations: lines id<TAB>name", metavar="FILE")
+    data_path: str | None = _what(None, "the data that the model was trained on, for kgdist-eval: their folder", metavar="FOLDER")
+    dataset: str | None = _what(None, "name of the data set, and part of the name of the run", metavar="NAME")
+    format: str | None = _what(None, "format of its files: built_in, raw_udd_XYZ or udd_XYZ")
+    data_files: tuple[str, ...] = _what((), "its files: as for a training", metavar="FILE")
+    delimiter: str | None = _what(None, "what parts the fields of a line in them")
+    save_path: str = _output("ckpts", "folder in which the run folder is made", metavar="FOLDER")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class CompareOptions(RunOptions):
     """kgdist-compare."""
 
@@ -250,6 +267,7 @@ TOOLS: dict[str, type[ToolOptions]] = {
     "emb-sim": EmbSimOptions,
     "export": ExportOptions,
     "convert": ConvertOptions,
+    "import": ImportOptions,
     "compare": CompareOptions,
     "tune": TuneOptions,
     "doctor": DoctorOptions,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import sys
 from collections.abc import Sequence
 
@@ -50,7 +51,8 @@ def umbrella(argv: Sequence[str]) -> int:
         near = closest(name, [*TEXTS, "--version", "--help"])
         what = "option" if name.startswith("-") else "command"
         raise UsageError(f"{show(name)[1:-1]}: no such {what}; " + (f"did you mean {near}?" if near else "see kgdist --help"))
-    command = importlib.import_module(f"kgdist.cli.{name.replace('-', '_')}")
+    module = name.replace("-", "_") + "_" * keyword.iskeyword(name)  # import_: no module can be called import
+    command = importlib.import_module(f"kgdist.cli.{module}")
     return int(command.main(rest))
 
 

@@ -32,7 +32,7 @@ from tests.export.graphs import BASE, HARD, Triple, graph, graphs, names, read
 from tests.export.sources import full_disk
 
 Told = tuple[Graph, dict[str, list[Triple]]]
-few = settings(max_examples=20, deadline=None)
+few = settings(max_examples=12, deadline=None)
 
 
 @contextmanager
