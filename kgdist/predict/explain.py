@@ -4,7 +4,8 @@ The probability is Platt's: p = 1 / (1 + exp(-(a s + b))), fitted to the scores 
 ones (Platt 1999, Probabilistic Outputs for Support Vector Machines; the fit is that of Lin, Lin and Weng 2007, A Note on Platt's
 Probabilistic Outputs). So it answers one question: of a valid triple and one of its corruptions, how often is it the true one
 that has this score? That is the chance that a triple is true where half of those one asks about are. The best of thousands of
-candidates are chosen for their scores and are mostly rarer than that: it orders and compares answers, it is no proof.
+candidates are chosen for their scores and are mostly rarer than that: it orders and compares answers, it is no proof. A model
+whose valid triples score no higher than their corruptions gets the same probability for all (a = 0).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ STEPS = 100  # of Newton's method, which takes about ten
 class Calibration:
     """The fitted curve, and how good it is on what it was fitted to."""
 
-    slope: float  # a
+    slope: float  # a, at least 0
     intercept: float  # b
     positives: int
     negatives: int
@@ -128,6 +129,8 @@ def calibrate(predictor: Predictor, valid: np.ndarray, known: KnownTriples, seed
     both = np.concatenate([valid.astype(np.int64), wrong])
     scores, true = predictor.score(*both.T), np.arange(len(both)) < len(valid)
     slope, intercept = platt(scores, true)
+    if slope <= 0:  # a higher score must not look less likely: then scores say nothing
+        slope, intercept = 0.0, math.log(len(valid) / len(wrong))
     p = sigmoid(slope * scores + intercept)
     case = slope * scores + intercept
     loss = -log_sigmoid(np.where(true, case, -case)).mean()
@@ -147,7 +150,7 @@ def calibration_of(
     try:
         saved = read_json(path) if path.exists() else {}
         if saved.get("made_of") == made_of:
-            return Calibration(**saved["calibration"])
+            return _told(Calibration(**saved["calibration"]))
     except (CheckpointError, AttributeError, KeyError, TypeError) as error:
         log.warning("%s: cannot be used and is made again (%s)", path, error)
     found = calibrate(predictor, valid, known)
@@ -155,6 +158,12 @@ def calibration_of(
         write_json(path, {"made_of": made_of, "calibration": asdict(found)})
     except KgdistError as error:
         log.warning("%s", error)
+    return _told(found)
+
+
+def _told(found: Calibration) -> Calibration:
+    if not found.slope > 0:
+        log.warning("valid triples score no higher than corrupted ones: this model's scores say nothing of new triples")
     return found
 
 

@@ -52,11 +52,11 @@ def open_model(path: str | Path, *, data_path: str | None = None, gpu: int = -1)
     Raises CheckpointError for a folder that is no run, or one that lacks embeddings or has others than it says; OptionError for
     a `gpu` that is not there.
     """
+    resolve(Config(gpu=(gpu,)), {"gpu"})  # whether there is such a GPU
     trained = runs.open_run(path)
     config = trained.config.replace(gpu=(gpu,), num_proc=1, mix_cpu_gpu=False, async_update=False, compute_dtype="float32")
     if data_path is not None:
         config = config.replace(data_path=data_path)
-    config, _ = resolve(config, {"gpu"})
     with contextlib.suppress(CheckpointError):  # without names ids can still be asked for
         trained = runs.maps_with_data(trained, config)
     model, names = model_of(config), runs.array_names(config)
