@@ -170,7 +170,11 @@ def picture_chart(picture: Picture) -> Chart:
                 "hoverinfo": "text",
                 "name": escaped(label),
                 "meta": REST if rest else number,
-                "marker": {"size": 4.5 if picture.points > FEW else 8, "opacity": 0.4 if rest else 0.75, "symbol": SYMBOLS[number % len(SYMBOLS)]},
+                "marker": {
+                    "size": 4.5 if picture.points > FEW else 8,
+                    "opacity": 0.4 if rest else 0.75,
+                    "symbol": SYMBOLS[number % len(SYMBOLS)],
+                },
             }
         )
         names.append(Key(label, (number,), REST if rest else number))

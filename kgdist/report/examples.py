@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from kgdist.ranking import SIDES, Ranks, metrics
-from kgdist.report.folder import numbers
+from kgdist.ranking import SIDES, Ranks
+from kgdist.report.folder import FEW, RelationMetrics
 from kgdist.report.opened import Opened
 from kgdist.types import Side
 
 SHOWN = 4  # best relations, and as many worst ones
-FEW = 10  # queries below which a relation's MRR says little
 ANSWERS = 3  # of the model, for each question
 
 
@@ -35,53 +33,26 @@ class Example:
     answers: tuple[tuple[str, bool], ...]  # name, whether it is the true one; best first
 
 
-@dataclass(frozen=True)
-class RelationExamples:
-    """A relation, how well it is ranked, and examples."""
-
-    name: str
-    mrr: float
-    queries: int
-    right: Example | None
-    wrong: Example | None
-
-
-def relation_mrr(report: Mapping[str, Any] | None, ranks: Ranks) -> dict[int, tuple[float, int]]:
-    """Relation -> (MRR, queries): of the saved report where there is one, else of the sampled ranks."""
-    saved = report.get("relations") if report else None
-    found: dict[int, tuple[float, int]] = {}
-    for key, part in saved.items() if isinstance(saved, dict) else ():
-        row = numbers(part)
-        if key.isdecimal() and "mrr" in row and isinstance(part.get("count"), int):
-            found[int(key)] = row["mrr"], part["count"]
-    if not found:
-        for relation in np.unique(ranks.relation):
-            part = ranks[ranks.relation == relation]
-            found[int(relation)] = metrics(part)["mrr"] or 0.0, len(part)
-    return found
-
-
-def best_and_worst(mrr: Mapping[int, tuple[float, int]], present: np.ndarray) -> tuple[list[int], list[int]]:
+def best_and_worst(relations: Mapping[int, RelationMetrics], present: np.ndarray) -> tuple[list[int], list[int]]:
     """The best relations, best first, and the worst, worst first; never the same one twice.
 
     `present` are those with a sampled query. Relations with fewer than FEW queries are taken when there are no others.
     """
-    there = [relation for relation in mrr if relation in set(present.tolist())]
-    many = [relation for relation in there if mrr[relation][1] >= FEW]
-    order = sorted(many if len(many) > 1 else there, key=lambda relation: (-mrr[relation][0], relation))
+    there = sorted(set(present.tolist()) & relations.keys())
+    many = [relation for relation in there if relations[relation].queries >= FEW]
+    order = sorted(many if len(many) > 1 else there, key=lambda relation: (-relations[relation].mrr, relation))
     half = min(SHOWN, (len(order) + 1) // 2)
     return order[:half], order[half:][: -SHOWN - 1 : -1]
 
 
-def examples(opened: Opened, ranks: Ranks, relation: int, mrr: float, queries: int) -> RelationExamples:
+def examples(opened: Opened, ranks: Ranks, relation: int) -> tuple[Example | None, Example | None]:
     """One right and one wrong answer of a relation that `ranks` has."""
     rows = np.flatnonzero(ranks.relation == relation)
     rank = ranks.rank()[rows]
     right, wrong = rows[rank == 1], rows[rank > 1]
     middle = np.argsort(rank[rank > 1], kind="stable")[(len(wrong) - 1) // 2 :][:1]
     first, typical = ([_example(opened, ranks, int(row)) for row in part] for part in (right[:1], wrong[middle]))
-    name = opened.dataset.relations[relation]
-    return RelationExamples(name, mrr, queries, first[0] if first else None, typical[0] if typical else None)
+    return first[0] if first else None, typical[0] if typical else None
 
 
 def _example(opened: Opened, ranks: Ranks, row: int) -> Example:

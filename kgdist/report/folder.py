@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kgdist.config import Config
 from kgdist.errors import CheckpointError
@@ -18,8 +18,22 @@ from kgdist.files import PathLike, read_json
 from kgdist.ranking import METRICS, Ties
 from kgdist.runs import open_run
 
+FEW = 10  # queries below which a relation's MRR says little
 POINTS = 1000  # of a curve, at most: a screen has no more columns
 Row = Mapping[str, Any]
+
+
+class RelationMetrics(NamedTuple):
+    """How well one relation is ranked."""
+
+    name: str
+    queries: int
+    metrics: Mapping[str, float]
+
+    @property
+    def mrr(self) -> float:
+        """The one that is always there."""
+        return self.metrics["mrr"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +91,17 @@ def read(path: PathLike) -> Folder:
 def numbers(row: Any) -> dict[str, float]:
     """The metrics of a part of a report that are finite numbers."""
     return {name: float(row[name]) for name in METRICS if isinstance(row, Mapping) and _finite(row.get(name))}
+
+
+def relations(report: Any) -> dict[int, RelationMetrics]:
+    """The relations of a report by id, those that have an MRR."""
+    parts = report.get("relations") if isinstance(report, Mapping) else None
+    found = {}
+    for key, part in parts.items() if isinstance(parts, Mapping) else ():
+        row, count = numbers(part), part.get("count") if isinstance(part, Mapping) else None
+        if key.isdecimal() and "mrr" in row and isinstance(count, int):
+            found[int(key)] = RelationMetrics(str(part.get("name", key)), count, row)
+    return found
 
 
 def _finite(value: object) -> bool:

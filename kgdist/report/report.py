@@ -21,8 +21,8 @@ from kgdist.progress import bar
 from kgdist.report import charts, sections
 from kgdist.report.charts import require
 from kgdist.report.degree import degree_bins
-from kgdist.report.examples import best_and_worst, examples, relation_mrr
-from kgdist.report.folder import Folder, numbers, read
+from kgdist.report.examples import best_and_worst, examples
+from kgdist.report.folder import Folder, numbers, read, relations
 from kgdist.report.markup import Markup, el
 from kgdist.report.opened import Opened, degrees, open_all, true_entities
 from kgdist.report.page import Page, section
@@ -80,7 +80,7 @@ class _Report:
         self.report: Any = folder.test
         self.split = "test"
         self.opened: Opened | None = None
-        self.asked: list[Markup | None] = []  # relations, and questions with answers
+        self.asked: Markup | None = None  # questions and answers
         self.drawn: list[charts.Chart] = []
 
     def computed(self) -> None:
@@ -94,19 +94,15 @@ class _Report:
         opened, self.split = self.opened, self.opened.split
         if self.report is None:
             self.report = opened.evaluator.report(ranks, opened.split)
-        mrr = {key: value for key, value in relation_mrr(self.report, ranks).items() if key < len(opened.dataset.relations)}
-        names = {relation: opened.dataset.relations[relation] for relation in mrr}
-        best, worst = best_and_worst(mrr, np.unique(ranks.relation))
+        found = relations(self.report) or relations(opened.evaluator.report(ranks, opened.split))
+        best, worst = best_and_worst(found, np.unique(ranks.relation))
         queries = f"From {len(ranks) // 2:,} of {len(opened.dataset.splits[self.split]):,} {self.split} triples."
         caption = f"{queries} Answers that the graph is known to hold are left out, as the ranks do; ✓ is the true one."
         cards = [
-            sections.example_cards(title, [examples(opened, ranks, relation, *mrr[relation]) for relation in part])
+            sections.example_cards(title, [(found[relation], *examples(opened, ranks, relation)) for relation in part])
             for title, part in (("The best relations", best), ("The worst relations", worst))
         ]
-        self.asked = [
-            section("Relations", sections.relations(mrr, names, self.report), anchor="relations"),
-            section("Questions and answers", el("p", caption, class_="caption"), cards, anchor="answers"),
-        ]
+        self.asked = section("Questions and answers", el("p", caption, class_="caption"), cards, anchor="answers")
         degree = degrees(opened.dataset, true_entities(ranks))
         self.drawn.append(charts.degree_chart(degree_bins(ranks, degree), len(ranks)))
 
@@ -124,13 +120,15 @@ class _Report:
         if report is not None:
             values = numbers(report["all"][str(report.get("ties", "realistic"))])
             body.append(sections.tiles(values, row))
-        body.append(section("Training", el("div", self._curves(), class_="grid three"), anchor="training"))
+        body.append(section("Training", self._curves(), anchor="training"))
         if report is not None:
             numbers_card = el("div", el("h3", "In numbers"), sections.metrics_table(report, row), class_="card")
-            parts = sections.category_parts(report)
-            cards = [numbers_card, page.chart(charts.category_chart(parts)) if parts else None]
+            categories = sections.category_parts(report)
+            cards = [numbers_card, page.chart(charts.category_chart(categories)) if categories else None]
             body.append(section("Metrics", self._protocol(row), el("div", cards, class_="grid two"), anchor="metrics"))
-        body += self.asked
+        if parts := relations(report):
+            body.append(section("Relations", sections.relations(parts), anchor="relations"))
+        body.append(self.asked)
         if self.drawn:
             body.append(
                 section("The graph", el("div", [page.chart(chart) for chart in self.drawn], class_="grid two"), anchor="graph")
@@ -166,28 +164,24 @@ class _Report:
         saved = read_json(self.folder.path / "config.json").get("kgdist_version")
         return saved if isinstance(saved, str) else None
 
-    def _curves(self) -> list[Markup]:
+    def _curves(self) -> Markup:
+        """Charts of the course, and what is not known of it."""
         train, valid = self.folder.curves.get("train", []), self.folder.curves.get("valid", [])
-        each = " of each process" if self.config.num_proc > 1 else ""
-        step = "step" + each
+        step = "step of each process" if self.config.num_proc > 1 else "step"
         losses = [("loss", train, "loss"), ("of positives", train, "pos_loss"), ("of negatives", train, "neg_loss")]
         metrics = [("MRR", valid, "mrr"), ("HITS@1", valid, "hits@1"), ("HITS@10", valid, "hits@10")]
+        speed = [("triples/s", train, "triples_per_second")]
+        loss, together = self.config.loss_genre, "all processes together" if self.config.num_proc > 1 else "while it trains"
         made = [
-            charts.curves("Loss", f"{self.config.loss_genre}, mean since the point before.", losses, x=step),
+            charts.curves("Loss", f"{loss}, mean since the point before.", losses, x=step),
             charts.curves("Validation", "Of the valid split; higher is better.", metrics, x=step),
-            charts.curves(
-                "Throughput", "Positive triples per second, all processes together.",
-                [("triples/s", train, "triples_per_second")], x=step, zero=True,
-            ),
-        ]  # fmt: skip
+            charts.curves("Throughput", f"Positive triples per second, {together}.", speed, x=step, zero=True),
+        ]
         missing = [
-            ("Loss", "The run has no metrics.jsonl, or no row in it: it was shorter than --log_interval."),
-            ("Validation", "Nothing was validated. With --valid a run ranks the valid split every --eval_interval steps."),
-            ("Throughput", "No row of metrics.jsonl tells the speed."),
+            "No loss: the run has no metrics.jsonl, or no row in it, for it was shorter than --log_interval.",
+            "No validation: with --valid a run ranks the valid split every --eval_interval steps.",
+            None,
         ]
-        return [
-            self.page.chart(chart)
-            if chart is not None
-            else el("section", el("h3", title), el("p", why, class_="caption"), class_="card")
-            for chart, (title, why) in zip(made, missing, strict=True)
-        ]
+        notes = [el("p", why, class_="caption") for chart, why in zip(made, missing, strict=True) if chart is None and why]
+        cards = [self.page.chart(chart) for chart in made if chart is not None]
+        return el("div", notes, el("div", cards, class_="grid three" if len(cards) == 3 else "grid two"))

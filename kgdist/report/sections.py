@@ -8,8 +8,8 @@ from typing import Any
 from kgdist.presets import Preset
 from kgdist.ranking import METRICS, Ties
 from kgdist.report import about
-from kgdist.report.examples import FEW, Example, RelationExamples
-from kgdist.report.folder import Folder, numbers
+from kgdist.report.examples import Example
+from kgdist.report.folder import FEW, Folder, RelationMetrics, numbers
 from kgdist.report.markup import Child, Markup, el, fold, short, table
 from kgdist.types import Side
 
@@ -112,53 +112,47 @@ def _parts(report: Mapping[str, Any], key: str) -> list[tuple[str, Mapping[str, 
     return [(name, part) for name, part in found.items() if isinstance(part, dict)] if isinstance(found, dict) else []
 
 
-def relations(mrr: Mapping[int, tuple[float, int]], names: Mapping[int, str], report: Mapping[str, Any] | None) -> Markup:
+def relations(found: Mapping[int, RelationMetrics]) -> Markup:
     """The best and the worst relations as bars, and all of them in a table."""
-    many = {relation: found for relation, found in mrr.items() if found[1] >= FEW} or dict(mrr)
-    order = sorted(many, key=lambda relation: (-many[relation][0], relation))
-    if len(order) <= 2 * LISTED:
-        half = (len(order) + 1) // 2
-        lists = [(f"{len(order)} relations, best first", order[:half]), ("", order[half:])]
+    many = [part for part in found.values() if part.queries >= FEW] or list(found.values())
+    many.sort(key=lambda part: -part.mrr)
+    if len(many) <= 2 * LISTED:
+        half = (len(many) + 1) // 2
+        lists = [(f"{len(many)} relations, best first", many[:half]), ("", many[half:])]
     else:
-        lists = [("The best", order[:LISTED]), ("The worst", order[: -LISTED - 1 : -1])]
+        lists = [("The best", many[:LISTED]), ("The worst", many[: -LISTED - 1 : -1])]
     cards = [
-        el(
-            "div",
-            el("h3", title or Markup("&nbsp;")),
-            el("ul", [_bar(names[relation], *many[relation]) for relation in part], class_="bars"),
-            class_="card",
-        )
+        el("div", el("h3", title or Markup("&nbsp;")), el("ul", [_bar(row) for row in part], class_="bars"), class_="card")
         for title, part in lists
         if part
     ]
-    rows = []
-    for key, part in sorted(_parts(report or {}, "relations"), key=lambda item: -int(item[1].get("count") or 0))[:TABLED]:
-        rows.append([short(str(part.get("name", key))), *_row("", part.get("count"), part)[1:]])
-    left_out = len(_parts(report or {}, "relations")) - len(rows)
-    more = el("p", f"{left_out} more are in test.json.", class_="caption") if left_out > 0 else None
+    often = sorted(found.values(), key=lambda part: -part.queries)
+    rows = [[short(part.name), *_row("", part.queries, part.metrics)[1:]] for part in often[:TABLED]]
+    more = el("p", f"{len(often) - TABLED:,} more are in test.json.", class_="caption") if len(often) > TABLED else None
     head = ["relation", "queries", *(NAMES[name] for name in METRICS_SHOWN)]
-    whole = fold(f"All relations in numbers ({len(rows)})", table(head, rows, hidden=_HIDDEN), more) if rows else None
-    few = len(mrr) - len(many)
+    title = f"All relations in numbers ({len(rows)})" if more is None else f"The {TABLED} most frequent relations in numbers"
+    few = len(found) - len(many)
     caption = f"MRR of each relation; {few} with fewer than {FEW} queries are left out." if few else "MRR of each relation."
+    whole = fold(title, table(head, rows, hidden=_HIDDEN), more)
     return el("div", el("p", caption, class_="caption"), el("div", cards, class_="grid two"), whole)
 
 
-def _bar(name: str, mrr: float, queries: int) -> Markup:
-    part = el("i", style=f"--part: {100 * min(max(mrr, 0), 1):.1f}%")
-    return el("li", el("div", short(name), el("small", f"{queries:,} queries")), part, el("b", f"{mrr:.3f}"))
+def _bar(row: RelationMetrics) -> Markup:
+    part = el("i", style=f"--part: {100 * min(max(row.mrr, 0), 1):.1f}%")
+    return el("li", el("div", short(row.name), el("small", f"{row.queries:,} queries")), part, el("b", f"{row.mrr:.3f}"))
 
 
-def example_cards(title: str, found: Sequence[RelationExamples]) -> Markup | None:
+def example_cards(title: str, found: Sequence[tuple[RelationMetrics, Example | None, Example | None]]) -> Markup | None:
     """Relations with a right and a wrong answer each."""
     cards = [
         el(
             "article",
-            el("div", el("h3", short(part.name)), el("span", f"MRR {part.mrr:.3f}"), class_="top"),
-            _example(part.right, "right"),
-            _example(part.wrong, "wrong"),
+            el("div", el("h3", short(row.name)), el("span", f"MRR {row.mrr:.3f}"), class_="top"),
+            _example(right, "right"),
+            _example(wrong, "wrong"),
             class_="card",
         )
-        for part in found
+        for row, right, wrong in found
     ]
     return el("div", el("h3", title, style="margin-top: 16px"), el("div", cards, class_="grid four")) if cards else None
 

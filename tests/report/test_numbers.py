@@ -17,7 +17,8 @@ from kgdist.config import OPTIONS, Config
 from kgdist.ranking import Ranks, metrics
 from kgdist.report import about, folder, picture
 from kgdist.report.degree import degree_bins
-from kgdist.report.examples import ANSWERS, FEW, best_and_worst, examples, relation_mrr
+from kgdist.report.examples import ANSWERS, best_and_worst, examples
+from kgdist.report.folder import FEW
 from kgdist.report.opened import Opened, degrees, domains, open_all, true_entities
 from kgdist.report.picture import project
 from kgdist.types import Side
@@ -47,8 +48,7 @@ def ranking(opened: Opened, side: Side, given: str, relation: str, true: str) ->
 def test_examples_are_true(opened: Opened, ranks: Ranks) -> None:
     shown = 0
     for relation in np.unique(ranks.relation):
-        part = examples(opened, ranks, int(relation), 0.5, 3)
-        for example, right in ((part.right, True), (part.wrong, False)):
+        for example, right in zip(examples(opened, ranks, int(relation)), (True, False), strict=True):
             if example is None:
                 assert (ranks.rank()[ranks.relation == relation] == 1).any() != right
                 continue
@@ -61,26 +61,25 @@ def test_examples_are_true(opened: Opened, ranks: Ranks) -> None:
     assert shown >= 4
 
 
-def test_relations_by_the_saved_metrics_or_the_sampled_ones(hostile: Path, ranks: Ranks) -> None:
-    saved = relation_mrr(folder.read(hostile).test, ranks)
-    sampled = relation_mrr(None, ranks)  # all of this small split
-    assert saved.keys() == sampled.keys()
-    for relation, (mrr, count) in sampled.items():
+def test_relations_of_the_saved_metrics(hostile: Path, ranks: Ranks) -> None:
+    saved = folder.relations(folder.read(hostile).test)
+    assert saved.keys() == set(ranks.relation.tolist())
+    for relation, (_, queries, row) in saved.items():
         part = ranks[ranks.relation == relation]
-        assert (mrr, count) == (metrics(part)["mrr"], len(part))
-        assert saved[relation] == (pytest.approx(mrr), count)
+        assert queries == len(part) and row == pytest.approx(metrics(part))
+    assert folder.relations({"relations": {"1": {"mrr": 1}, "x": {"mrr": 1, "count": 1}, "2": 3}}) == {}
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 30)), max_size=30), st.data())
 def test_the_best_and_the_worst_relations(parts: list[tuple[float, int]], data: st.DataObject) -> None:
-    mrr = dict(enumerate(parts))
+    found = {key: folder.RelationMetrics("r", queries, {"mrr": mrr}) for key, (mrr, queries) in enumerate(parts)}
     present = np.array(data.draw(st.lists(st.sampled_from(range(len(parts))), unique=True)) if parts else [], np.int64)
-    best, worst = best_and_worst(mrr, present)
+    best, worst = best_and_worst(found, present)
     assert len({*best, *worst}) == len(best) + len(worst) and {*best, *worst} <= set(present.tolist())
-    assert [mrr[r][0] for r in best] == sorted((mrr[r][0] for r in best), reverse=True)
-    assert [mrr[r][0] for r in worst] == sorted(mrr[r][0] for r in worst)
-    assert all(mrr[good][0] >= mrr[bad][0] for good in best for bad in worst)
-    many = [relation for relation in present.tolist() if mrr[relation][1] >= FEW]
+    assert [found[r].mrr for r in best] == sorted((found[r].mrr for r in best), reverse=True)
+    assert [found[r].mrr for r in worst] == sorted(found[r].mrr for r in worst)
+    assert all(found[good].mrr >= found[bad].mrr for good in best for bad in worst)
+    many = [relation for relation in present.tolist() if found[relation].queries >= FEW]
     assert len(many) < 2 or {*best, *worst} <= set(many)
     assert best or not len(present)
 

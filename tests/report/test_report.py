@@ -97,7 +97,7 @@ def no_data(run: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (drop("metrics.jsonl"), "has no metrics.jsonl"),
+        (drop("metrics.jsonl"), "the run has no metrics.jsonl"),
         (put("metrics.jsonl", '{"kind": "train"}\n[]\n{"kind": "train", "step": NaN}\nx'), "4 lines cannot be read"),
         (drop("test.json"), "the run has no test.json"),
         (put("test.json", '{"all": 3}'), "not the metrics that kgdist-eval saves"),
@@ -169,4 +169,4 @@ def test_a_report_keeps_enough_points(tmp_path: Path) -> None:
     assert [row["step"] for row in rows] == list(range(3, 301, 3))
     assert open_run(run).config.log_interval == 1000
     shown = " ".join(Seen(run / "report.html").texts)
-    assert "Nothing was validated" in shown and "the run has no test.json" in shown
+    assert "No validation" in shown and "the run has no test.json" in shown
