@@ -7,8 +7,10 @@ ones, or, between two renames, a mixture that the digests in partition.json give
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,7 +93,8 @@ def staged(root: Path, parts: int) -> Iterator[list[Path]]:
             raise OptionError(
                 "--out", f"{folder} is there already, and such {kind} are not replaced: remove them, or name another folder"
             )
-    made = [folder_of(root, part).with_name(f".partition_{part}.{os.getpid()}.tmp") for part in range(parts)]
+    sweep(root)
+    made = [folder_of(root, part).with_name(f".partition_{part}.{_owner()}.tmp") for part in range(parts)]
     try:
         root.mkdir(parents=True, exist_ok=True)
         for folder in made:
@@ -109,12 +112,25 @@ def staged(root: Path, parts: int) -> Iterator[list[Path]]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _owner() -> str:
+    """What the names of unfinished folders say: machine and process, for folders may be shared by machines."""
+    return f"{socket.gethostname()}.{os.getpid()}"
+
+
+def sweep(root: Path) -> None:
+    """Remove the unfinished folders in `root` of processes of this machine that were killed."""
+    for folder in root.glob(f".partition_*.{glob.escape(socket.gethostname())}.*"):
+        number = folder.name.split(".")[-2]
+        if folder.suffix in (".tmp", ".old") and number.isdigit() and not Path(f"/proc/{number}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _exchange(root: Path, made: list[Path]) -> None:
     """The old folders go, the new ones get their names; an error on the way brings the old ones back."""
     moved: list[tuple[Path, Path]] = []
     try:
         for folder in numbered(root):
-            moved.append((folder, folder.with_name(f".{folder.name}.{os.getpid()}.old")))
+            moved.append((folder, folder.with_name(f".{folder.name}.{_owner()}.old")))
             folder.rename(moved[-1][1])
         for part, folder in enumerate(made):
             folder.rename(folder_of(root, part))

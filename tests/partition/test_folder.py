@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -313,6 +315,18 @@ def test_old_partitions_go_when_the_new_are_complete_and_not_before(root: Path, 
     partitioned(world, root, 2)
     assert sorted(path.name for path in root.iterdir()) == ["partition_0", "partition_1"]
     verify(root, world)
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_one(root: Path) -> None:
+    code = "import os, sys, pathlib; from kgdist.partition import writer\n"
+    code += "with writer.staged(pathlib.Path(sys.argv[1]), 2): os.kill(os.getpid(), 9)"
+    done = subprocess.run([sys.executable, "-c", code, str(root)], timeout=60, check=False)
+    assert done.returncode == -9 and len(list(root.glob(".partition_*.tmp"))) == 2
+    before = numbered(root)
+    with pytest.raises(RuntimeError), writer.staged(root, 1):
+        assert len(list(root.glob(".partition_*"))) == 1  # its own
+        raise RuntimeError
+    assert not list(root.glob(".partition_*")) and numbered(root) == before
 
 
 def test_folders_of_something_else_are_not_replaced(root: Path) -> None:
