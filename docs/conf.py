@@ -30,6 +30,7 @@ nitpick_ignore_regex = [("py:class", ".*")]  # types of other libraries, and of 
 smartquotes = False  # two dashes are the beginning of a flag
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
 
 ROOT = Path(__file__).resolve().parent.parent
 
