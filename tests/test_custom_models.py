@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import json
 import logging
 import shutil
@@ -22,7 +20,6 @@ from kgdist.config import OPTIONS, Config
 from kgdist.configfile import read_run
 from kgdist.errors import CheckpointError, OptionError, UsageError
 from kgdist.kvstore.tables import MemoryTables
-from kgdist.models import registry
 from kgdist.models.base import Model
 from kgdist.models.registry import MODELS, make_model
 from kgdist.partition.book import Book
@@ -35,6 +32,7 @@ from kgdist.trainer import make_step
 from kgdist.types import Batch, RelationRows, Side
 from tests.cli.graphs import Bench, metrics, state
 from tests.laws.test_models import relation_rows, rows_of
+from tests.own_models import as_before, forget
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "custom_model" / "quate.py"
 SIZES = {"hidden_dim": 8, "entity_dim": 8, "relation_dim": 8, "gamma": 4.0}
@@ -49,13 +47,8 @@ def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     """What a test registers is gone after it."""
-    kept = [(known, copy.copy(known)) for known in (MODELS, own_models.OWN, own_models._brought, registry._tried)]
-    row = OPTIONS["model_name"]
-    yield
-    for known, before in kept:
-        known.clear()
-        known.update(before)  # type: ignore[attr-defined]
-    OPTIONS["model_name"] = row
+    with as_before():
+        yield
 
 
 def quaternion(x: torch.Tensor) -> torch.Tensor:
@@ -125,10 +118,7 @@ def test_a_run_of_it_is_never_opened_without_its_file(bench: Bench) -> None:
     file.write_text(EXAMPLE.read_text() + f"\nopen({str(marker)!r}, 'a').write('x')\n")
     run = bench.train("--model_file", str(file), "--model_name", "QuatE")
     assert marker.read_text() == "x"
-    for known in (MODELS, own_models.OWN):
-        known.pop("QuatE")  # type: ignore[attr-defined]
-    own_models._brought.clear()
-    OPTIONS["model_name"] = dataclasses.replace(OPTIONS["model_name"], choices=own_models.MODEL.choices)
+    forget()
     for refused in (bench.eval_refused(run), bench.resume_refused(run)):
         assert f"--model_file {file}" in refused and "QuatE" in refused
     with pytest.raises(CheckpointError, match="one of your own"):

@@ -17,6 +17,7 @@ import pytest
 
 from kgdist import flags
 from tests.faults.sshd import free_port
+from tests.own_models import as_before, forget
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -50,6 +51,45 @@ def test_train_own_triples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     printed = capsys.readouterr().out
     assert "Test average MRR :" in printed
     assert "raw" in printed
+
+
+def test_custom_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its commands, and the same answers from Python."""
+    for name in ("train_own_triples", "custom_model"):
+        shutil.copytree(EXAMPLES / name, tmp_path / name, ignore=shutil.ignore_patterns(".kgdist", "runs"))
+    monkeypatch.chdir(tmp_path / "custom_model")
+    train, evaluate, predict = commands(Path("README.md"))
+    (block,) = re.findall(r"^```python\n(.*?)^```", Path("README.md").read_text(), re.MULTILINE | re.DOTALL)
+    with as_before():
+        assert run(train) == 0
+        metrics = json.loads(Path("runs/QuatE_borders_0/test.json").read_text())
+        assert metrics["all"]["realistic"]["mrr"] > 0.25  # chance is below 0.1
+        assert run(evaluate) == 0
+        assert json.loads(Path("runs/QuatE_borders_0/test.json").read_text())["all"] == metrics["all"]
+        capsys.readouterr()
+        assert run(predict) == 0
+        answers = [line.split()[2] for line in capsys.readouterr().out.splitlines()[1:4]]
+        forget()
+        assert run([word for word in evaluate if word not in ("--model_file", "quate.py")]) == 2
+        assert "--model_file" in capsys.readouterr().err
+    Path("block.py").write_text(block)
+    out, err, code = output_of([sys.executable, "block.py"], Path.cwd(), os.environ | ours())
+    assert code == 0, err
+    assert len(answers) == 3 and [line.split()[2] for line in out.splitlines()[1:4]] == answers
+
+
+def ours() -> dict[str, str]:
+    """What lets a process of its own find this kgdist."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+
+
+def test_python_api(tmp_path: Path) -> None:
+    script = EXAMPLES / "python_api" / "tour.py"
+    out, err, code = output_of([sys.executable, str(script)], tmp_path, os.environ | ours())
+    assert code == 0, err
+    assert re.search(r"^step 200 of 2000: loss 0\.\d+$", out, re.MULTILINE)
+    assert re.search(r"^dan +child_of +fay +-?\d+\.\d+ +1$", out, re.MULTILINE)
+    assert (tmp_path / "ckpts").is_dir() and (tmp_path / "data").is_dir()
 
 
 def test_the_commands_of_the_cluster_are_understood() -> None:
