@@ -1,0 +1,150 @@
+"""kgdist-compare: what the runs have written, side by side; never a figure that none of them has."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kgdist.cli import compare as command
+from kgdist.cli import train as train_command
+from kgdist.report.compare import RESULTS, UNSHOWN, compare
+from tests.cli.graphs import Bench
+
+METRICS = RESULTS[:6]
+
+
+@pytest.fixture(scope="module")
+def ckpts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three runs of two models on one graph; the last is without metrics."""
+    bench = Bench(tmp_path_factory.mktemp("runs"), None)  # type: ignore[arg-type]
+    for words in (
+        ("--model_name", "DistMult", "--test", "--valid", "--eval_interval", "10"),
+        ("--model_name", "TransE_l2", "--test", "--lr", "0.3"),
+        ("--model_name", "TransE_l2"),
+    ):
+        assert train_command.main(bench.flags(*words, "--quiet")) == 0
+    return bench.ckpts
+
+
+def reports(ckpts: Path) -> dict[str, Any]:
+    """The saved metrics by run."""
+    return {path.parent.name: json.loads(path.read_text())["all"]["realistic"] for path in ckpts.glob("*/test.json")}
+
+
+def test_values_are_those_of_the_runs(ckpts: Path) -> None:
+    found, saved = compare([ckpts]), reports(ckpts)
+    assert sorted(found.names) == ["DistMult_toy_0", "TransE_l2_toy_0", "TransE_l2_toy_1"]
+    for place, name in enumerate(found.names):
+        for column in METRICS:
+            assert found.results[column][place] == saved.get(name, {}).get(column)
+    for column in METRICS:
+        values = [row[column] for row in saved.values()]
+        assert found.best.get(column) == (min(values) if column == "mr" else max(values)) or len(set(values)) == 1
+    lines = [json.loads(line) for line in (ckpts / "DistMult_toy_0" / "metrics.jsonl").read_text().splitlines()]
+    place = found.names.index("DistMult_toy_0")
+    assert found.results["valid mrr"][place] == max(row["mrr"] for row in lines if row["kind"] == "valid")
+    assert found.results["seconds"][place] == max(row["time"] for row in lines) - min(row["time"] for row in lines)
+
+
+def test_only_options_that_differ(ckpts: Path) -> None:
+    found = compare([ckpts])
+    assert set(found.options) == {"model_name", "lr", "test", "valid", "eval_interval"}
+    for name, values in found.options.items():
+        assert len(set(values)) > 1 and name not in UNSHOWN
+    assert compare([ckpts / "DistMult_toy_0"]).options == {}
+
+
+def test_a_run_without_metrics_has_blanks_and_a_note(ckpts: Path) -> None:
+    found = compare([ckpts])
+    assert found.names[-1] == "TransE_l2_toy_1" and [found.results[column][-1] for column in METRICS] == [None] * 6
+    assert [note for note in found.notes if note.startswith("TransE_l2_toy_1: has no metrics")] and len(found.notes) == 1
+
+
+@pytest.mark.parametrize(("sort", "sign"), [("mrr", -1), ("MR", 1), ("hits@10", -1), ("seconds", 1), ("lr", 1), ("run", 1)])
+def test_the_order(ckpts: Path, sort: str, sign: int) -> None:
+    found = compare([ckpts], sort)
+    column: list[Any] = {"run": found.names, "lr": [folder.config.lr for folder in found.folders]}.get(sort) or [
+        value for value in found.results[sort.lower()] if value is not None
+    ]
+    assert column == sorted(column, reverse=sign < 0)
+
+
+def test_each_run_once_and_by_names_that_differ(ckpts: Path, tmp_path: Path) -> None:
+    shutil.copytree(ckpts / "DistMult_toy_0", tmp_path / "ckpts" / "DistMult_toy_0")
+    found = compare([ckpts, ckpts / "DistMult_toy_0", f"{ckpts}/../{ckpts.name}", tmp_path / "ckpts"], "run")
+    assert len(found.names) == len(set(found.names)) == 4
+    assert sum(name.endswith("ckpts/DistMult_toy_0") for name in found.names) == 2
+
+
+def test_nothing_is_best_where_runs_do_not_compare(ckpts: Path, tmp_path: Path) -> None:
+    for name, change in (("set", ("dataset", "other")), ("rules", None)):
+        run = tmp_path / name
+        shutil.copytree(ckpts / "TransE_l2_toy_0", run)
+        if change:
+            config = json.loads((run / "config.json").read_text())
+            (run / "config.json").write_text(json.dumps(config | {change[0]: change[1]}))
+        else:
+            report = json.loads((run / "test.json").read_text())
+            report["protocol"]["filter"] = []
+            (run / "test.json").write_text(json.dumps(report))
+        found = compare([ckpts / "DistMult_toy_0", run])
+        assert found.best == {} and any("no value is marked" in note for note in found.notes)
+
+
+def test_the_terminal(ckpts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([str(ckpts), "--sort", "run"]) == 0
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[0].split()[:7] == ["run", *METRICS]
+    assert lines[1].split()[0] == "DistMult_toy_0" and f"{reports(ckpts)['DistMult_toy_0']['mrr']:.4f}" in lines[1]
+    assert out.count("*") >= 6 and "lr" in lines[5].split()
+    assert err.count("has no metrics") == 1
+
+
+def test_the_files(ckpts: Path, tmp_path: Path) -> None:
+    for kind in ("tsv", "json", "md", "html"):
+        assert command.main([str(ckpts), "--output", str(tmp_path / f"runs.{kind}"), "--quiet"]) == 0
+    saved = reports(ckpts)
+    with (tmp_path / "runs.tsv").open(newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    parsed = json.loads((tmp_path / "runs.json").read_text())
+    for row, entry in zip(rows, parsed["runs"], strict=True):
+        assert row["run"] == entry["run"]
+        for column in METRICS:
+            value = saved.get(row["run"], {}).get(column)
+            assert entry["results"][column] == value and row[column] == ("" if value is None else repr(value))
+        assert float(row["lr"]) == entry["options"]["lr"]
+    table = [line for line in (tmp_path / "runs.md").read_text().splitlines() if line.startswith("|")]
+    assert len(table) == 5 and len({line.count("|") for line in table}) == 1 and "**" in table[2]
+    page = (tmp_path / "runs.html").read_text()
+    assert all(name in page for name in saved) and page.count('class="chart"') == 3
+
+
+def test_json_on_stdout(ckpts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([str(ckpts), "--json"]) == 0
+    assert {entry["run"] for entry in json.loads(capsys.readouterr().out)["runs"]} == {path.name for path in ckpts.iterdir()}
+
+
+def test_what_cannot_be_compared(ckpts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "config.json").write_text('{"model_name": "DistM')
+    for words, said in (
+        ([], "no runs to compare"),
+        ([tmp_path / "nowhere"], "nowhere: no such run folder"),
+        ([ckpts, tmp_path / "empty"], "empty: has no config.json"),
+        ([tmp_path / "half"], "half/config.json: not readable as JSON"),
+        ([ckpts, "--sort", "tripels/s"], "did you mean 'triples/s'"),
+        ([ckpts, "--sort", "quality"], "there are run, mrr"),
+        ([ckpts, "--output", "runs.xls"], "must end in .html, .tsv, .json, .md"),
+    ):
+        assert command.main([str(word) for word in words]) == 2, words
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1 and lines[0].startswith("error: ") and said in lines[0]
+    assert command.main([str(tmp_path), str(ckpts)]) == 0  # a folder that holds it: the others can be compared
+    assert "it is left out" in capsys.readouterr().err
