@@ -22,10 +22,11 @@ def write(source: Source, folder: Path) -> None:
         lists = [pa.field(name, pa.list_(pa.float32(), width)) for name, width in vectors.items()]
         schema = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string()), *lists])
         facts = {key: str(value) for key, value in source.about().items() if key != "tables"}
+        packed = {"id": "snappy", "name": "snappy"}
         facts |= {f"columns of {name}": source.columns(table) for name, table in zip(vectors, tables, strict=True)}
         with (
             durable(folder / f"{kind}.parquet") as file,
-            parquet.ParquetWriter(file, schema.with_metadata(facts), compression={"id": "snappy", "name": "snappy"}) as writer,
+            parquet.ParquetWriter(file, schema.with_metadata(facts), compression=packed, use_dictionary=False) as writer,
         ):
             start = 0
             for (names, first), *others in zip(

@@ -42,6 +42,9 @@ class Source:
         Raises CheckpointError when an array is missing, damaged or of another shape than config.json says.
         """
         config, model = run.config, model_of(run.config)
+        if not any((run.path / name).exists() for name in array_names(config).values()):
+            hint = f"if its training was interrupted, kgdist-train --resume {run.path} goes on with it"
+            raise CheckpointError(f"{run.path}: holds no embeddings ({array_names(config)['entity']}); {hint}")
         with_maps, named = run, True
         if run.vocabularies is None:
             try:

@@ -80,8 +80,11 @@ def test_what_is_no_whole_run_is_refused(bench: Bench) -> None:
     assert "not a readable .npy array" in refused(bench, str(run))
     entity.unlink()
     assert "toy_TransE_entity.npy: no such file" in refused(bench, str(run))
+    (run / "toy_TransE_relation.npy").unlink()
+    message = f"{run}: holds no embeddings (toy_TransE_entity.npy); if its training was interrupted, kgdist-train --resume {run}"
+    assert message in refused(bench, str(run))
     (run / "entities.tsv").unlink()
-    assert "toy_TransE_entity.npy: no such file" in refused(bench, str(run))
+    assert message in refused(bench, str(run))
     (run / "config.json").write_text("{")
     assert "config.json: not readable as JSON" in refused(bench, str(run))
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from kgdist.cli import convert as convert_command
 from kgdist.cli import export as export_command
 from kgdist.cli import import_ as import_command
 from kgdist.cli.kgdist import main as umbrella
-from tests.cli.graphs import Bench, embeddings, tree
+from tests.cli.graphs import FILES, Bench, embeddings, tree
 from tests.export.test_foreign import save
 
 OLD = {"model_name": "model", "hidden_dim": "emb_size", "max_step": "max_train_step"}
@@ -68,6 +69,18 @@ def test_a_folder_of_its_first_release(bench: Bench) -> None:
     maps = ("--entity_mfile", str(bench.root / "entities.tsv"), "--rel_mfile", str(bench.root / "relations.tsv"))
     made = imported(bench, str(theirs), *bench.source(), *maps)
     assert made.name == "ComplEx_toy_2" and bench.eval(made)["all"] == metrics["all"]
+
+
+def test_names_of_ids_come_from_the_dictionaries(bench: Bench) -> None:
+    ids = ["--data_files", *FILES, "--to", "udd_hrt", "--out", str(bench.root / "ids")]
+    assert convert_command.main(["--data_path", str(bench.data), *ids]) == 0
+    own = ("--data_path", str(bench.root / "ids"), "--format", "udd_hrt", "--data_files", "entities.tsv", "relations.tsv", *FILES)
+    run = bench.train(*own)
+    theirs = dglke(bench, run)
+    made = imported(bench, str(theirs))
+    assert (made / "entities.tsv").read_bytes() == (run / "entities.tsv").read_bytes()
+    (bench.root / "ids/entities.tsv").unlink()
+    assert "entities.tsv: no such file" in refused(bench, str(theirs))
 
 
 def test_a_model_of_pykeen_becomes_a_run(bench: Bench) -> None:

@@ -21,6 +21,7 @@ from kgdist.export import source as source_module
 from kgdist.export.lines import lines_of
 from kgdist.export.source import Source
 from kgdist.export.targets import TARGETS, export
+from kgdist.export.word2vec import word
 from tests.cli.graphs import MODELS, tree
 from tests.export.sources import NAMES, full_disk, source
 
@@ -124,6 +125,12 @@ def test_word2vec_by_gensim(tmp_path: Path) -> None:
     read = gensim.KeyedVectors.load_word2vec_format(str(tmp_path / "out/entity.txt"), binary=False)
     assert len(read) == len(NAMES)
     assert np.array_equal(read["New_York"], made.tables["entity"][1])
+
+
+@given(st.text(st.characters(exclude_characters="\0\r\n", exclude_categories=["Cs"]), min_size=1))
+def test_a_name_is_one_word_to_every_reader(name: str) -> None:
+    made = word(name, "_")
+    assert made.split() == made.split(" ") == [made] and (made == name or name.split() != [name])
 
 
 @pytest.mark.parametrize("names", [("a b", "a\tb"), ("a b", "a_b"), ("a_b", "c", "a b")])
