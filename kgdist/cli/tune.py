@@ -65,8 +65,8 @@ def tune(argv: Sequence[str]) -> int:
     for line in search.summary(outcome.rows):
         log.say(line)
     if best is not None:
-        log.say(f"best: trial {best.number}, MRR {best.mrr:.4f} on the valid split; its run is {folder.run(best.number)}")
-        log.say(f"train with its options: kgdist-train --config {folder.best}")
+        log.say(f"best: {search.told(best)}")
+        log.say(f"its run: {folder.run(best.number)}; train with its options: kgdist-train --config {folder.best} --test")
     if outcome.interrupted:
         log.say(f"interrupted; go on with: kgdist-tune --out {options.out} --trials {options.trials}")
     elif best is None:

@@ -36,8 +36,8 @@ def train_trial(job: dict[str, Any], owner: Owner) -> bool:
     def told(event: object) -> None:
         if isinstance(event, Validation):
             owner.send(step=event.step, total=event.total, mrr=event.mrr)
-            if owner.receive(GRACE) is None:
-                raise TimeoutError(f"the search has not answered for {GRACE:.0f} s")
+            while owner.receive(60.0) is None:  # it may have been put to sleep; when it ends, so does this process
+                pass
 
     return local.train(Config(**job["config"]), callbacks=[told]).interrupted
 
@@ -59,7 +59,7 @@ class Trial:
         self._asked = False
 
     def events(self) -> list[dict[str, Any]]:
-        """What it has said since: {"validation": n, "mrr": x, "step", "total"}, and as the last one {"done": interrupted}, {"error": line}, ..."""
+        """What it has said since: {validation, mrr, step, total} each time; as the last one {done: interrupted}, {error}, {lost}."""
         found = []
         for event in self.child.events():
             if "mrr" in event:

@@ -27,6 +27,7 @@ from kgdist.tuning import space as spaces
 from kgdist.tuning.space import Space
 from kgdist.version import __version__
 
+_MEASURES = ("eval_percent", "neg_sample_size_eval", "neg_deg_sample_eval", "no_eval_filter")  # short cuts of a search
 _ARRAYS = ("*.npy", "ckpt-*", "best", "entities.tsv", "relations.tsv", ".*")
 
 
@@ -93,13 +94,17 @@ class Folder:
     # ---- what came out
 
     def write_best(self, number: int, mrr: float, told: str) -> None:
-        """Write the options of a trial for kgdist-train --config. `told` says where it stands in the search."""
+        """Write the options of a trial for kgdist-train --config. `told` says where it stands in the search.
+
+        They do not say how it was measured: a test after the search ranks all triples among all entities unless told otherwise.
+        """
         run = self.run(number)
         if run is None:
             raise KgdistError(f"{self.trial(number)}: the run of the best trial is gone")
         config, plain = read_run(run), Config()
-        names = [name for name, row in OPTIONS.items() if row.sticky and "train" in row.commands and name != "save_path"]
-        kept = {name: getattr(config, name) for name in names if getattr(config, name) != getattr(plain, name)}
+        names = [name for name, row in OPTIONS.items() if row.sticky and "train" in row.commands]
+        differ = [name for name in names if getattr(config, name) != getattr(plain, name)]
+        kept = {name: getattr(config, name) for name in differ if name not in ("save_path", *_MEASURES)}
         kept |= {name: getattr(config, name) for name in ("model_name", "dataset", "num_proc", "seed")}
         kept.pop("max_step" if config.max_epoch is not None else "max_epoch", None)
         if config.model_file:

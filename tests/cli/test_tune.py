@@ -14,8 +14,12 @@ from typing import Any
 
 import pytest
 
+from kgdist import checkpoint, flags
 from kgdist.cli import train, tune
 from kgdist.errors import UsageError
+from kgdist.runtime.trial import Trial
+from kgdist.tuning.search import owned
+from kgdist.tuning.trials import Folder, trial_config
 from tests.cli.graphs import FILES, Bench, embeddings, metrics, random_splits, write
 
 pytest.importorskip("optuna")
@@ -57,8 +61,8 @@ def tuning(tmp_path_factory: pytest.TempPathFactory) -> Tuning:
 
 @pytest.fixture(scope="module")
 def searched(tuning: Tuning) -> dict[str, Any]:
-    """What three trials, one at a time, came to."""
-    process = tuning.start(tuning.words("whole", "--trials", "3", "--json"))
+    """What two trials, one after the other, came to."""
+    process = tuning.start(tuning.words("whole", "--trials", "2", "--json"))
     out, _ = process.communicate(timeout=200)
     assert process.returncode == 0
     found = json.loads(out)
@@ -89,7 +93,7 @@ def wait_for(done: Any, seconds: float = 200.0) -> None:
 
 def test_the_best_options_train_the_best_trial_again(tuning: Tuning, searched: dict[str, Any], bench: Bench) -> None:
     best, rows = searched["best"], searched["trials"]
-    assert [row["number"] for row in rows] == [0, 1, 2] and not searched["interrupted"]
+    assert [row["number"] for row in rows] == [0, 1] and not searched["interrupted"]
     finished = [row for row in rows if row["state"] == "finished"]
     assert best["mrr"] == max(row["mrr"] for row in finished) and best["validations"] == 3
     assert train.main(["--config", best["config"], "--save_path", str(bench.ckpts), "--quiet"]) == 0
@@ -106,25 +110,57 @@ def test_the_best_options_train_the_best_trial_again(tuning: Tuning, searched: d
 
 
 def test_a_search_that_is_interrupted_and_killed_comes_to_the_same(tuning: Tuning, searched: dict[str, Any]) -> None:
-    words = tuning.words("torn", "--trials", "3")
+    words = tuning.words("torn", "--trials", "2")
     first = tuning.start(words)
     wait_for(lambda: tuning.reported("torn", 1))
     first.send_signal(signal.SIGINT)
     out, _ = first.communicate(timeout=200)
     assert first.returncode == 130 and b"interrupted; go on with: kgdist-tune --out" in out
-    assert list((tuning.root / "torn").rglob("ckpt-*"))  # the trial was saved
     second = tuning.start(words)
     wait_for(lambda: tuning.reported("torn", 4))
     below = children(second.pid)
     second.kill()
     second.communicate(timeout=200)
     wait_for(lambda: not any(map(alive, below)), 10)
-    third = tuning.start(["--out", str(tuning.root / "torn"), "--trials", "3", "--json", "--quiet"])
+    third = tuning.start(["--out", str(tuning.root / "torn"), "--trials", "2", "--json", "--quiet"])
     out, _ = third.communicate(timeout=200)
     assert third.returncode == 0
     found = json.loads(out)
     assert found["trials"] == searched["trials"]
     assert metrics(Path(found["best"]["run"]), "valid.json") == metrics(Path(searched["best"]["run"]), "valid.json")
+
+
+def test_a_trial_that_is_interrupted_is_saved_and_goes_on(tuning: Tuning) -> None:
+    _, _, parsed = flags.parse_tune(tuning.words("alone", "--max_step", "1000000", "--gamma", "4"))
+    folder = Folder(tuning.root / "alone")
+    config = trial_config(parsed.config, {"lr": 0.1}, triples=150, validations=10_000, save_path=folder.trial(0))
+    assert config.eval_interval == 100 and folder.saved(0) is None
+    first = Trial(0, config, folder.trial(0), None)
+    try:
+        (told,) = heard(first)
+        assert (told["validation"], told["step"], told["total"]) == (1, 100, 1_000_000) and 0 < told["mrr"] <= 1
+        first.interrupt()
+        first.go_on()
+        assert heard(first) == [{"done": True}]
+    finally:
+        first.close()
+    saved = folder.saved(0)
+    assert saved is not None and checkpoint.latest(saved).step in (100, 101)
+    second = Trial(0, config, folder.trial(0), saved)
+    try:
+        (told,) = heard(second)
+        assert (told["validation"], told["step"]) == (2, 200)
+    finally:
+        second.close()
+    assert not alive(first.child.pid) and not alive(second.child.pid)
+    assert "Traceback" not in (folder.trial(0) / "log.txt").read_text()
+
+
+def heard(trial: Trial) -> list[dict[str, Any]]:
+    """What a trial says next."""
+    found: list[dict[str, Any]] = []
+    wait_for(lambda: found.extend(trial.events()) or found)
+    return found
 
 
 def test_all_trials_failing_is_an_error_and_jobs_run_side_by_side(
@@ -165,14 +201,11 @@ def test_a_search_goes_on_as_it_was_asked(
 ) -> None:
     assert tune.main([*tuning.words("whole"), *more]) == 2
     assert capsys.readouterr().err.startswith(f"error: {wanted}")
-    assert tune.main([*tuning.words("whole"), "--trials", "3"]) == 0  # nothing is left to do
-    assert "\n3 trials: " in capsys.readouterr().out
+    assert tune.main([*tuning.words("whole"), "--trials", "2"]) == 0  # nothing is left to do
+    assert "\n2 trials: " in capsys.readouterr().out
 
 
 def test_one_search_a_folder(tuning: Tuning, capsys: pytest.CaptureFixture[str]) -> None:
-    from kgdist.tuning.search import owned
-    from kgdist.tuning.trials import Folder
-
     with owned(Folder(tuning.root / "taken")):
         assert tune.main(tuning.words("taken")) == 1
     assert "end that process first" in capsys.readouterr().err
