@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 
-_VOID = ("meta", "br", "col")
+_VOID = ("meta", "wbr")
+_PIECES = re.compile(r"[^_/.:,;-]*[_/.:,;-]+|[^_/.:,;-]+$")
 
 
 class Markup(str):
@@ -40,10 +42,11 @@ def el(tag: str, *children: Child, **attributes: str | bool | None) -> Markup:
 
 
 def short(name: str, limit: int = 80) -> Markup:
-    """A name of the graph: it may break anywhere; one longer than `limit` is cut, and is whole in its title."""
-    if len(name) <= limit:
-        return el("span", name, class_="name")
-    return el("span", name[: limit - 1] + "…", class_="name", title=name)
+    """A name of the graph. It breaks after its signs, or else anywhere; one longer than `limit` is cut, and whole in its title."""
+    cut = len(name) > limit
+    shown = name[: limit - 1] + "…" if cut else name
+    pieces = [[piece, el("wbr")] for piece in _PIECES.findall(shown)]
+    return el("span", pieces, class_="name", title=name if cut else None)
 
 
 def table(head: Sequence[Child], rows: Iterable[Sequence[Child]], *, class_: str = "", hidden: Sequence[int] = ()) -> Markup:

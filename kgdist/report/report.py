@@ -97,7 +97,7 @@ class _Report:
         found = relations(self.report) or relations(opened.evaluator.report(ranks, opened.split))
         best, worst = best_and_worst(found, np.unique(ranks.relation))
         queries = f"From {len(ranks) // 2:,} of {len(opened.dataset.splits[self.split]):,} {self.split} triples."
-        caption = f"{queries} Answers that the graph is known to hold are left out, as the ranks do; ✓ is the true one."
+        caption = f"{queries} Other answers that the graph holds are left out, as in the ranks; ✓ marks the true one."
         cards = [
             sections.example_cards(title, [(found[relation], *examples(opened, ranks, relation)) for relation in part])
             for title, part in (("The best relations", best), ("The worst relations", worst))

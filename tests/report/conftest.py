@@ -60,21 +60,29 @@ class Seen(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[str] = []
         self.open: list[str] = []
+        self.broken = False
         self.feed(page.read_text(encoding="utf-8"))
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "br"):
+        if tag == "wbr":  # a place to break a name
+            self.broken = True
+        elif tag != "meta":
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
+        self.broken = False
         assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-3:]}"
         self.open.pop()
 
     def handle_data(self, data: str) -> None:
         if data.strip() and self.open and self.open[-1] not in ("script", "style"):
-            self.texts.append(data)
+            if self.broken and self.texts:
+                self.texts[-1] += data
+            else:
+                self.texts.append(data)
+        self.broken = False
 
     def with_class(self, name: str) -> int:
         """How many elements have that class."""
