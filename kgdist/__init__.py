@@ -15,6 +15,9 @@ Importing the package costs nothing: no torch, no numba, no files. Each name bel
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kgdist.version import __version__
@@ -54,30 +57,33 @@ __all__ = [
     "train",
 ]
 
-_HOMES = {
-    "api": ("load", "load_dataset", "train"),
-    "callbacks": ("STOP", "Progress", "Validation"),
-    "data.store": ("Dataset",),
-    "embedder": ("KGEmbedder",),
-    "embeddings": ("Embeddings",),
-    "errors": ("KgdistError", "UsageError"),
-    "evaluation": ("Evaluation",),
-    "models.base": ("Model",),
-    "models.registry": ("register",),
-    "run": ("Run",),
-    "table": ("Table",),
-    "types": ("Side",),
+# Where each name is defined; the modules are written out, so that no text ever decides what is imported.
+_HOMES: dict[str, Callable[[], ModuleType]] = {
+    "load": lambda: import_module("kgdist.api"),
+    "load_dataset": lambda: import_module("kgdist.api"),
+    "train": lambda: import_module("kgdist.api"),
+    "STOP": lambda: import_module("kgdist.callbacks"),
+    "Progress": lambda: import_module("kgdist.callbacks"),
+    "Validation": lambda: import_module("kgdist.callbacks"),
+    "Dataset": lambda: import_module("kgdist.data.store"),
+    "KGEmbedder": lambda: import_module("kgdist.embedder"),
+    "Embeddings": lambda: import_module("kgdist.embeddings"),
+    "KgdistError": lambda: import_module("kgdist.errors"),
+    "UsageError": lambda: import_module("kgdist.errors"),
+    "Evaluation": lambda: import_module("kgdist.evaluation"),
+    "Model": lambda: import_module("kgdist.models.base"),
+    "register": lambda: import_module("kgdist.models.registry"),
+    "Run": lambda: import_module("kgdist.run"),
+    "Table": lambda: import_module("kgdist.table"),
+    "Side": lambda: import_module("kgdist.types"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    import importlib
-
-    for home, names in _HOMES.items():
-        if name in names:
-            value = globals()[name] = getattr(importlib.import_module(f"kgdist.{home}"), name)
-            return value
-    raise AttributeError(f"module 'kgdist' has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kgdist' has no attribute {name!r}")
+    value = globals()[name] = getattr(_HOMES[name](), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -116,7 +116,7 @@ def _try(model: Model) -> None:
     for dtype in (torch.float32, torch.float64):
         relation = RelationRows({key: row.to(dtype) for key, row in rows.items()}, torch.tensor([0, 1, 1]))
         scores = [_trial_scores(model, entities.to(dtype), relation, side) for side in Side]
-    if not torch.allclose(*scores, rtol=1e-5, atol=1e-7):
+    if not torch.allclose(scores[0], scores[1], rtol=1e-5, atol=1e-7):
         log.warning("%s gives a triple two scores: one when its head is asked for, another when its tail is", name)
 
 
