@@ -42,7 +42,7 @@ def el(tag: str, *children: Child, **attributes: str | bool | None) -> Markup:
 
 
 def short(name: str, limit: int = 80) -> Markup:
-    """A name of the graph. It breaks after its signs, or else anywhere; one longer than `limit` is cut, and whole in its title."""
+    """A name of the graph: it may break after its signs, or else anywhere. One longer than `limit` is cut, its title is whole."""
     cut = len(name) > limit
     shown = name[: limit - 1] + "…" if cut else name
     pieces = [[piece, el("wbr")] for piece in _PIECES.findall(shown)]
