@@ -43,9 +43,10 @@ RUN = ("bash", "python")
 PAGES_THAT_RUN = [name for name in NAMES if any(block.kind in RUN for block in blocks(name))]
 
 
+@pytest.mark.timeout(300)
 def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", "-b", "html", "-d", str(tmp_path / "trees")]
-    done = subprocess.run([*command, str(DOCS), str(tmp_path / "html")], cwd=ROOT, capture_output=True, text=True, timeout=110)
+    done = subprocess.run([*command, str(DOCS), str(tmp_path / "html")], cwd=ROOT, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
     made = {str(path.relative_to(tmp_path / "html").with_suffix("")) for path in (tmp_path / "html").rglob("*.html")}
     assert made >= {str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.rglob("*.md")}
@@ -105,6 +106,7 @@ def parsed(block: Block) -> None:
             pytest.fail(f"{block.page}:{block.line}: {line}: {error}")
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PAGES_THAT_RUN)
 def test_the_blocks_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
