@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -349,6 +350,22 @@ def test_what_a_callback_raises_comes_out_and_the_run_is_saved(how: dict[str, An
     assert checkpoint.latest(run.path).step == step + 10
     with pytest.raises(TypeError, match="cannot be called"):
         train(callbacks=[3])
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on() -> None:
+    with pytest.raises(KeyboardInterrupt, match=r"kgdist\.train\(resume='ckpts/TransE_triples-") as caught:
+        train(callbacks=[lambda event: os.kill(os.getpid(), signal.SIGINT)], max_step=10**6)
+    folder = str(caught.value).split("'")[1]
+    assert checkpoint.latest(Path(folder)).step < 10**6
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_report_is_written_when_asked_for() -> None:
+    pytest.importorskip("plotly")
+    run = train(report=True, test=True)
+    assert (run.path / "report.html").stat().st_size > 1000
+    (run.path / "report.html").unlink()
+    assert run.report().is_file()
 
 
 def test_a_script_needs_no_guard_for_its_workers_nor_the_main_thread(tmp_path: Path) -> None:

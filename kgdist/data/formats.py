@@ -9,7 +9,8 @@ dictionary.
 
 XYZ is the order of the columns, any permutation of h, r, t; braces as in DGL-KE's manual (`raw_udd_{hrt}`) are accepted.
 Files are looked for under --data_path; those ending in .gz, .xz, .zst or .bz2 are decompressed, .parquet and (raw_udd_hrt
-only) .nt are read as what they are. A built_in folder without dictionary files is read as raw_udd_hrt.
+only) .nt are read as what they are. A built_in folder holds train.txt or train.parquet, and valid and test likewise; without
+dictionary files it is read as raw_udd_hrt.
 """
 
 from __future__ import annotations
