@@ -12,7 +12,7 @@ from kgdist.cli import convert as convert_command
 from kgdist.cli import export as export_command
 from kgdist.cli import import_ as import_command
 from kgdist.cli.kgdist import main as umbrella
-from tests.cli.graphs import FILES, Bench, embeddings, tree
+from tests.cli.graphs import FILES, Bench, embeddings, tree, write
 from tests.export.test_foreign import save
 
 OLD = {"model_name": "model", "hidden_dim": "emb_size", "max_step": "max_train_step"}
@@ -92,6 +92,20 @@ def test_a_model_of_pykeen_becomes_a_run(bench: Bench) -> None:
     bench.out()
     assert umbrella(["import", str(bench.root / "model"), "--save_path", str(bench.root / "others")]) == 0
     assert (bench.root / "others/ComplEx_pykeen_0/relations.tsv").read_text() == '0\tis a\n1\t"of"\n2\tx\ty\n'
+
+
+def test_the_example_says_what_is_understood(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of examples/from_pykeen/README.md, word for word, on arrays such as its program writes."""
+    page = (Path(__file__).resolve().parents[2] / "examples/from_pykeen/README.md").read_text()
+    lines = [line.split() for line in page.splitlines() if line.startswith("kgdist-")]
+    monkeypatch.chdir(bench.root)
+    save(bench.root / "my_pykeen_model", "RESCAL")
+    for name in ("train", "valid", "test"):
+        write(bench.data / f"{name}.txt", [("dog.n.01", "is a", "a,b"), ("a,b", '"of"', "a,b")])
+    assert [words[0] for words in lines] == ["kgdist-import", "kgdist-eval"]
+    for words in lines:
+        assert umbrella([words[0].removeprefix("kgdist-"), *words[1:]]) == 0, bench.capsys.readouterr().err
+    assert "Test average MRR" in bench.out()
 
 
 def test_a_pickle_is_not_read(bench: Bench) -> None:
