@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 # Many small processes: each gets one thread, or they would fight for the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
-.PHONY: help install demo test lint types unit docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-kernels bench-load bench-kvstore bench-partition bench-emb-sim bench-gpu soak clean
+.PHONY: help install demo test lint types unit docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-partition bench-emb-sim bench-gpu soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make bench-train     the speed table of the README"
 	@echo "make bench-dist-accuracy  several machines against one, at equal steps"
 	@echo "make bench-eval      speed and memory of ranking"
+	@echo "make bench-predict   speed and memory of finding the likeliest answers"
 	@echo "make bench-kernels   every compiled loop beside plain torch and the machine's roofs"
 	@echo "make bench-load      speed and memory of loading, up to 50 million triples"
 	@echo "make bench-kvstore   the store's wire beside a raw socket"
@@ -81,6 +82,9 @@ bench-dist-accuracy: $(STAMP)
 
 bench-eval: $(STAMP)
 	$(BIN)/python benchmarks/evaluate.py
+
+bench-predict: $(STAMP)
+	$(BIN)/python benchmarks/predict.py
 
 bench-kernels: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/kernels.py

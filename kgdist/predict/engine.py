@@ -31,7 +31,7 @@ from kgdist.types import Side
 QUERIES = 1000  # queries that share one pass over the candidates
 CANDIDATES = 2048  # candidates of a block, when there are that many queries
 LISTED = 1 << 22  # entries of all lists of one pass
-HELD = 1 << 19  # answers held at a time
+HELD = 1 << 18  # answers held at a time
 
 
 class Answers(NamedTuple):
@@ -176,7 +176,7 @@ class Predictor:
         """The `k` best of all triples that combine `heads`, `relations` and `tails`, int[n] each, or all there are for None.
 
         `each` "head", "relation" or "tail": the k best of each one of these, in the order given (twice where it is listed
-        twice); "all": of all together. Otherwise an id that is listed twice counts once. Yields blocks of answers.
+        twice); "all": of all together. Otherwise an id that is listed twice counts once. Yields blocks of answers, at least one.
         Raises as `top`.
         """
         lists = {
@@ -192,6 +192,9 @@ class Predictor:
         anchors, by = sets[side.other.value], {"all": "all", "relation": "relation"}.get(each, "anchor")
         k = min(k, self._most(sets, each))
         questions = {"all": 1, "relation": len(sets["relation"]), "anchor": len(anchors)}[by]
+        if not (k and questions):
+            nobody = np.zeros(0, np.int64)
+            yield Answers(nobody, nobody, nobody, nobody, np.zeros(0))
         step = max(1, HELD // max(1, k))
         with bar(total=len(anchors) * len(sets["relation"]), desc="predicting", unit="query") as progress:
             for start in range(0, questions if k else 0, step):
@@ -223,7 +226,7 @@ class Predictor:
 
     @staticmethod
     def _ids(ids: np.ndarray, count: int) -> np.ndarray:
-        ids = np.asarray(ids).astype(np.int64).reshape(-1)
+        ids = np.asarray(ids, np.int64).reshape(-1)
         if len(ids) and (ids.min() < 0 or ids.max() >= count):
             wrong = int(ids[(ids < 0) | (ids >= count)][0])
             raise IndexError(f"id {wrong} is out of range, allowed: 0 to {count - 1}")

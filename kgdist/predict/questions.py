@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -46,8 +47,9 @@ class Pairs:
     anchors: np.ndarray
     relations: np.ndarray
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_order", np.argsort(self.relations, kind="stable"))
+    @cached_property
+    def _order(self) -> np.ndarray:
+        return np.argsort(self.relations, kind="stable")
 
     @property
     def questions(self) -> int:
@@ -59,7 +61,7 @@ class Pairs:
 
     def take(self, start: int, stop: int) -> Queries:
         """See Asked."""
-        rows: np.ndarray = vars(self)["_order"][start:stop]
+        rows = self._order[start:stop]
         return Queries(self.anchors[rows], self.relations[rows], rows)
 
 

@@ -190,6 +190,17 @@ def test_triples_side_by_side(name: str) -> None:
     world.same([world.ask().best_of(*columns, 12)], [world.sorted(triples, 12)])
 
 
+def test_nothing_asked_is_nothing_answered() -> None:
+    predictor, nobody = world_of("RotatE").ask(), np.zeros(0, np.int64)
+    for lists, each in (((nobody, None, None), "head"), ((np.array([1]), nobody, None), "all"), ((None, None, nobody), "head")):
+        (block,) = predictor.best(*lists, 5, each=each)
+        assert [len(column) for column in block] == [0] * 5
+    assert predictor.top(Side.TAIL, nobody, nobody, 3).ids.shape == (0, 3)
+    assert predictor.top_relations(nobody, nobody, 9).ids.shape == (0, RELATIONS)
+    assert predictor.score(nobody, nobody, nobody).shape == (0,)
+    assert len(predictor.best_of(nobody, nobody, nobody, 2).heads) == 0
+
+
 def test_a_collapsed_model_is_answered_by_id() -> None:
     world = World("TransE_l1", whole=True)
     world.rows["entity"][:] = 1.0

@@ -114,7 +114,10 @@ def test_true_triples_that_score_high_get_a_rising_curve() -> None:
     assert 1 > p[0] > p[1] > p[2] > 0 and p[2] < 0.1
 
 
-def test_scores_that_mislead_say_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_scores_that_mislead_say_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kgdist.log.log.propagate", True)
     world = world_of("RotatE")
     worst = np.array(sorted(world.score, key=lambda each: world.score[each])[:200])
     found = calibration_of(tmp_path, [], worst, world.ask(), KnownTriples.build([worst], ENTITIES, RELATIONS))
