@@ -143,7 +143,8 @@ def test_the_table_of_layers_is_the_one_that_is_held() -> None:
 
 def test_links_of_the_readme_lead_somewhere() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)|(?:src|srcset)=\"([^\"]+)\"", text)
+    links = [link for pair in links for link in pair if link and "://" not in link]
     assert links and [link for link in links if not (ROOT / link).exists()] == []
 
 
