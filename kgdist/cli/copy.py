@@ -12,12 +12,12 @@ from kgdist.cli.main import run
 def copy(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
     config = flags.parse("copy", argv).config
-    from kgdist.log import say, setup
+    from kgdist.log import setup, tell
     from kgdist.runtime.cluster import read_cluster
     from kgdist.runtime.copy import copy_partitions
 
     setup(debug=config.debug, quiet=config.quiet)
-    copy_partitions(config, read_cluster(config.ip_config), say)
+    copy_partitions(config, read_cluster(config.ip_config), tell)
     return 0
 
 

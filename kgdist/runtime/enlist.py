@@ -21,7 +21,7 @@ from typing import Any
 
 from kgdist.errors import OptionError, PeersLost, UsageError
 from kgdist.kvstore.security import BROKEN, CONNECTED, LOST, STRANGER, Transport, Watch
-from kgdist.log import log, say
+from kgdist.log import log, tell
 from kgdist.runtime.agent import Agent
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.jobfile import JobFile, computer
@@ -150,7 +150,7 @@ def _serve(line: Line, interrupts: Interrupts, job: JobFile, path: Path, role: s
             raise
         if "over" in answer:
             return int(answer["over"])
-        say(f"kgdist-{role} of machine {machine}: begun")
+        tell(f"kgdist-{role} of machine {machine}: begun")
         conversation = Conversation(line, interrupts)
         agent = Agent(conversation)
         code = 1

@@ -59,7 +59,7 @@ class Trial:
         self._asked = False
 
     def events(self) -> list[dict[str, Any]]:
-        """What it has said since: {validation, mrr, step, total} each time; as the last one {done: interrupted}, {error}, {lost}."""
+        """What it has said since: each time validation, mrr, step, total; as last one {done: interrupted}, {error}, {lost}."""
         found = []
         for event in self.child.events():
             if "mrr" in event:
