@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 _VOID = ("meta", "wbr")
-_PIECES = re.compile(r"[^_/.:,;-]*[_/.:,;-]+|[^_/.:,;-]+$")
+_PIECES = re.compile(r"[^_/:,;-]*[_/:,;-]+|[^_/:,;-]+$")
 
 
 class Markup(str):

@@ -7,6 +7,7 @@ ranks are.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +50,7 @@ class Picture:
 
 
 def picture(opened: Opened, seed: int = 0) -> Picture:
-    """Draw a sample of the entities; the same one for the same graph and seed. UMAP of 2500 points takes some ten seconds."""
+    """Draw a sample of the entities; the same one for the same graph and seed. UMAP takes ten seconds, the first time half a minute."""
     data, rng = opened.dataset, np.random.default_rng(seed)
     count = len(data.entities)
     candidates = np.sort(rng.choice(count, min(count, DRAWN), replace=False, shuffle=False))
@@ -90,7 +91,9 @@ def project(rows: np.ndarray, seed: int) -> tuple[np.ndarray, str, float | None]
     centred = rows - rows.mean(0)
     umap = _umap() if len(rows) > NEIGHBOURS else None
     if umap is not None:
-        made = umap(n_components=2, n_neighbors=NEIGHBOURS, min_dist=0.2, random_state=seed).fit_transform(centred)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a seed leaves it one thread
+            made = umap(n_components=2, n_neighbors=NEIGHBOURS, min_dist=0.2, random_state=seed).fit_transform(centred)
         return np.asarray(made, np.float32), "UMAP", None
     # The two largest eigenvectors of the D x D scatter matrix: the same as an SVD, and cheaper while D is less than n.
     values, vectors = np.linalg.eigh(centred.T.astype(np.float64) @ centred)
