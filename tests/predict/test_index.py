@@ -91,7 +91,10 @@ def test_the_recall_that_it_says_is_met_by_other_queries(tmp_path: Path, name: s
     asking = predictor(name, seed=4)
     index = open_index(tmp_path, asking)
     assert index.facts.recall >= 0.95 and 64 <= index.facts.walk <= 4096
-    assert f"recall@10 {index.facts.recall:.3f} on 256 random queries" in index.words()
+    assert f"recall@10 {index.facts.recall:.3f} on 256 random queries" in index.words() and asking.index is None
+    slow, quick = (Index(None, index.facts._replace(milliseconds=time, exactly=1.0)).words() for time in (2.0, 0.5))
+    assert slow.endswith("(2 ms a query, exact search 1 ms: better leave --index out)")
+    assert quick.endswith("(0.5 ms a query, exact search 1 ms)")
     rng = np.random.default_rng(9)
     anchors, relations = rng.integers(0, ENTITIES, 300), np.sort(rng.integers(0, RELATIONS, 300))
     ids, _ = best(index, asking, Side.TAIL, anchors, relations, 10)
