@@ -29,7 +29,8 @@
       const title = { ...axis.title, font: { size: 12, color: colour.soft }, standoff: 8 };
       Object.assign(axis, { gridcolor: colour.line, linecolor: colour.line, zerolinecolor: colour.line, automargin: true, title });
     }
-    Object.assign(layout.xaxis, { spikecolor: colour.soft, spikethickness: 1, showgrid: false, showline: layout.meta !== "map" });
+    Object.assign(layout.xaxis, { showgrid: false, showline: layout.meta !== "map" });
+    layout.yaxis.showline = layout.meta !== "map";
     Object.assign(layout, {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", height: Number(box.dataset.height),
       margin: { l: 8, r: 12, t: 8, b: 8 }, font: { size: 12, color: colour.ink, family: getComputedStyle(document.body).fontFamily },

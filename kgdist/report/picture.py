@@ -50,7 +50,10 @@ class Picture:
 
 
 def picture(opened: Opened, seed: int = 0) -> Picture:
-    """Draw a sample of the entities; the same one for the same graph and seed. UMAP takes ten seconds, the first time half a minute."""
+    """Draw a sample of the entities; the same one for the same graph and seed.
+
+    UMAP takes some ten seconds, and half a minute the first time.
+    """
     data, rng = opened.dataset, np.random.default_rng(seed)
     count = len(data.entities)
     candidates = np.sort(rng.choice(count, min(count, DRAWN), replace=False, shuffle=False))

@@ -125,6 +125,7 @@ def test_principal_components(monkeypatch: pytest.MonkeyPatch) -> None:
     assert project(rows[:, :1], 0)[0].shape == (50, 2) and not project(rows[:, :1], 0)[0][:, 1].any()
 
 
+@pytest.mark.timeout(400)  # it compiles itself first
 def test_umap_where_it_is_installed() -> None:
     pytest.importorskip("umap", reason="umap-learn is not installed")
     rows = np.random.default_rng(1).normal(size=(60, 6)).astype(np.float32)
