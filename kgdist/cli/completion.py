@@ -56,7 +56,7 @@ def completion(argv: Sequence[str]) -> int:
         raise UsageError("completion needs the package shtab; pip install 'kgdist[completion]'") from error
     parsers = [umbrella(shtab), *(described(name, shtab) for name in TEXTS if name not in OF_UMBRELLA)]
     for made in parsers:
-        say(shtab.complete(made, shell=options.shell))
+        say(shtab.complete(made, options.shell))
     return 0
 
 
