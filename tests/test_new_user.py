@@ -1,5 +1,5 @@
-"""The first hour of a new user, with the commands as installed: train the graph that ships, look at the report, ask by name, leave
-out what is known, take the vectors elsewhere.
+"""The first hour of a new user, with the commands as installed: train the graph that ships, look at the report, ask by name,
+leave out what is known, take the vectors elsewhere.
 
 Smaller than the pages say (800 steps of 60 numbers), so that it is quick; asked of the answers is what even such a run knows.
 """
