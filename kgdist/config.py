@@ -338,8 +338,8 @@ class Config(ClusterOptions, PartitionOptions):
     )
     force_sync_interval: int = _hardware(
         -1,
-        "steps after which the processes wait for one another, so that none runs ahead; -1: 1000 when there are several, 100 when "
-        "there are several machines",
+        "steps after which the processes wait for one another, so that none runs ahead; -1: 1000 when there are several, 100 "
+        "when there are several machines",
         low=1,
         besides=(-1,),
         dglke=_TRAIN,

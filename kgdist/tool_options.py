@@ -83,8 +83,8 @@ class PredictOptions(RunOptions):
     exclude_known: bool = _how(False, "leave out the triples of train, valid and test")
     explain: bool = _how(
         False,
-        "say what scores mean: the ranks of head and tail among all entities, and a probability, calibrated on valid triples and as "
-        "many corrupted ones (Platt scaling, saved in the run), so right where half of the triples asked about are true",
+        "say what scores mean: the ranks of head and tail among all entities, and a probability, calibrated on valid triples and "
+        "as many corrupted ones (Platt scaling, saved in the run), so right where half of the triples asked about are true",
     )
     index: bool = _how(
         False, "search an approximate index (the extra kgdist[index]); for dot and L2 models and large tables. Prints its recall"
