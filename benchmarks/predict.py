@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--entities", type=int, default=265_000)
     parser.add_argument("--dim", type=int, default=400)
     parser.add_argument("--pairs", type=int, default=10_000)
-    parser.add_argument("--sample", type=int, default=64, help="pairs that plain torch sorts")
+    parser.add_argument("--sample", type=int, default=32, help="pairs that plain torch sorts")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--added", type=int, help="only the memory that asking so many pairs adds")
     options = parser.parse_args()
@@ -169,7 +169,7 @@ def main() -> None:
     cores, table = os.cpu_count() or 1, []
     for name in options.models:
         for threads in dict.fromkeys((cores, 1)):
-            pairs = max(1, int(options.pairs * SHARES[name] * (1 if threads == cores else 0.1)))
+            pairs = min(options.pairs, max(300, int(options.pairs * SHARES[name] * (1 if threads == cores else 0.1))))
             table.append(row(name, options, threads, pairs))
     many = (200_000, 800_000)
     held = ", ".join(f"{memory(pairs)} MiB for {pairs:,}" for pairs in many)
