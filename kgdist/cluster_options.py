@@ -129,9 +129,9 @@ class ClusterOptions:
         ours=_DIST,
     )
     max_inflight: int = _store(
-        2,
-        "updates on their way to each server that it has not confirmed yet, at most. 2, those of one step, is fast enough where "
-        "servers have cores of their own; older gradients cost accuracy",
+        4,
+        "messages with updates on their way to each server that it has not confirmed yet, at most; a step makes two. More hide "
+        "a slow network longer, fewer keep rows fresher",
         low=1,
         high=64,
         ours=_DIST,

@@ -27,6 +27,7 @@ from kgdist.kvstore.tables import Ids, MemoryTables
 from kgdist.optim import Squares
 
 MOST_AHEAD = 8  # announced pulls of a table that nobody came for
+FEW, MOST = 0.02, 0.5  # shares of rows that come in two batches running, see `ahead`
 AT_ONCE = 4  # pieces of a block asked for at a time
 TURN = 0.05  # seconds of one wait for the network
 STUCK = 0.01  # the same while a socket takes nothing
@@ -157,12 +158,15 @@ class StoreTables:
     def ahead(self, name: str, ids: np.ndarray) -> None:
         """See Tables; the requests are sent, and nothing is waited for.
 
-        Rows that the step before is going to change are asked for only after its push, so that a trainer always reads what it has
+        Rows that the step before is going to change are asked for only after its push, so that a trainer reads what it has
         written itself: without that, what comes in every batch, as frequent relations do, would learn from rows a step old.
+        Messages cost time, too: few such rows (FEW) may be a step old, and where they are most, all rows are asked for then.
         """
         pull = _Pull(np.array(ids, np.int64), route(ids, self.layout.starts[name], *self._range[name]))
         if self._ahead[name]:
-            pull.late = member(pull.route.ids, self._ahead[name][-1].route.ids)
+            late = member(pull.route.ids, self._ahead[name][-1].route.ids)
+            share = late.mean() if len(late) else 0.0
+            pull.late = None if share < FEW else late if share < MOST else np.ones_like(late)
         self._ahead[name].append(pull)
         self._ask(name, pull, None if pull.late is None else ~pull.late)
 
@@ -224,10 +228,7 @@ class StoreTables:
         here = routed.here()
         if len(routed.ids) + len(here) != len(rows):
             raise ValueError(f"table {name}: a row is updated twice in one push")
-        for server, connection in self._connections.items():
-            places = routed.of(server)
-            for start in range(0, len(places), self._piece(name)):
-                self._send(connection, name, rows, values, lr, squares, places[start : start + self._piece(name)])
+        self._send(name, rows, values, lr, squares, routed)
         if self._ahead[name]:
             self._ask_late(name, self._ahead[name][0])
         if len(here) and self._local is not None:
@@ -236,29 +237,27 @@ class StoreTables:
             else:
                 self._local.push(name, torch.from_numpy(rows[here] - own[0]), values, lr, squares, torch.from_numpy(here))
 
-    def _send(
-        self,
-        connection: Connection,
-        name: str,
-        rows: np.ndarray,
-        values: torch.Tensor,
-        lr: float,
-        squares: Squares,
-        places: np.ndarray,
-    ) -> None:
-        """One push of the gradients at int64[k] places."""
-        if not connection.room():
-            self._until(connection.room)
-        memory = self._buffers.take(len(places), values.shape[1], ITEM[self._dtype])
-        if self._dtype == BF16:
-            gather_bfloat(values.numpy(), places, memory)
-        else:
-            gather_rows(values, torch.from_numpy(places), torch.from_numpy(memory))
-        given = None if squares is None else squares.detach().numpy()[places]
-        part = self._wire_ids(name, rows[places])
-        message = self._message(Kind.PUSH, name, len(places), ids=part, values=memory, squares=given, lr=lr, dtype=self._dtype)
-        connection.push(message, memory)
-        connection.transmit()
+    def _send(self, name: str, rows: np.ndarray, values: torch.Tensor, lr: float, squares: Squares, routed: Route) -> None:
+        """The pushes of the gradients that others apply."""
+        piece = self._piece(name)
+        for server, connection in self._connections.items():
+            places = routed.of(server)
+            for start in range(0, len(places), piece):
+                part = places[start : start + piece]
+                if not connection.room():
+                    self._until(connection.room)
+                memory = self._buffers.take(len(part), values.shape[1], ITEM[self._dtype])
+                if self._dtype == BF16:
+                    gather_bfloat(values.numpy(), part, memory)
+                else:
+                    gather_rows(values, torch.from_numpy(part), torch.from_numpy(memory))
+                given = None if squares is None else squares.detach().numpy()[part]
+                ids = self._wire_ids(name, rows[part])
+                message = self._message(
+                    Kind.PUSH, name, len(part), ids=ids, values=memory, squares=given, lr=lr, dtype=self._dtype
+                )
+                connection.push(message, memory)
+                connection.transmit()
 
     def flush(self) -> None:
         """See Tables: every push is confirmed, so every owner has applied it."""
