@@ -122,7 +122,7 @@ class Trainer:
                 f"the loss became {losses.total} at step {number + 1}; lower --lr, or --gamma if scores are too large"
             )
         computed, lr = perf_counter(), self.schedule.at(number)
-        for name, update in sorted(updates.items(), key=lambda item: len(item[1].ids)):  # relations first: soonest wanted again
+        for name, update in updates.items():
             self.tables.push(name, torch.from_numpy(update.ids), update.grads, lr, update.squares)
         clock.update += perf_counter() - computed
         return losses, len(plan.batch)

@@ -90,18 +90,6 @@ def route(ids: np.ndarray, starts: np.ndarray, low: int = 0, high: int = 0) -> R
     return Route(found, offsets, slots, np.argsort(group, kind="stable"), bounds)
 
 
-def member(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """bool[n], whether each of int64[n] is one of int64[m]; none negative."""
-    if not choice.numba():
-        return np.isin(ids, others)
-    from kgdist.kernels import route_loops
-
-    bits = max(4, (2 * len(others)).bit_length())
-    out = np.empty(len(ids), np.bool_)
-    route_loops.member(ids, others, np.uint64(64 - bits), np.full(1 << bits, np.int64(-1)), out)
-    return out
-
-
 def scatter_rows(source: np.ndarray, rows: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
     """out[places[i]] = source[rows[i]]; float32[m, D] or the uint16 of bfloat16, int64[k], int64[k], float32[n, D], the places
     different and all in bounds."""

@@ -77,22 +77,6 @@ def route(ids, starts, low, high, shift, keys, numbers, found, owner, slots, off
 
 
 @strict
-def member(ids, others, shift, keys, out):
-    """out[i] = whether ids[i] is one of `others`; keys int64[2^x] of _FREE, at most half full."""
-    last = len(keys) - 1
-    for row in others:
-        slot = np.int64((np.uint64(row) * _GOLDEN) >> shift)
-        while keys[slot] != _FREE and keys[slot] != row:
-            slot = (slot + 1) & last
-        keys[slot] = row
-    for i in range(len(ids)):
-        slot = np.int64((np.uint64(ids[i]) * _GOLDEN) >> shift)
-        while keys[slot] != _FREE and keys[slot] != ids[i]:
-            slot = (slot + 1) & last
-        out[i] = keys[slot] == ids[i]
-
-
-@strict
 def sort_places(slots, offsets, places, bounds):
     """int64[n] -> places int64[n], the positions by group, in order within: first those of slot -1, then those of each server;
     bounds int64[S + 2]."""

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.kernels.route import finite, gather_bfloat, member, owners, route, scatter_rows, widen
+from kgdist.kernels.route import finite, gather_bfloat, owners, route, scatter_rows, widen
 
 BOTH = pytest.mark.parametrize("twin", ["numba", "torch"])
 
@@ -90,9 +90,3 @@ def test_what_is_not_finite_is_seen(twin: str, bad: float, place: int, monkeypat
     assert finite(values) and finite(np.empty((0, 3), np.float32))
     values.reshape(-1)[place] = bad
     assert not finite(values)
-
-
-@given(st.lists(st.integers(0, 40)), st.lists(st.integers(0, 40)))
-def test_members_are_those_of_a_set(ids: list[int], others: list[int]) -> None:
-    found = member(np.array(ids, np.int64), np.array(others, np.int64))
-    assert found.tolist() == [number in set(others) for number in ids]
