@@ -13,6 +13,7 @@ import pytest
 
 from kgdist import flags
 from kgdist.config import OPTIONS, Config
+from kgdist.own_models import bring
 from tests.faults.jobs import command, ip_config, run, workspace
 from tests.faults.sshd import Sshd
 
@@ -44,8 +45,10 @@ def test_the_documents_commands_from_partition_to_the_model_on_the_first_machine
     assert re.findall(r"Test average .*", again.stdout) == re.findall(r"Test average .*", done.stdout)
 
 
+OWN = str(Path(__file__).parents[2] / "examples" / "custom_model" / "quate.py")
 # Options that are carried out by the launcher alone, or name where it finds things.
-HERE = {"config", "preset", "dry_run", "quiet", "debug", "job", "control", "backend", "copy", "resume", "num_client_proc", "path"}
+HERE = {"config", "preset", "dry_run", "quiet", "json", "debug", "job", "control", "backend", "copy", "resume"}
+HERE |= {"num_client_proc", "path"}
 FIXED = {"dataset", "data_path", "save_path", "ip_config"} | {name for name in OPTIONS if name.startswith("ssh_")}
 FIXED |= {"remote_python", "jump_host", "accept_new_host_keys"}
 GROUPS: list[dict[str, Any]] = [
@@ -64,6 +67,7 @@ GROUPS: list[dict[str, Any]] = [
         "model_name": "RotatE", "max_epoch": 1.5, "neg_adversarial_sampling": True, "adversarial_temperature": 0.7,
         "checkpoint_interval": 2, "huge_pages": True, "format": "raw_udd_hrt", "has_edge_importance": True,
     },
+    {"model_name": "QuatE", "model_file": OWN, "hidden_dim": 16, "max_step": 20, "batch_size": 64, "neg_sample_size": 16},
 ]  # fmt: skip
 
 
@@ -85,6 +89,8 @@ def test_options_are_what_they_were_given_as_in_the_remote_processes(sshd: Sshd,
     assert done.returncode == 0, done.stdout + done.stderr
     trainers = 2 * group.get("num_proc", 1)
     found = re.findall(r"machine_(\d) trainer (\d) has the options (\{.*\})", done.stdout)
+    if "model_file" in group:
+        bring(group["model_file"])
     assert len(found) == trainers and {machine for machine, _, _ in found} == {"0", "1"}
     for _, _, text in found:
         there = json.loads(text)
