@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, cast
 from kgdist import flags
 from kgdist.cli.main import run
 from kgdist.errors import CheckpointError, DataError, OptionError
+from kgdist.predict.sources import Source
+from kgdist.predict.sources import sources as lists_of
 from kgdist.tool_options import EmbSimOptions
 
 if TYPE_CHECKING:
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
 
     from kgdist.data.vocabulary import Vocabulary
     from kgdist.predict.similar import Pairs, Search
-
-Source = str | tuple[str, ...] | None  # of a list: a file, words, or all there are
 
 
 def check(options: EmbSimOptions, given: Collection[str]) -> None:
@@ -37,23 +37,8 @@ def sources(options: EmbSimOptions) -> list[Source]:
     Raises OptionError when options contradict one another, or nothing is asked.
     """
     words = {"left": options.left, "right": options.right}
-    if options.format is None:
-        if options.data_files:
-            raise OptionError("--data_files", "needs --format, which says whether they list left or right ones")
-        if not any(words.values()):
-            raise OptionError("--left", "nothing is asked: give --left or --right, or --format and --data_files, or --format '*'")
-        found: list[Source] = [given or None for given in words.values()]
-    else:
-        files, found, wanted = list(options.data_files), [], 0
-        letters = options.format.split("_") if options.format != "*" else ["*", "*"]
-        for letter, (name, given) in zip(letters, words.items(), strict=True):
-            if letter == "*" and given:
-                raise OptionError(f"--{name}", f"--format {options.format} compares with all of them; write its letter for the *")
-            wanted += letter != "*" and not given
-            found.append(None if letter == "*" else given or (files.pop(0) if files else ""))
-        if wanted != len(options.data_files):
-            message = f"--format {options.format} takes {wanted} lists from files, not {len(options.data_files)}"
-            raise OptionError("--data_files", message)
+    more = ", or --format '*'"
+    found = lists_of(options.format, words, options.data_files, kinds="left or right ones", asks="compares with", more=more)
     if options.exec_mode == "pairwise" and None in found:
         raise OptionError("--exec_mode", "pairwise reads lists of left and right ones side by side; --format l_r has both")
     return found

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, cast
 from kgdist import flags
 from kgdist.cli.main import run
 from kgdist.errors import OptionError
+from kgdist.predict.sources import Source
+from kgdist.predict.sources import sources as lists_of
 from kgdist.tool_options import PredictOptions
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from kgdist.predict.explain import Calibration
     from kgdist.predict.opened import Opened
 
-Source = str | tuple[str, ...] | None  # of a list: a file, words, or all there are
 MEANING = """\
 head_rank, tail_rank: the answer's place among all entities when that end is asked for, other known triples left out.
 probability: so often a triple with this score is true, where half of those asked about are (Platt scaling; fitted to {} valid and
@@ -31,23 +32,9 @@ def sources(options: PredictOptions) -> list[Source]:
 
     Raises OptionError when options contradict one another, or nothing is asked.
     """
-    words = [options.head, options.relation, options.tail]
-    if options.format is None:
-        if options.data_files:
-            raise OptionError("--data_files", "needs --format, which says whether they list heads, relations or tails")
-        if not any(words):
-            raise OptionError("--head", "nothing is asked: give --head, --relation or --tail, or --format and --data_files")
-        found: list[Source] = [given or None for given in words]
-    else:
-        files, found, wanted = list(options.data_files), [], 0
-        for letter, name, given in zip(options.format.split("_"), ("head", "relation", "tail"), words, strict=True):
-            if letter == "*" and given:
-                raise OptionError(f"--{name}", f"--format {options.format} asks for all of them; write its letter for the *")
-            wanted += letter != "*" and not given
-            found.append(None if letter == "*" else given or (files.pop(0) if files else ""))
-        if wanted != len(options.data_files):
-            message = f"--format {options.format} takes {wanted} lists from files, not {len(options.data_files)}"
-            raise OptionError("--data_files", message)
+    words = {"head": options.head, "relation": options.relation, "tail": options.tail}
+    kinds = "heads, relations or tails"
+    found = lists_of(options.format, words, options.data_files, kinds=kinds, asks="asks for")
     if options.exec_mode == "triplet_wise" and None in found:
         raise OptionError(
             "--exec_mode", "triplet_wise reads heads, relations and tails side by side; --format h_r_t has all three"
