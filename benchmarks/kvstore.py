@@ -30,7 +30,7 @@ from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import HEADER, Identity
 from kgdist.kvstore.security import TCP_BYTES, Keys, Transport
 from kgdist.kvstore.server import Server
-from kgdist.kvstore.tables import MemoryTables
+from kgdist.kvstore.tables import MemoryTables, Update
 from kgdist.runtime.memory import keep_freed_memory
 
 HERE = Path(__file__).parent
@@ -116,22 +116,22 @@ def pull_lock_step(tables: StoreTables, ids: list[torch.Tensor], out: torch.Tens
 
 
 def pull_ahead(tables: StoreTables, ids: list[torch.Tensor], out: torch.Tensor, grads: torch.Tensor) -> None:
-    tables.ahead("entity", ids[0].numpy())
+    tables.ahead({"entity": ids[0].numpy()})
     for wanted, following in zip(ids, [*ids[1:], None], strict=True):
         if following is not None:
-            tables.ahead("entity", following.numpy())
+            tables.ahead({"entity": following.numpy()})
         tables.pull("entity", wanted, out)
 
 
 def push_lock_step(tables: StoreTables, ids: list[torch.Tensor], out: torch.Tensor, grads: torch.Tensor) -> None:
     for rows in ids:
-        tables.push("entity", rows, grads, 0.1)
+        tables.push({"entity": Update(rows.numpy(), grads)}, 0.1)
         tables.flush()
 
 
 def push_in_flight(tables: StoreTables, ids: list[torch.Tensor], out: torch.Tensor, grads: torch.Tensor) -> None:
     for rows in ids:
-        tables.push("entity", rows, grads, 0.1)
+        tables.push({"entity": Update(rows.numpy(), grads)}, 0.1)
     tables.flush()
 
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ STRETCH = 50
 class LockStep(StoreTables):
     """Without looking ahead, and with every push confirmed before the next step."""
 
-    def ahead(self, name: str, ids: np.ndarray) -> None:
+    def ahead(self, wanted: Mapping[str, np.ndarray]) -> None:
         """Nothing is asked for in advance."""
 
     def push(self, *given: Any, **more: Any) -> None:

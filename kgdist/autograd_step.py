@@ -9,11 +9,11 @@ import torch
 
 from kgdist.config import Config
 from kgdist.kernels.penalty import Penalty
-from kgdist.kvstore.tables import Tables
+from kgdist.kvstore.tables import Tables, Update
 from kgdist.losses import batch_loss
 from kgdist.models.base import Model
 from kgdist.sampling.negatives import masked
-from kgdist.step import Clock, Losses, Plan, Update, agreement
+from kgdist.step import Clock, Losses, Plan, agreement
 from kgdist.types import Batch, RelationRows
 
 Parts = list[torch.Tensor]  # int64[.] rows of the batch's heads, tails, in-batch candidates and drawn negatives
@@ -41,9 +41,7 @@ class AutogradStep:
         near, far = batch.negatives[:, : batch.in_batch].ravel(), batch.negatives[:, batch.in_batch :].ravel()
         ids, places = np.unique(np.concatenate([batch.heads, batch.tails, near, far]), return_inverse=True)
         relation_ids, relation_places = np.unique(batch.relations, return_inverse=True)
-        self.tables.ahead("entity", ids)
-        for name in self.relation_tables:
-            self.tables.ahead(name, relation_ids)
+        self.tables.ahead({"entity": ids} | dict.fromkeys(self.relation_tables, relation_ids))
         return Plan(batch, ids, places, relation_ids, relation_places, ids)
 
     def __call__(self, plan: Plan, clock: Clock) -> tuple[dict[str, Update], Losses]:

@@ -129,9 +129,9 @@ class ClusterOptions:
         ours=_DIST,
     )
     max_inflight: int = _store(
-        2,
-        "messages with updates on their way to each server that it has not confirmed yet, at most. 2 are those of one step; "
-        "more hide a slow network longer, but older gradients cost accuracy (FB15k on 4 machines: MRR .646 with 2, .643 with 4)",
+        1,
+        "updates on their way to each server that it has not confirmed yet, at most; a step makes one. More hide a slow network "
+        "longer, but older gradients cost accuracy (FB15k on 4 machines: MRR .646 with 1, .643 with 2)",
         low=1,
         high=64,
         ours=_DIST,

@@ -19,10 +19,10 @@ from kgdist.fused_relations import Buffers, MatrixRelations, ProjectedRelations,
 from kgdist.kernels import gemm, loss, uses
 from kgdist.kernels.penalty import Penalty
 from kgdist.kernels.unique import unique
-from kgdist.kvstore.tables import Tables
+from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
 from kgdist.sampling.negatives import masked
-from kgdist.step import Clock, Losses, Plan, Update, agreement
+from kgdist.step import Clock, Losses, Plan, agreement
 from kgdist.types import Batch
 
 UNLIMITED = np.float32(np.inf)
@@ -54,9 +54,7 @@ class FusedStep:
         first = int(places[: 2 * size].max()) + 1  # rows of the positives; those of the draws follow
         pulled = np.concatenate([ids[:first], far])
         relation_ids, index = unique(batch.relations)
-        self.tables.ahead("entity", pulled)
-        for name in self.relation_tables:
-            self.tables.ahead(name, relation_ids)
+        self.tables.ahead({"entity": pulled} | dict.fromkeys(self.relation_tables, relation_ids))
         return Plan(batch, ids, places, relation_ids, index, pulled)
 
     def __call__(self, plan: Plan, clock: Clock) -> tuple[dict[str, Update], Losses]:

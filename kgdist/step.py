@@ -10,8 +10,8 @@ from time import perf_counter
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import torch
 
+from kgdist.kvstore.tables import Update
 from kgdist.types import Batch
 
 
@@ -30,14 +30,6 @@ class Losses:
         self.negative += other.negative
         self.total += other.total
         self.regularization += other.regularization
-
-
-class Update(NamedTuple):
-    """What a step has for the rows of a table. Good until the next step."""
-
-    ids: np.ndarray  # int64[U], unique
-    grads: torch.Tensor  # float32[U, D], summed over all uses
-    squares: torch.Tensor | None  # float32[U], mean squares summed over all uses (kgdist.optim)
 
 
 @dataclass

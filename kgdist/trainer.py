@@ -122,8 +122,7 @@ class Trainer:
                 f"the loss became {losses.total} at step {number + 1}; lower --lr, or --gamma if scores are too large"
             )
         computed, lr = perf_counter(), self.schedule.at(number)
-        for name, update in updates.items():
-            self.tables.push(name, torch.from_numpy(update.ids), update.grads, lr, update.squares)
+        self.tables.push(updates, lr)
         clock.update += perf_counter() - computed
         return losses, len(plan.batch)
 

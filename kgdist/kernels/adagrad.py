@@ -14,7 +14,7 @@ EPS = 1e-10  # DGL-KE
 
 
 def _check(rows: int, ids: torch.Tensor) -> None:
-    """Raise IndexError for an id outside of range(rows): compiled loops would write beyond the table.
+    """Raise IndexError for an id outside of range(rows), as the compiled loops do: a negative one would count from the end.
 
     A GPU checks by itself, and need not be waited for here.
     """
@@ -48,14 +48,14 @@ def adagrad_rows(
     ):
         raise ValueError(f"table {tuple(table.shape)}, state {tuple(state.shape)}, ids {len(ids)} and gradients "
                          f"{tuple(grads.shape)} do not fit together")  # fmt: skip
-    _check(len(table), ids)
-    if places is not None:
-        _check(len(grads), places)
     if choice.numba_for(table, state, grads) and table.is_contiguous() and state.is_contiguous():
         from kgdist.kernels import rows
 
         rows.adagrad(table, state, ids, grads, squares, lr, eps, places)
         return
+    _check(len(table), ids)
+    if places is not None:
+        _check(len(grads), places)
     if places is not None:
         grads, squares = grads[places], squares[places] if squares is not None else None
     if squares is None:
@@ -66,7 +66,6 @@ def adagrad_rows(
 
 def gather_rows(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """float[n,D], int64[U] -> float[U,D], a copy, into `out` if given. Raises IndexError for an id out of range."""
-    _check(len(table), ids)
     if out is None:
         out = table.new_empty(len(ids), table.shape[1])
     if choice.numba_for(table, out) and table.is_contiguous() and out.is_contiguous():
@@ -74,4 +73,5 @@ def gather_rows(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor | None
 
         rows.gather(table, ids, out)
         return out
+    _check(len(table), ids)
     return torch.index_select(table, 0, ids, out=out)

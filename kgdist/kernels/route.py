@@ -60,6 +60,17 @@ def owners(starts: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return np.searchsorted(starts, ids, side="right") - 1
 
 
+def shifted(ids: np.ndarray, low: int, high: int, base: int) -> np.ndarray | None:
+    """int64[n], `ids` (int32 or int64) less `base`; None if one of them is not in low..high."""
+    if choice.numba():
+        from kgdist.kernels import route_loops
+
+        out = np.empty(len(ids), np.int64)
+        return None if route_loops.shifted(ids, low, high, base, out) >= 0 else out
+    inside = not len(ids) or (low <= int(ids.min()) and int(ids.max()) < high)
+    return ids.astype(np.int64) - base if inside else None
+
+
 def route(ids: np.ndarray, starts: np.ndarray, low: int = 0, high: int = 0) -> Route:
     """Sort int64[n] ids, which may repeat, by the ranges int64[S + 1] they lie in; rows low..high are here.
 

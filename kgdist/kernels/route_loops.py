@@ -36,6 +36,16 @@ def owners(starts, ids, out):
 
 
 @strict
+def shifted(ids, low, high, base, out):
+    """int[n] -> int64[n] ids - base; returns the place of the first id outside of low..high, or -1."""
+    for i in range(len(ids)):
+        if ids[i] < low or ids[i] >= high:
+            return i
+        out[i] = ids[i] - base
+    return -1
+
+
+@strict
 def route(ids, starts, low, high, shift, keys, numbers, found, owner, slots, offsets):
     """Number the different ids outside of low..high in the order of their owners.
 

@@ -18,17 +18,15 @@ class Buffers:
     def __init__(self) -> None:
         self._stock: list[tuple[np.ndarray, list[Any]]] = []  # uint8[.], and the trackers that must be done before it is free
 
-    def take(self, rows: int, width: int, dtype: Any) -> np.ndarray:
-        """An array [rows, width], contiguous, of any contents."""
-        size = rows * width * int(np.dtype(dtype).itemsize)
+    def take(self, size: int) -> np.ndarray:
+        """uint8[size], aligned for any number, of any contents."""
         free = [
             (len(memory), place)
             for place, (memory, trackers) in enumerate(self._stock)
             if len(memory) >= size and all(tracker.done for tracker in trackers)
         ]
         memory = self._stock.pop(min(free)[1])[0] if free else np.empty(max(4096, size + size // 4), np.uint8)
-        array: np.ndarray = memory[:size].view(dtype)
-        return array.reshape(rows, width)
+        return memory[:size]
 
     def give(self, array: np.ndarray, trackers: list[Any]) -> None:
         """Take back an array of `take`, free once all trackers are done."""

@@ -9,7 +9,7 @@ after whenever the trainer comes by, and libzmq's own thread moves the bytes mea
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,17 @@ from kgdist.kernels.route import Route, gather_bfloat, route, scatter_rows
 from kgdist.kvstore.buffers import Buffers
 from kgdist.kvstore.connection import Connection, hello
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.messages import BF16, FP32, ITEM, PIECE_BYTES, Identity, Kind, Message
+from kgdist.kvstore.messages import BF16, FP32, ITEM, PIECE_BYTES, Identity, Kind, Message, Part
 from kgdist.kvstore.security import Transport, Watch, at
-from kgdist.kvstore.tables import Ids, MemoryTables
-from kgdist.optim import Squares
+from kgdist.kvstore.tables import Ids, MemoryTables, Update
 
 MOST_AHEAD = 8  # announced pulls of a table that nobody came for
 AT_ONCE = 4  # pieces of a block asked for at a time
 TURN = 0.05  # seconds of one wait for the network
 STUCK = 0.01  # the same while a socket takes nothing
+
+
+Span = tuple[str, int, int]  # a table, and from where to where in the ids or rows that a server has of it
 
 
 class _Pull:
@@ -39,29 +41,15 @@ class _Pull:
         self.ids = ids  # int64[n]
         self.route = routed
         self.left = 0  # pieces still to come
-        self.pieces: list[tuple[int, np.ndarray, np.ndarray]] = []  # server, places in route.ids, rows
-
-    def answer(self, server: int, which: np.ndarray) -> Callable[[Message], None]:
-        """What to do with the rows of a piece."""
-        self.left += 1
-
-        def take(message: Message) -> None:
-            assert message.values is not None
-            self.pieces.append((server, which, message.values))
-            self.left -= 1
-
-        return take
+        self.pieces: list[tuple[int, int, np.ndarray]] = []  # server, place of the first in route.ids, rows
 
     def settle(self, out: np.ndarray) -> None:
         """The rows to the places that asked for them, float32[n, width]."""
-        at = np.empty(len(self.route.ids), np.int64)
-        for server, which, values in self.pieces:
+        for server, first, values in self.pieces:
             places = self.route.of(server)
-            at[self.route.offsets[server] : self.route.offsets[server + 1]] = -1
-            at[which] = np.arange(len(which))
-            rows = at[self.route.slots[places]]
-            inside = rows >= 0
-            if not inside.all():
+            rows = self.route.slots[places] - first
+            if len(values) < self.route.offsets[server + 1] - self.route.offsets[server]:
+                inside = (rows >= 0) & (rows < len(values))
                 places, rows = places[inside], rows[inside]
             scatter_rows(values, rows, places, out)
 
@@ -97,7 +85,7 @@ class StoreTables:
         local: MemoryTables | None = None,
         local_update: str = "direct",
         transport_dtype: str = "fp32",
-        max_inflight: int = 4,
+        max_inflight: int = 1,
         peer_timeout: float = 15.0,
         connect_timeout: float = 60.0,
     ) -> None:
@@ -139,37 +127,60 @@ class StoreTables:
             self._watch.wait(STUCK if stuck else TURN)
             self._pump()
 
-    def _message(self, kind: Kind, name: str, count: int, **fields: Any) -> Message:
-        return Message(kind, table=self._names.index(name), count=count, width=self.layout.widths[name], **fields)
+    def _part(self, name: str, rows: int, **fields: Any) -> Part:
+        return Part(self._names.index(name), rows, self.layout.widths[name], **fields)
 
     def _wire_ids(self, name: str, ids: np.ndarray) -> np.ndarray:
         """As int32 where the table's rows fit."""
         return np.ascontiguousarray(ids, np.int32 if self.layout.rows(name) <= 1 << 31 else np.int64)
 
-    def _piece(self, name: str) -> int:
-        """Rows of one message."""
-        return max(1, PIECE_BYTES // (4 * self.layout.widths[name]))
+    def _loads(self, spans: Iterable[Span]) -> Iterator[list[Span]]:
+        """The spans, cut and put together so that each list fills one message, at most."""
+        load: list[Span] = []
+        room = PIECE_BYTES
+        for name, start, stop in spans:
+            size = 4 * self.layout.widths[name]
+            while start < stop:
+                if load and room < size:
+                    yield load
+                    load, room = [], PIECE_BYTES
+                end = min(stop, start + max(1, room // size))
+                load.append((name, start, end))
+                start, room = end, room - size * (end - start)
+        if load:
+            yield load
 
-    def ahead(self, name: str, ids: np.ndarray) -> None:
+    def ahead(self, wanted: Mapping[str, np.ndarray]) -> None:
         """See Tables; the requests are sent, and nothing is waited for.
 
         What is pushed after this call is not in the rows, so a trainer that looks one batch ahead reads rows a step old, its own
         updates among them. FB15k in four parts reaches the same MRR with them; asking after the push costs a third of the speed.
         """
-        pull = _Pull(np.array(ids, np.int64), route(ids, self.layout.starts[name], *self._range[name]))
-        self._ask(name, pull)
-        self._ahead[name].append(pull)
+        pulls = {name: self._pull(name, np.array(ids, np.int64)) for name, ids in wanted.items()}
+        self._ask(pulls)
+        for name, pull in pulls.items():
+            self._ahead[name].append(pull)
 
-    def _ask(self, name: str, pull: _Pull) -> None:
-        """Send for its rows."""
-        step = self._piece(name)
+    def _pull(self, name: str, ids: np.ndarray) -> _Pull:
+        return _Pull(ids, route(ids, self.layout.starts[name], *self._range[name]))
+
+    def _ask(self, pulls: Mapping[str, _Pull]) -> None:
+        """Send for the rows; what one server has of all tables, in one message where it fits."""
         for server, connection in self._connections.items():
-            first, last = pull.route.offsets[server : server + 2]
-            for start in range(first, last, step):
-                piece = np.arange(start, min(start + step, last))
-                part = self._wire_ids(name, pull.route.ids[piece])
-                message = self._message(Kind.PULL, name, len(part), ids=part, dtype=self._dtype)
-                connection.request(message, pull.answer(server, piece))
+            for load in self._loads((name, *pull.route.offsets[server : server + 2].tolist()) for name, pull in pulls.items()):
+                parts, asking = [], []
+                for name, first, last in load:
+                    ids = self._wire_ids(name, pulls[name].route.ids[first:last])
+                    parts.append(self._part(name, len(ids), ids=ids))
+                    asking.append((pulls[name], first))
+                    pulls[name].left += 1
+
+                def take(message: Message, server: int = server, asking: list[tuple[_Pull, int]] = asking) -> None:
+                    for (pull, first), (_, values) in zip(asking, message.filled(), strict=True):
+                        pull.pieces.append((server, first, values))
+                        pull.left -= 1
+
+                connection.request(Message(Kind.PULL, parts=tuple(parts), dtype=self._dtype), take)
         self._pump()
 
     def pull(self, name: str, ids: Ids, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -177,8 +188,8 @@ class StoreTables:
         wanted = ids.numpy()
         pull = self._announced(name, wanted)
         if pull is None:
-            pull = _Pull(wanted, route(wanted, self.layout.starts[name], *self._range[name]))
-            self._ask(name, pull)
+            pull = self._pull(name, wanted)
+            self._ask({name: pull})
         if out is None:
             out = torch.empty(len(wanted), self.layout.widths[name])
         here = pull.route.here()
@@ -198,44 +209,52 @@ class StoreTables:
                 return pull
         return None
 
-    def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
+    def push(self, updates: Mapping[str, Update], lr: float) -> None:
         """See Tables; waits only while `max_inflight` pushes to a server are unconfirmed."""
-        rows, values = ids.numpy(), grads.detach().contiguous()
-        if values.shape != (len(rows), self.layout.widths[name]) or (squares is not None and len(squares) != len(rows)):
-            raise ValueError(f"table {name}: {len(rows)} ids and gradients {tuple(values.shape)} do not fit together")
-        own = self._range[name] if self._direct else (0, 0)
-        routed = route(rows, self.layout.starts[name], *own)
-        here = routed.here()
-        if len(routed.ids) + len(here) != len(rows):
-            raise ValueError(f"table {name}: a row is updated twice in one push")
-        self._send(name, rows, values, lr, squares, routed)
-        if len(here) and self._local is not None:
-            if len(here) == len(rows):
-                self._local.push(name, torch.from_numpy(rows - own[0]), values, lr, squares)
-            else:
-                self._local.push(name, torch.from_numpy(rows[here] - own[0]), values, lr, squares, torch.from_numpy(here))
-
-    def _send(self, name: str, rows: np.ndarray, values: torch.Tensor, lr: float, squares: Squares, routed: Route) -> None:
-        """The pushes of the gradients that others apply."""
-        piece = self._piece(name)
+        routes = {name: self._routed(name, update) for name, update in updates.items()}
         for server, connection in self._connections.items():
-            places = routed.of(server)
-            for start in range(0, len(places), piece):
-                part = places[start : start + piece]
-                if not connection.room():
-                    self._until(connection.room)
-                memory = self._buffers.take(len(part), values.shape[1], ITEM[self._dtype])
-                if self._dtype == BF16:
-                    gather_bfloat(values.numpy(), part, memory)
-                else:
-                    gather_rows(values, torch.from_numpy(part), torch.from_numpy(memory))
-                given = None if squares is None else squares.detach().numpy()[part]
-                ids = self._wire_ids(name, rows[part])
-                message = self._message(
-                    Kind.PUSH, name, len(part), ids=ids, values=memory, squares=given, lr=lr, dtype=self._dtype
-                )
-                connection.push(message, memory)
-                connection.transmit()
+            for load in self._loads((name, 0, len(routed.of(server))) for name, routed in routes.items()):
+                places = {name: routes[name].of(server)[start:stop] for name, start, stop in load}
+                self._send(connection, updates, places, lr)
+        if self._direct and self._local is not None:
+            for name, (ids, grads, squares) in updates.items():
+                here, first = routes[name].here(), self._range[name][0]
+                if len(here) == len(ids):
+                    self._local.apply(name, torch.from_numpy(ids - first), grads, lr, squares)
+                elif len(here):
+                    self._local.apply(name, torch.from_numpy(ids[here] - first), grads, lr, squares, torch.from_numpy(here))
+
+    def _routed(self, name: str, update: Update) -> Route:
+        """Who updates which rows. Raises ValueError for arrays that disagree, or a row that comes twice."""
+        ids, grads, squares = update
+        if grads.shape != (len(ids), self.layout.widths[name]) or (squares is not None and len(squares) != len(ids)):
+            raise ValueError(f"table {name}: {len(ids)} ids and gradients {tuple(grads.shape)} do not fit together")
+        routed = route(ids, self.layout.starts[name], *(self._range[name] if self._direct else (0, 0)))
+        if len(routed.ids) + len(routed.here()) != len(ids):
+            raise ValueError(f"table {name}: a row is updated twice in one push")
+        return routed
+
+    def _send(
+        self, connection: Connection, updates: Mapping[str, Update], places: Mapping[str, np.ndarray], lr: float
+    ) -> None:  # fmt: skip
+        """One message, of the gradients at these places."""
+        if not connection.room():
+            self._until(connection.room)
+        dtype, parts = ITEM[self._dtype], []
+        for name, which in places.items():
+            ids, squares = self._wire_ids(name, updates[name].ids[which]), updates[name].squares
+            given = None if squares is None else squares.detach().numpy()[which]
+            parts.append(self._part(name, len(which), ids=ids, squares=given))
+        memory = self._buffers.take(sum(part.rows * part.width for part in parts) * dtype.itemsize)
+        message = Message(Kind.PUSH, parts=tuple(parts), values=memory.view(dtype), lr=lr, dtype=self._dtype)
+        for (name, which), (_, out) in zip(places.items(), message.filled(), strict=True):
+            values = updates[name].grads.detach().contiguous()
+            if self._dtype == BF16:
+                gather_bfloat(values.numpy(), which, out)
+            else:
+                gather_rows(values, torch.from_numpy(which), torch.from_numpy(out))
+        connection.push(message, memory)
+        connection.transmit()
 
     def flush(self) -> None:
         """See Tables: every push is confirmed, so every owner has applied it."""
@@ -261,12 +280,12 @@ class StoreTables:
 
             def take(message: Message, place: slice = slice(first - start, last - start)) -> None:
                 assert message.values is not None
-                out[place] = torch.from_numpy(message.values)
+                out[place] = torch.from_numpy(message.values).view(-1, out.shape[1])
                 left[0] -= 1
 
             self._until(lambda: left[0] < AT_ONCE * len(self._connections))
             left[0] += 1
-            connection.request(self._message(Kind.READ, name, last - first, first=first), take)
+            connection.request(Message(Kind.READ, parts=(self._part(name, last - first, first=first),)), take)
         self._until(lambda: not left[0])
         return out
 
@@ -286,8 +305,8 @@ class StoreTables:
         for connection, first, last in self._pieces(name, start, stop):
             self._until(lambda: left[0] < AT_ONCE * len(self._connections))
             left[0] += 1
-            values = rows[first - start : last - start].contiguous().numpy()
-            connection.request(self._message(Kind.WRITE, name, last - first, first=first, values=values), took)
+            values = rows[first - start : last - start].contiguous().numpy().reshape(-1)
+            connection.request(Message(Kind.WRITE, parts=(self._part(name, last - first, first=first),), values=values), took)
         self._until(lambda: not left[0])
 
     def _pieces(self, name: str, start: int, stop: int) -> list[tuple[Connection, int, int]]:
@@ -298,8 +317,8 @@ class StoreTables:
             first, last = self.layout.range_of(name, server)
             if self._local is not None and low <= first < high:
                 continue
-            places = range(max(first, start), min(last, stop), self._piece(name))
-            found += [(turn, connection, at, min(at + self._piece(name), last, stop)) for turn, at in enumerate(places)]
+            loads = self._loads([(name, max(first, start), min(last, stop))])
+            found += [(turn, connection, at, end) for turn, [(_, at, end)] in enumerate(loads)]
         return [(connection, at, end) for _, connection, at, end in sorted(found, key=lambda piece: piece[0])]
 
     def shape(self, name: str) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -102,8 +102,8 @@ class Connection:
 
     def _stamped(self, entry: Entry) -> Message:
         message = self._hello if entry.payload is None else entry.payload.message
-        who = {"client": self._hello.client, "incarnation": self._hello.incarnation}
-        return replace(message, round=self._session.round, number=entry.number, **who)
+        client, incarnation = self._hello.client, self._hello.incarnation
+        return message._replace(client=client, incarnation=incarnation, round=self._session.round, number=entry.number)
 
     def _receive(self, frames: list[Any]) -> None:
         try:
@@ -120,8 +120,8 @@ class Connection:
         for entry in done:
             load: _Load = entry.payload
             if load.answer is not None:
-                if message.count != load.message.count and message.kind is Kind.ROWS:
-                    raise ProtocolError(f"{self.place}: {message.count} rows where {load.message.count} were asked for")
+                if message.kind is Kind.ROWS and (came := _sizes(message)) != (asked := _sizes(load.message)):
+                    raise ProtocolError(f"{self.place}: rows of tables {came} where {asked} were asked for")
                 load.answer(message)
             elif load.memory is not None:
                 self._buffers.give(load.memory, load.trackers or [])
@@ -129,8 +129,13 @@ class Connection:
     def close(self) -> None:
         """Say goodbye, if that is possible at once."""
         if self.open:
-            self.wire.send(pack(replace(self._hello, kind=Kind.BYE, text="")))
+            self.wire.send(pack(self._hello._replace(kind=Kind.BYE, text="")))
         self.wire.close()
+
+
+def _sizes(message: Message) -> list[tuple[int, int, int]]:
+    """(table, rows, width) of each part."""
+    return [part[:3] for part in message.parts]
 
 
 def hello(identity: Identity, role: str, client: int, incarnation: int) -> Message:

@@ -30,6 +30,7 @@ from kgdist.kvstore.messages import MOST_BYTES, MOST_FRAMES
 DOMAIN = "kgdist"
 TCP_BYTES = 4 << 20  # socket buffers: 1.5 times the speed of the system's default
 MOST_WAITING = 256  # messages queued for a peer, and from one
+MORE, LAST = int(zmq.NOBLOCK | zmq.SNDMORE), int(zmq.NOBLOCK)
 COPIED = 1 << 16  # bytes of a frame below which copying is cheaper than tracking
 CONNECTED, LOST, STRANGER, BROKEN = "connected", "lost", "stranger", "broken"
 EVENTS: dict[int, str] = {
@@ -215,11 +216,11 @@ class Wire:
         try:
             trackers = []
             for number, part in enumerate(frames, 1):
-                large = len(part) >= COPIED
-                frame = zmq.Frame(part, track=large, copy=not large)
-                self.socket.send(frame, zmq.NOBLOCK | (zmq.SNDMORE if number < len(frames) else 0), copy=False)
-                if large:
-                    trackers.append(frame.tracker)
+                flags = MORE if number < len(frames) else LAST
+                if len(part) < COPIED:
+                    self.socket.send(part, flags)
+                else:
+                    trackers.append(self.socket.send(part, flags, copy=False, track=True))
             return trackers
         except zmq.ZMQError as error:
             if error.errno in (errno.EAGAIN, errno.EHOSTUNREACH):

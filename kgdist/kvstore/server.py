@@ -17,11 +17,11 @@ import torch
 
 from kgdist.errors import ProtocolError
 from kgdist.kernels.adagrad import gather_rows
-from kgdist.kernels.route import finite, gather_bfloat, widen
+from kgdist.kernels.route import finite, gather_bfloat, shifted, widen
 from kgdist.kernels.unique import unique
 from kgdist.kvstore.buffers import Buffers
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.messages import BF16, FP32, ITEM, MAGIC, Identity, Kind, Message, pack, parse, read_body
+from kgdist.kvstore.messages import BF16, ITEM, MAGIC, Identity, Kind, Message, Part, pack, parse, read_body
 from kgdist.kvstore.security import STRANGER, Transport, Watch, Wire
 from kgdist.kvstore.session import Applied, Verdict
 from kgdist.kvstore.tables import MemoryTables
@@ -74,7 +74,7 @@ class Server:
         self._unsaid = ""
         self._kinds = {
             Kind.PULL: self._pull,
-            Kind.READ: self._read,
+            Kind.READ: self._pull,
             Kind.WRITE: self._write,
             Kind.PUSH: self._push,
             Kind.BYE: self._bye,
@@ -87,9 +87,11 @@ class Server:
         table, nothing = self.tables.rows[name], torch.empty(0, self.layout.widths[name])
         gather_rows(table, torch.from_numpy(ids), nothing)
         gather_bfloat(table.numpy(), ids, np.empty(nothing.shape, np.uint16))
-        self.tables.push(name, torch.from_numpy(ids), nothing, 0.0)
+        self.tables.apply(name, torch.from_numpy(ids), nothing, 0.0)
         finite(nothing.numpy())
         unique(ids)
+        for kind in (np.int32, np.int64):
+            shifted(ids.astype(kind), 0, 0, 0)
 
     def state(self) -> list[list[int]]:
         """The last push applied, by client and incarnation: belongs into the checkpoint of the rows."""
@@ -167,66 +169,64 @@ class Server:
         act = self._kinds.get(message.kind)
         if act is None:
             raise ProtocolError(f"a client does not say {message.kind.name}")
-        name = ""
-        if message.kind is not Kind.BYE:
-            if message.table >= len(self._names):
-                raise ProtocolError(f"there is no table {message.table}: {len(self._names)} tables")
-            name = self._names[message.table]
-            if message.width != self.layout.widths[name]:
-                raise ProtocolError(f"rows of {message.width} numbers: table {name} has {self.layout.widths[name]}")
-        act(peer, message, name)
+        tables = {part.table for part in message.parts}
+        if len(tables) != len(message.parts):
+            raise ProtocolError("a table comes twice in one message")
+        for part in message.parts:
+            if part.table >= len(self._names):
+                raise ProtocolError(f"there is no table {part.table}: {len(self._names)} tables")
+            name = self._names[part.table]
+            if part.width != self.layout.widths[name]:
+                raise ProtocolError(f"rows of {part.width} numbers: table {name} has {self.layout.widths[name]}")
+        act(peer, message)
 
-    def _local(self, name: str, ids: np.ndarray) -> np.ndarray:
-        """int64[n], the rows of the machine's table. Raises ProtocolError for one that is not this server's."""
+    def _local(self, part: Part) -> np.ndarray | slice:
+        """int64[n] or a span: the rows of the machine's table. Raises ProtocolError for one that is not this server's."""
+        name, ids = self._names[part.table], part.ids
         first, last = self.layout.range_of(name, self.number)
-        if len(ids) and (int(ids.min()) < first or int(ids.max()) >= last):
+        if ids is not None:
+            rows = shifted(ids, first, last, self._first[name])
+            if rows is not None:
+                return rows
             span = f"{int(ids.min())} to {int(ids.max())}"
-            raise ProtocolError(f"rows {span} of table {name}: server {self.number} has rows {first} to {last - 1}")
-        return ids.astype(np.int64) - self._first[name]
-
-    def _span(self, name: str, message: Message) -> tuple[int, int]:
-        """The same for first..first + count."""
-        first, last = self.layout.range_of(name, self.number)
-        start, stop = message.first, message.first + message.count
-        if not first <= start <= stop <= last:
-            raise ProtocolError(
-                f"rows {start} to {stop - 1} of table {name}: server {self.number} has rows {first} to {last - 1}"
-            )
-        return start - self._first[name], stop - self._first[name]
-
-    def _pull(self, peer: bytes, message: Message, name: str) -> None:
-        assert message.ids is not None
-        rows, table = self._local(name, message.ids), self.tables.rows[name]
-        out = self._buffers.take(len(rows), message.width, ITEM[message.dtype])
-        if message.dtype == BF16:
-            gather_bfloat(table.numpy(), rows, out)
         else:
-            gather_rows(table, torch.from_numpy(rows), torch.from_numpy(out))
-        self.counters[PULLED] += len(rows)
-        trackers = self._reply(peer, message.answer(Kind.ROWS, values=out))
-        self._buffers.give(out, trackers)
+            start, stop = part.first, part.first + part.rows
+            if first <= start <= stop <= last:
+                return slice(start - self._first[name], stop - self._first[name])
+            span = f"{start} to {stop - 1}"
+        raise ProtocolError(f"rows {span} of table {name}: server {self.number} has rows {first} to {last - 1}")
 
-    def _read(self, peer: bytes, message: Message, name: str) -> None:
-        start, stop = self._span(name, message)
-        out = self._buffers.take(stop - start, message.width, ITEM[FP32])
-        out[:] = self.tables.rows[name][start:stop].numpy()  # a copy: rows may change while they are sent
-        self.counters[PULLED] += stop - start
-        trackers = self._reply(peer, message.answer(Kind.ROWS, values=out))
-        self._buffers.give(out, trackers)
+    def _pull(self, peer: bytes, message: Message) -> None:
+        parts, dtype = message.parts, ITEM[message.dtype]
+        places = [self._local(part) for part in parts]
+        memory = self._buffers.take(sum(part.rows * part.width for part in parts) * dtype.itemsize)
+        stripped = tuple(part._replace(ids=None) for part in parts)
+        answer = message.answer(Kind.ROWS, parts=stripped, values=memory.view(dtype))
+        for (part, out), rows in zip(answer.filled(), places, strict=True):
+            table = self.tables.rows[self._names[part.table]]
+            if isinstance(rows, slice):
+                out[:] = table[rows].numpy()  # a copy: rows may change while they are sent
+            elif message.dtype == BF16:
+                gather_bfloat(table.numpy(), rows, out)
+            else:
+                gather_rows(table, torch.from_numpy(rows), torch.from_numpy(out))
+            self.counters[PULLED] += part.rows
+        self._buffers.give(memory, self._reply(peer, answer))
 
-    def _write(self, peer: bytes, message: Message, name: str) -> None:
+    def _write(self, peer: bytes, message: Message) -> None:
         assert message.values is not None
-        start, stop = self._span(name, message)
+        places = [self._local(part) for part in message.parts]
         if not finite(message.values):
             raise ProtocolError("values that are not finite")
-        self.tables.rows[name][start:stop] = torch.from_numpy(message.values)
+        for (part, values), rows in zip(message.filled(), places, strict=True):
+            self.tables.rows[self._names[part.table]][rows] = torch.from_numpy(values)
         self._reply(peer, message.answer(Kind.WRITTEN))
 
-    def _push(self, peer: bytes, message: Message, name: str) -> None:
+    def _push(self, peer: bytes, message: Message) -> None:
         client, incarnation, number = message.client, message.incarnation, message.number
         verdict = self.applied.judge(client, incarnation, number)
         if verdict is Verdict.APPLY:
-            self._apply(message, name)
+            self._apply(message)
             self.applied.note(client, incarnation, number)
         else:
             self.counters[REPEATED if verdict is Verdict.AGAIN else EARLY] += 1
@@ -234,20 +234,27 @@ class Server:
         last = self.applied.last(client, incarnation)
         self._reply(peer, message.answer(kind, number=last))
 
-    def _apply(self, message: Message, name: str) -> None:
+    def _apply(self, message: Message) -> None:
         """All of it or, with ProtocolError, nothing."""
-        assert message.ids is not None and message.values is not None
-        rows, squares = self._local(name, message.ids), message.squares
-        if len(unique(rows)[0]) != len(rows):
-            raise ProtocolError("a row is updated twice in one push: sum its gradients")
+        assert message.values is not None
+        places: list[torch.Tensor] = []
+        for part in message.parts:
+            rows = self._local(part)
+            assert isinstance(rows, np.ndarray)
+            if len(unique(rows)[0]) != len(rows):
+                raise ProtocolError("a row is updated twice in one push: sum its gradients")
+            if part.squares is not None and not finite(part.squares):
+                raise ProtocolError("gradients that are not finite")
+            places.append(torch.from_numpy(rows))
         values = widen(message.values) if message.dtype == BF16 else message.values
-        if not (finite(values) and math.isfinite(message.lr) and (squares is None or finite(squares))):
+        if not (math.isfinite(message.lr) and finite(values)):
             raise ProtocolError("gradients that are not finite")
-        given = None if squares is None else torch.from_numpy(squares)
-        self.tables.push(name, torch.from_numpy(rows), torch.from_numpy(values), message.lr, given)
-        self.counters[PUSHED] += len(rows)
+        for (part, grads), place in zip(message._replace(values=values).filled(), places, strict=True):
+            squares = None if part.squares is None else torch.from_numpy(part.squares)
+            self.tables.apply(self._names[part.table], place, torch.from_numpy(grads), message.lr, squares)
+            self.counters[PUSHED] += part.rows
 
-    def _bye(self, peer: bytes, message: Message, name: str) -> None:
+    def _bye(self, peer: bytes, message: Message) -> None:
         self._peers.pop(peer, None)
 
     def _reply(self, peer: bytes, message: Message) -> list[Any]:

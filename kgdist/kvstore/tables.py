@@ -7,8 +7,9 @@ update one row at the same moment may lose one of the updates, never the row.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -20,7 +21,15 @@ from kgdist.optim import OPTIMIZERS, Places, Squares, State
 
 UPDATE_LIMIT = 300.0  # seconds one update may take before the run counts as stuck
 
-Ids = torch.Tensor  # int64[U], unique where rows are updated
+Ids = torch.Tensor  # int64[U]
+
+
+class Update(NamedTuple):
+    """What a step has for the rows of a table. Good until the next step."""
+
+    ids: np.ndarray  # int64[U], unique
+    grads: torch.Tensor  # float32[U, width], summed over all uses
+    squares: Squares = None  # float32[U], mean squares summed over all uses (kgdist.optim)
 
 
 class Tables(Protocol):
@@ -29,13 +38,12 @@ class Tables(Protocol):
     def pull(self, name: str, ids: Ids, out: torch.Tensor | None = None) -> torch.Tensor:
         """A copy of the rows `ids`, which may repeat: float32[U, width], in `out` (contiguous) where given."""
 
-    def ahead(self, name: str, ids: np.ndarray) -> None:
-        """The next pull from this table will be of these ids, int64[U], which may repeat: rows that lie far away can be sent for
-        now."""
+    def ahead(self, wanted: Mapping[str, np.ndarray]) -> None:
+        """The next pull from each of these tables will be of these ids, int64[U], which may repeat: rows that lie far away can be
+        sent for now."""
 
-    def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
-        """Let the optimiser take one step on the rows `ids`, where they live; float32[U, width], float32[U] (see
-        kgdist.optim)."""
+    def push(self, updates: Mapping[str, Update], lr: float) -> None:
+        """Let the optimiser take one step on these rows of these tables, where they live."""
 
     def local(self, name: str) -> torch.Tensor | None:
         """The table itself, float32[n, width], if it lies in this process's memory: for reading while others may write. Else
@@ -125,11 +133,17 @@ class MemoryTables:
         rows = self.rows[name]
         return gather_rows(rows, ids.to(rows.device), out)
 
-    def ahead(self, name: str, ids: np.ndarray) -> None:
+    def ahead(self, wanted: Mapping[str, np.ndarray]) -> None:
         """See Tables; all rows are here."""
 
-    def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None, places: Places = None) -> None:
-        """See Tables; with `places` int64[U], of the gradients and squares only those there, which saves copying them."""
+    def push(self, updates: Mapping[str, Update], lr: float) -> None:
+        """See Tables."""
+        for name, update in updates.items():
+            self.apply(name, torch.from_numpy(update.ids), update.grads, lr, update.squares)
+
+    def apply(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None, places: Places = None) -> None:
+        """One step of the optimiser on the rows `ids`, unique; float32[U, width], float32[U]. With `places` int64[U], of the
+        gradients and squares only those there, which saves copying them."""
         rows = self.rows[name]
         squares = squares.to(rows.device) if squares is not None else None
         self.optimizer.apply(rows, self.state[name], ids.to(rows.device), grads.to(rows.device), lr, squares, places)
@@ -188,13 +202,12 @@ class AsyncTables:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kgdist-update")
         self._pending: Future[None] | None = None
 
-    def push(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
+    def push(self, updates: Mapping[str, Update], lr: float) -> None:
         """See Tables; raises what the update before it raised."""
-        if name != "entity":
-            self.tables.push(name, ids, grads, lr, squares)
-            return
+        self.tables.push({name: update for name, update in updates.items() if name != "entity"}, lr)
         self.flush()
-        self._pending = self._thread.submit(self.tables.push, name, ids, grads, lr, squares)
+        entities = {name: update for name, update in updates.items() if name == "entity"}
+        self._pending = self._thread.submit(self.tables.push, entities, lr)
 
     def flush(self) -> None:
         """See Tables."""

@@ -21,7 +21,7 @@ from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import Identity
 from kgdist.kvstore.security import Keys, Transport
 from kgdist.kvstore.server import Server
-from kgdist.kvstore.tables import MemoryTables
+from kgdist.kvstore.tables import MemoryTables, Update
 
 
 def identity(attempt: int) -> Identity:
@@ -68,8 +68,8 @@ def trainer(job: dict[str, Any]) -> None:
     )  # fmt: skip
     for step in range(job["steps"]):
         ids = torch.from_numpy(rows_of(client, incarnation, step, layout.rows("entity")))
-        tables.ahead("entity", ids.numpy())
-        tables.push("entity", ids, torch.ones(len(ids), layout.widths["entity"]), -1.0)
+        tables.ahead({"entity": ids.numpy()})
+        tables.push({"entity": Update(ids.numpy(), torch.ones(len(ids), layout.widths["entity"]))}, -1.0)
         tables.pull("entity", ids)
         say(acked={number: found._session.acked for number, found in tables._connections.items()})
     tables.flush()

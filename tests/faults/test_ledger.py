@@ -26,7 +26,7 @@ from kgdist.errors import KgdistError, PeersLost
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.security import Keys, Transport
-from kgdist.kvstore.tables import MemoryTables
+from kgdist.kvstore.tables import MemoryTables, Update
 from tests.faults.proxy import Proxy
 from tests.faults.store_roles import identity, rows_of
 
@@ -187,7 +187,7 @@ def test_when_a_server_is_killed_all_go_back_to_a_checkpoint_of_rows_and_numbers
         added = np.zeros(ROWS)
         for step in steps:
             rows = rows_of(0, incarnation, step, ROWS)
-            tables.push("entity", torch.from_numpy(rows), torch.ones(len(rows), WIDTH), -1.0)
+            tables.push({"entity": Update(rows, torch.ones(len(rows), WIDTH))}, -1.0)
             added[rows] += 1
         return added
 

@@ -71,7 +71,8 @@ def test_machines_keep_together(space: Path) -> None:
     """One trainer on each of two machines: they meet every --force_sync_interval steps, so one that stands still holds back the
     other one at the next meeting."""
     with Job(space, max_step="3000", log_interval="50", peer_timeout="4", force_sync_interval="200") as job:
-        job.until(r"machine_1 .*\(100/3000\)")
+        for machine in (0, 1):
+            job.until(rf"machine_{machine} .*\(100/3000\)")
         slow = job.kill("trainer-0-0", signal.SIGSTOP)
         time.sleep(3)
         ahead, behind = (max(map(int, re.findall(rf"^machine_{n} .*\((\d+)/3000\)", job.text, re.MULTILINE))) for n in (1, 0))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.errors import ProtocolError
-from kgdist.kvstore.messages import HEADER, MAGIC, pack, parse, read_body
+from kgdist.kvstore.messages import HEADER, MAGIC, PART, pack, parse, read_body
 from tests.kvstore.samples import SAMPLES
 
 SEEDS = [[bytes(part) for part in pack(sample)] for sample in SAMPLES]
@@ -21,7 +21,8 @@ def fate(frames: list[bytes]) -> str:
         message = parse(frames)
     except ProtocolError:
         return "refused"
-    assert sum(map(len, frames)) >= sum(a.nbytes for a in (message.ids, message.values, message.squares) if a is not None)
+    arrays = [message.values, *(a for part in message.parts for a in (part.ids, part.squares))]
+    assert sum(map(len, frames)) >= sum(a.nbytes for a in arrays if a is not None)
     return "parsed"
 
 
@@ -78,7 +79,9 @@ def test_a_lying_header_costs_nothing() -> None:
         tracemalloc.reset_peak()
         for _ in range(3000):
             frames = [bytearray(part) for part in chance.choice(SEEDS)]
-            frames[0][32:40] = chance.randbytes(8)  # count and width
+            if len(frames[0]) >= HEADER.size + PART.size:
+                frames[0][HEADER.size + 4 : HEADER.size + 12] = chance.randbytes(8)  # rows and width
+            frames[0][20:24] = chance.randbytes(4) if chance.random() < 0.5 else frames[0][20:24]  # parts
             fate([bytes(part) for part in frames])
         assert tracemalloc.get_traced_memory()[1] - before < 1 << 20
     finally:

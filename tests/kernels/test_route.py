@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.kernels.route import finite, gather_bfloat, owners, route, scatter_rows, widen
+from kgdist.kernels.route import finite, gather_bfloat, owners, route, scatter_rows, shifted, widen
 
 BOTH = pytest.mark.parametrize("twin", ["numba", "torch"])
 
@@ -49,6 +49,21 @@ def test_an_id_that_nobody_owns_is_refused(twin: str, wrong: int, monkeypatch: p
         route(ids, starts)
     with pytest.raises(IndexError, match=f"row {wrong} in"):
         owners(starts, ids)
+
+
+@BOTH
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@given(
+    ids=st.lists(st.integers(-3, 12), max_size=8), low=st.integers(-2, 5), high=st.integers(0, 12), base=st.integers(-4, 1 << 40)
+)
+def test_ids_are_shifted_where_all_are_inside(twin: str, kind: type, ids: list[int], low: int, high: int, base: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KGDIST_KERNELS", twin)
+        found = shifted(np.array(ids, kind), low, high, base)
+    if all(low <= i < high for i in ids):
+        assert found is not None and found.dtype == np.int64 and found.tolist() == [i - base for i in ids]
+    else:
+        assert found is None
 
 
 @BOTH

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 import zmq
 from zmq.utils import garbage
 
@@ -16,10 +17,16 @@ from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import Identity
 from kgdist.kvstore.security import Keys, Transport
 from kgdist.kvstore.server import Server
-from kgdist.kvstore.tables import MemoryTables
+from kgdist.kvstore.tables import MemoryTables, Tables, Update
+from kgdist.optim import Squares
 
 IDENTITY = Identity("1.0", "run-7", 1, "config", "graph")
 HOST = "127.0.0.1"
+
+
+def push(tables: Tables, name: str, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None) -> None:
+    """An update of one table."""
+    tables.push({name: Update(ids.numpy(), grads, squares)}, lr)
 
 
 class Store:

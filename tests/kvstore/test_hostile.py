@@ -17,10 +17,10 @@ import torch
 import zmq
 
 from kgdist.errors import KgdistError
-from kgdist.kvstore.messages import HEADER, PROTOCOL, Kind, Message, pack, parse
+from kgdist.kvstore.messages import HEADER, PROTOCOL, Kind, Message, Part, pack, parse
 from kgdist.kvstore.security import Keys, Wire
 from kgdist.kvstore.server import GARBAGE, PUSHED, REFUSED
-from tests.kvstore.servers import IDENTITY, Store, store
+from tests.kvstore.servers import IDENTITY, Store, push, store
 
 HELLO = Message(Kind.HELLO, client=9, round=1, number=1, text=IDENTITY.text("trainer", 9))
 
@@ -35,7 +35,7 @@ def serves(running: Store, client: int = 0) -> None:
     """A trainer can still do its work, and nobody else has changed anything."""
     before = running.whole("entity").copy()
     tables = running.client(client)
-    tables.push("entity", torch.arange(12), torch.ones(12, 4), -1.0)
+    push(tables, "entity", torch.arange(12), torch.ones(12, 4), -1.0)
     tables.flush()
     np.testing.assert_array_equal(tables.pull("entity", torch.arange(12)), before + 1)
     tables.close()
@@ -127,36 +127,48 @@ class Peer:
         return parse(self.wire.receive() or [])
 
 
-PUSH = Message(Kind.PUSH, client=9, number=1, count=2, width=4, lr=-1.0, ids=np.array([0, 2], np.int32),
-               values=np.ones((2, 4), np.float32), squares=np.ones(2, np.float32))  # fmt: skip
-BAD = np.array([[1, np.nan, 1, 1], [1, 1, 1, 1]], np.float32)
+PART = Part(0, 2, 4, ids=np.array([0, 2], np.int32), squares=np.ones(2, np.float32))
+PUSH = Message(Kind.PUSH, client=9, number=1, lr=-1.0, parts=(PART,), values=np.ones(8, np.float32))
+BAD = np.array([1, np.nan, 1, 1, 1, 1, 1, 1], np.float32)
 
 
-def wide(width: int) -> dict[str, Any]:
-    return {"width": width, "values": np.ones((2, width), np.float32)}
+def asking(kind: Kind, rows: int, first: int = 0, **fields: Any) -> Message:
+    return Message(kind, client=9, parts=(Part(0, rows, 4, first),), **fields)
+
+
+def pushing(**fields: Any) -> Message:
+    """The push, its part otherwise."""
+    part = PART._replace(**fields)
+    return PUSH._replace(parts=(part,), values=np.ones(part.rows * part.width, np.float32))
+
+
+BOTH = PUSH._replace(parts=(PART, Part(1, 1, 2, ids=np.array([0]))), values=np.ones(10, np.float32))
 
 
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (replace(PUSH, ids=np.array([0, 3], np.int32)), "rows 0 to 3 of table entity: server 0 has rows 0 to 2"),
-        (replace(PUSH, ids=np.array([-1, 2], np.int32)), "rows -1 to 2"),
-        (replace(PUSH, ids=np.array([0, 1 << 60])), f"rows 0 to {1 << 60}"),
-        (replace(PUSH, ids=np.array([2, 2], np.int32)), "updated twice"),
-        (replace(PUSH, values=BAD), "not finite"),
-        (replace(PUSH, values=-np.nan_to_num(BAD, nan=np.inf)), "not finite"),
-        (replace(PUSH, squares=np.array([1, np.inf], np.float32)), "not finite"),
-        (replace(PUSH, lr=float("nan")), "not finite"),
-        (replace(PUSH, lr=float("inf")), "not finite"),
-        (replace(PUSH, **wide(3)), "rows of 3 numbers: table entity has 4"),
-        (replace(PUSH, table=1), "rows of 4 numbers: table relation has 2"),
-        (replace(PUSH, table=2), "no table 2: 2 tables"),
-        (Message(Kind.PULL, client=9, count=1, width=4, ids=np.array([3])), "rows 3 to 3"),
-        (Message(Kind.READ, client=9, count=4, width=4), "rows 0 to 3"),
-        (Message(Kind.READ, client=9, count=1, width=4, first=-1), "rows -1 to -1"),
-        (Message(Kind.READ, client=9, width=4, first=(1 << 63) - 1), "server 0 has rows"),
-        (Message(Kind.WRITE, client=9, count=2, width=4, first=2, values=np.ones((2, 4), np.float32)), "rows 2 to 3"),
-        (Message(Kind.WRITE, client=9, count=2, width=4, values=BAD), "not finite"),
+        (pushing(ids=np.array([0, 3], np.int32)), "rows 0 to 3 of table entity: server 0 has rows 0 to 2"),
+        (pushing(ids=np.array([-1, 2], np.int32)), "rows -1 to 2"),
+        (pushing(ids=np.array([0, 1 << 60])), f"rows 0 to {1 << 60}"),
+        (pushing(ids=np.array([2, 2], np.int32)), "updated twice"),
+        (PUSH._replace(values=BAD), "not finite"),
+        (PUSH._replace(values=-np.nan_to_num(BAD, nan=np.inf)), "not finite"),
+        (pushing(squares=np.array([1, np.inf], np.float32)), "not finite"),
+        (PUSH._replace(lr=float("nan")), "not finite"),
+        (PUSH._replace(lr=float("inf")), "not finite"),
+        (pushing(width=3), "rows of 3 numbers: table entity has 4"),
+        (pushing(table=1), "rows of 4 numbers: table relation has 2"),
+        (pushing(table=2), "no table 2: 2 tables"),
+        (PUSH._replace(parts=(PART, PART), values=np.ones(16, np.float32)), "a table comes twice"),
+        (BOTH._replace(parts=(PART, Part(1, 1, 2, ids=np.array([1])))), "rows 1 to 1 of table relation"),
+        (BOTH._replace(values=np.append(np.ones(9, np.float32), np.float32(np.nan))), "not finite"),
+        (Message(Kind.PULL, client=9, parts=(Part(0, 1, 4, ids=np.array([3])),)), "rows 3 to 3"),
+        (asking(Kind.READ, 4), "rows 0 to 3"),
+        (asking(Kind.READ, 1, -1), "rows -1 to -1"),
+        (asking(Kind.READ, 0, (1 << 63) - 1), "server 0 has rows"),
+        (asking(Kind.WRITE, 2, 2, values=np.ones(8, np.float32)), "rows 2 to 3"),
+        (asking(Kind.WRITE, 2, values=BAD), "not finite"),
         (Message(Kind.ACK, client=9), "does not say ACK"),
         (Message(Kind.WELCOME, client=9, text="{}"), "does not say WELCOME"),
     ],
@@ -166,7 +178,7 @@ def test_one_of_us_that_is_wrong_is_told_and_changes_nothing(message: Message, r
         peer = Peer(running)
         answer = peer.ask(pack(message))
         assert answer.kind is Kind.ERROR and reason in answer.text
-        assert not running.whole("entity").any() and running.counted(REFUSED) == 1
+        assert not running.whole("entity").any() and not running.whole("relation").any() and running.counted(REFUSED) == 1
         assert peer.ask(pack(PUSH)).kind is Kind.ACK  # the number is not used up
         assert (running.whole("entity")[[0, 2]] == 1).all()
 
@@ -176,7 +188,7 @@ def test_nobody_is_served_before_hello() -> None:
         peer = Peer(running, greeted=False)
         assert peer.ask(pack(PUSH)).kind is Kind.WHO
         assert peer.ask(pack(HELLO)).kind is Kind.WELCOME
-        assert peer.ask(pack(replace(PUSH, client=8))).kind is Kind.WHO  # somebody else's name
+        assert peer.ask(pack(PUSH._replace(client=8))).kind is Kind.WHO  # somebody else's name
         assert peer.ask(pack(PUSH)).kind is Kind.ACK
         peer.send(pack(Message(Kind.BYE, client=9)))
         assert peer.ask(pack(PUSH)).kind is Kind.WHO
@@ -193,7 +205,7 @@ def test_another_protocol_is_told_both_versions(version: int) -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[" * 4096, IDENTITY.text("trainer", 9)[:-1]])
 def test_a_hello_that_is_none(text: str) -> None:
     with store() as running:
-        answer = Peer(running, greeted=False).ask(pack(replace(HELLO, text=text)))
+        answer = Peer(running, greeted=False).ask(pack(HELLO._replace(text=text)))
         assert answer.kind is Kind.REFUSED and "HELLO" in answer.text
 
 
@@ -220,18 +232,18 @@ def test_random_messages_of_an_insider() -> None:
     with store(optimizer="sgd") as running:
         peer = Peer(running)
         for _ in range(2000):
-            head, *rest = (bytearray(part) for part in pack(replace(PUSH, number=2)))  # too early: even a good one is not applied
+            head, *rest = (bytearray(part) for part in pack(PUSH._replace(number=2)))  # too early: even a good one is not applied
             for _ in range(chance.randint(1, 3)):
                 part = chance.choice([head, *rest])
                 part[chance.randrange(len(part))] = chance.randrange(256)
-            head[20:28] = (2).to_bytes(8, "little")
+            head[24:32] = (2).to_bytes(8, "little")
             head[6] = Kind.PUSH if head[6] in (Kind.WRITE, Kind.BYE) else head[6]
             peer.send([bytes(part) for part in (head, *rest)])
             while peer.wire.receive() is not None:
                 pass
         serves(running)
         assert running.counted(GARBAGE) > 200
-        assert HEADER.size == 56  # the places above are those of the number and the kind
+        assert HEADER.size == 40  # the places above are those of the number and the kind
 
 
 def test_a_recording_that_is_played_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,14 +260,14 @@ def test_a_recording_that_is_played_again(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(Wire, "send", record)
         tables = running.client(9)
         for _ in range(5):
-            tables.push("entity", torch.tensor([0, 2]), torch.ones(2, 4), -1.0)
+            push(tables, "entity", torch.tensor([0, 2]), torch.ones(2, 4), -1.0)
         tables.flush()
         monkeypatch.undo()
         peer = Peer(running, greeted=False)
         for frames in recorded:
             peer.ask(frames)
         assert (running.whole("entity")[[0, 2]] == 5).all()
-        tables.push("entity", torch.tensor([0]), torch.ones(1, 4), -1.0)  # the trainer is asked who it is, and goes on
+        push(tables, "entity", torch.tensor([0]), torch.ones(1, 4), -1.0)  # the trainer is asked who it is, and goes on
         tables.flush()
         assert running.whole("entity")[0, 0] == 6
 
@@ -266,7 +278,7 @@ def test_the_log_has_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None
         try:
             peer = Peer(running)
             for _ in range(50):
-                assert peer.ask(pack(replace(PUSH, lr=float("nan")))).kind is Kind.ERROR
+                assert peer.ask(pack(PUSH._replace(lr=float("nan")))).kind is Kind.ERROR
         finally:
             logging.getLogger("kgdist").removeHandler(caplog.handler)
         lines = {record.getMessage() for record in caplog.records}

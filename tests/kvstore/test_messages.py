@@ -12,18 +12,27 @@ import pytest
 from hypothesis import given
 
 from kgdist.errors import ProtocolError
-from kgdist.kvstore.messages import BF16, HEADER, PROTOCOL, Identity, Kind, Message, pack, parse, read_body
+from kgdist.kvstore.messages import BF16, HEADER, PART, PROTOCOL, Identity, Kind, Message, Part, pack, parse, read_body
 from tests.kvstore.samples import SAMPLES, messages
 
 IDENTITY = Identity("1.0", "run", 2, "c0", "9f")
 
 
+def equal(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+
+
 def same(a: Message, b: Message) -> bool:
-    fields = ("kind", "client", "incarnation", "round", "number", "table", "count", "width", "first", "lr", "text")
-    arrays = ("ids", "values", "squares")
-    return all(getattr(a, f) == getattr(b, f) for f in fields) and all(
-        (x is None) == (y is None) and (x is None or (x.dtype == y.dtype and np.array_equal(x, y, equal_nan=x.dtype.kind == "f")))
-        for x, y in ((getattr(a, f), getattr(b, f)) for f in arrays)
+    fields = ("kind", "client", "incarnation", "round", "number", "dtype", "lr", "text")
+    return (
+        all(getattr(a, f) == getattr(b, f) for f in fields)
+        and equal(a.values, b.values)
+        and len(a.parts) == len(b.parts)
+        and all(
+            x[:4] == y[:4] and equal(x.ids, y.ids) and equal(x.squares, y.squares) for x, y in zip(a.parts, b.parts, strict=True)
+        )
     )
 
 
@@ -37,51 +46,65 @@ def test_every_kind_has_a_sample() -> None:
 
 
 def changed(sample: Message, **fields: Any) -> list[bytes]:
-    """The frames of a message whose header says something else."""
-    frames = [bytes(part) for part in pack(sample)]
-    names = "magic protocol kind dtype client incarnation round number table wide count width first lr".split()
-    values = dict(zip(names, HEADER.unpack(frames[0]), strict=True)) | fields
-    return [HEADER.pack(*values.values()), *frames[1:]]
+    """The frames of a message whose header, or line of its first part, says something else."""
+    head, *body = (bytes(part) for part in pack(sample))
+    names = "magic protocol kind dtype client incarnation round parts number lr".split()
+    values = dict(zip(names, HEADER.unpack_from(head), strict=True))
+    lines = head[HEADER.size :]
+    if sample.parts:
+        of_part = dict(zip("table wide squared rows width first".split(), PART.unpack_from(lines), strict=True))
+        lines = PART.pack(*(of_part | {k: v for k, v in fields.items() if k in of_part}).values()) + lines[PART.size :]
+    return [HEADER.pack(*(values | {k: v for k, v in fields.items() if k in values}).values()) + lines, *body]
 
 
-PUSH = next(s for s in SAMPLES if s.kind is Kind.PUSH and s.squares is not None)
+PUSH = next(s for s in SAMPLES if s.kind is Kind.PUSH and s.parts[0].squares is not None)
 PULL = next(s for s in SAMPLES if s.kind is Kind.PULL)
 READ = next(s for s in SAMPLES if s.kind is Kind.READ)
 ACK = next(s for s in SAMPLES if s.kind is Kind.ACK)
+HEAD, BODY_OF_PUSH = changed(PUSH)
 
 
 @pytest.mark.parametrize(
     ("frames", "reason"),
     [
         ([], "0 frames"),
-        ([b""] * 5, "5 frames"),
+        ([b""] * 3, "3 frames"),
         ([b""], "not a message of kgdist"),
         ([b"GET / HTTP/1.1\r\n"], "not a message of kgdist"),
         (changed(PUSH, magic=b"kgdt"), "not a message"),
         (changed(PUSH, protocol=PROTOCOL + 1), f"version {PROTOCOL + 1}, this side {PROTOCOL}"),
         (changed(PUSH, protocol=PROTOCOL - 1), f"version {PROTOCOL - 1}, this side {PROTOCOL}"),
-        ([changed(PUSH)[0][:-1], *changed(PUSH)[1:]], "a header of 55 bytes"),
-        ([changed(PUSH)[0] + b"x", *changed(PUSH)[1:]], "a header of 57 bytes"),
+        ([HEAD[:39], BODY_OF_PUSH], "a header of 39 bytes"),
+        ([HEAD[:-1], BODY_OF_PUSH], "23 bytes of ids and squares instead of 24"),
+        ([HEAD + b"x", BODY_OF_PUSH], "25 bytes of ids and squares instead of 24"),
+        ([HEAD[:50], BODY_OF_PUSH], "50 bytes cannot tell of 1 parts"),
+        ([changed(ACK)[0] + b"x"], "1 bytes of ids and squares instead of 0"),
         (changed(PUSH, kind=0), "kind 0"),
         (changed(PUSH, kind=99), "kind 99"),
         (changed(PUSH, dtype=3), "dtype 3"),
         (changed(READ, dtype=BF16), "float32 only"),
-        (changed(PUSH)[:2], "with 1 frames"),
-        ([*changed(ACK), b""], "with 1 frames"),
-        (changed(PUSH, count=PUSH.count + 1), "bytes of ids instead of"),
-        (changed(PUSH, width=PUSH.width + 1), "bytes of values instead of"),
-        (changed(PUSH, width=0), "rows of 0 numbers"),
-        (changed(ACK, width=3), "rows of 3 numbers"),
-        (changed(ACK, count=3), "3 rows of 0"),
-        (changed(PUSH, dtype=BF16), "bytes of values instead of"),
+        ([HEAD], "PUSH in 1 frames"),
+        ([*changed(ACK), b""], "ACK in 2 frames"),
+        (changed(PUSH, parts=0), "PUSH of 0 parts"),
+        (changed(PUSH, parts=65), "PUSH of 65 parts"),
+        (changed(PUSH, parts=(1 << 32) - 1), "of 4294967295 parts"),
+        (changed(ACK, parts=1), "ACK of 1 parts"),
+        (changed(PUSH, rows=4), "24 bytes of ids and squares instead of 32"),
+        (changed(PUSH, width=5), "48 bytes of values instead of 60"),
+        (changed(PUSH, width=0), "3 rows of 0 numbers"),
+        (changed(PUSH, dtype=BF16), "48 bytes of values instead of 24"),
         (changed(PUSH, wide=2), "ids of 2 bytes"),
         (changed(PUSH, wide=0), "ids of 0 bytes"),
-        (changed(PUSH, wide=12 - changed(PUSH)[0][30]), "bytes of ids instead of"),
-        (changed(ACK, wide=4), "ids of 4 bytes"),
-        (changed(PULL, count=(1 << 32) - 1, width=(1 << 32) - 1), "over the limit of 64 MiB"),
-        (changed(READ, count=1 << 24, width=2), "over the limit"),
-        ([*changed(PUSH)[:3], b"123"], "bytes of squares"),
-        ([changed(SAMPLES[0])[0], b"x" * 4097], "bytes of text"),
+        (changed(PUSH, wide=8), "24 bytes of ids and squares instead of 36"),
+        (changed(READ, wide=4), "ids of 4 bytes"),
+        (changed(READ, wide=3), "ids of 3 bytes"),
+        (changed(PUSH, squared=2), "squares that it cannot have"),
+        (changed(PUSH, squared=0), "24 bytes of ids and squares instead of 12"),
+        (changed(PULL, squared=1), "squares that it cannot have"),
+        (changed(READ, rows=(1 << 32) - 1, width=(1 << 32) - 1), "over the limit of 64 MiB"),
+        (changed(READ, rows=1 << 24, width=2), "over the limit"),
+        ([HEAD, BODY_OF_PUSH[:-1]], "47 bytes of values"),
+        ([changed(SAMPLES[0])[0][:40] + b"x" * 4097], "bytes of text"),
     ],
 )
 def test_each_lie_is_named(frames: list[bytes], reason: str) -> None:
@@ -89,25 +112,31 @@ def test_each_lie_is_named(frames: list[bytes], reason: str) -> None:
         parse(frames)
 
 
-def test_the_header_is_what_other_releases_expect() -> None:
-    message = Message(Kind.ACK, client=1, incarnation=2, round=3, number=4, table=5, first=-6, lr=0.5)
-    expected = b"kgds" + struct.pack("<HBB", 1, 10, 1) + struct.pack("<IIIQHHIIqd", 1, 2, 3, 4, 5, 0, 0, 0, -6, 0.5)
-    assert pack(message) == [expected] and len(expected) == 56
+def test_the_format_is_what_other_releases_expect() -> None:
+    head = b"kgds" + struct.pack("<HBB", 2, 10, 1) + struct.pack("<IIIIQd", 1, 2, 3, 0, 4, 0.5)
+    assert pack(Message(Kind.ACK, client=1, incarnation=2, round=3, number=4, lr=0.5)) == [head] and len(head) == 40
+    head = b"kgds" + struct.pack("<HBB", 2, 9, 1) + struct.pack("<IIIIQd", 1, 2, 3, 1, 4, 0.5)
+    head += struct.pack("<HBBIIIq", 7, 4, 1, 2, 3, 0, -6) + struct.pack("<ii", 8, 9) + struct.pack("<ff", 0.5, 1.5)
+    part = Part(7, 2, 3, -6, np.array([8, 9], np.int32), np.array([0.5, 1.5], np.float32))
+    values = np.arange(6, dtype=np.float32)
+    push = Message(Kind.PUSH, client=1, incarnation=2, round=3, number=4, lr=0.5, parts=(part,), values=values)
+    assert [bytes(frame) for frame in pack(push)] == [head, values.tobytes()]
 
 
 def test_a_learning_rate_arrives_to_the_last_bit() -> None:
     for lr in (1e-9, 0.1, 5e-324, 1 / 3):
-        assert parse(pack(replace(PUSH, lr=lr))).lr == lr
+        assert parse(pack(PUSH._replace(lr=lr))).lr == lr
 
 
 def test_arrays_are_views_where_they_can_be() -> None:
-    values = np.zeros((2, 3), np.float32)
-    message = parse(
-        [bytearray(p) if i == 0 else p for i, p in enumerate(pack(Message(Kind.ROWS, count=2, width=3, values=values)))]
-    )
+    values = np.zeros(6, np.float32)
+    frames = pack(Message(Kind.PUSH, parts=(Part(0, 2, 3, ids=np.arange(2)),), values=values))
+    message = parse([bytearray(frames[0]), frames[1]])
     assert message.values is not None and np.shares_memory(message.values, values)
+    ((part, rows),) = message.filled()
+    assert np.shares_memory(rows, values) and part.ids is not None and part.ids.base is not None
     odd = memoryview(bytearray(25))[1:]  # an address that no float lies at
-    copied = parse([pack(Message(Kind.ROWS, count=2, width=3, values=values))[0], odd]).values
+    copied = parse([frames[0], odd]).values
     assert copied is not None and copied.flags.aligned
 
 

@@ -13,7 +13,7 @@ import torch
 from kgdist.kvstore import connection
 from kgdist.kvstore.security import Wire
 from kgdist.kvstore.server import EARLY, REPEATED
-from tests.kvstore.servers import Store, store
+from tests.kvstore.servers import Store, push, store
 
 
 class RoughWire(Wire):
@@ -74,8 +74,8 @@ def test_the_ledger_is_exact(window: int, monkeypatch: pytest.MonkeyPatch) -> No
         for _ in range(25):
             for tables in clients:
                 rows = np.flatnonzero(random_rows.random(40) < 0.4)
-                tables.ahead("entity", rows)
-                tables.push("entity", torch.from_numpy(rows), torch.ones(len(rows), 4), -1.0)
+                tables.ahead({"entity": rows})
+                push(tables, "entity", torch.from_numpy(rows), torch.ones(len(rows), 4), -1.0)
                 expected[rows] += 1
                 seen = tables.pull("entity", torch.from_numpy(rows))
                 assert (seen <= torch.from_numpy(expected[rows, None])).all()

@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import zmq
 
 from kgdist.errors import KgdistError, PeersLost
 from kgdist.kvstore import client as client_module
-from kgdist.kvstore.security import Keys
+from kgdist.kvstore.messages import Kind, parse
+from kgdist.kvstore.security import Keys, Wire
 from kgdist.kvstore.server import PULLED, PUSHED, REFUSED
-from kgdist.kvstore.tables import MemoryTables, initialise
+from kgdist.kvstore.tables import MemoryTables, Update, initialise
 from kgdist.optim import OPTIMIZERS
-from tests.kvstore.servers import IDENTITY, Store, store
+from tests.kvstore.servers import IDENTITY, Store, push, store
 
 PLACES: dict[str, dict[str, Any]] = {
     "elsewhere": {},
@@ -44,18 +46,22 @@ def test_it_is_the_same_as_one_memory(place: str, optimizer: str) -> None:
         twin, tables = filled(running, optimizer), running.client(**PLACES[place])
         assert tables.names() == twin.names() and tables.local("entity") is None
         for step in range(12):
+            wanted, updates = {}, {}
             for name in tables.names():
                 rows, width = twin.shape(name)
                 assert tables.shape(name) == (rows, width)
-                wanted = torch.from_numpy(random.integers(0, rows, random.integers(0, 20)))
-                if step % 3:
-                    tables.ahead(name, wanted.numpy())
-                np.testing.assert_array_equal(tables.pull(name, wanted), twin.pull(name, wanted))
-                ids = torch.from_numpy(random.permutation(rows)[: random.integers(0, rows + 1)])
-                grads, squares = torch.randn(len(ids), width), torch.rand(len(ids)) if step % 2 else None
-                for each in (tables, twin):
-                    each.push(name, ids, grads.clone(), 0.1, squares)
-                tables.flush()
+                wanted[name] = random.integers(0, rows, random.integers(0, 20))
+                ids = random.permutation(rows)[: random.integers(0, rows + 1)]
+                squares = torch.rand(len(ids)) if step % 2 else None
+                updates[name] = Update(ids, torch.randn(len(ids), width), squares)
+            if step % 3:
+                tables.ahead(wanted)
+            for name, asked in wanted.items():
+                ids = torch.from_numpy(asked)
+                np.testing.assert_array_equal(tables.pull(name, ids), twin.pull(name, ids))
+            for each in (tables, twin):
+                each.push({name: update._replace(grads=update.grads.clone()) for name, update in updates.items()}, 0.1)
+            tables.flush()
         for name in tables.names():
             np.testing.assert_allclose(running.whole(name), twin.rows[name], rtol=1e-6, atol=1e-7)
             for start, stop in ((0, 0), (0, 3), (2, 4), (0, twin.shape(name)[0])):
@@ -68,8 +74,7 @@ def test_rows_that_were_asked_for_ahead_are_collected_in_order(place: str) -> No
         twin, tables = filled(running, "adagrad_row"), running.client(**PLACES[place])
         batches = [np.array([1, 1, 8, 0]), np.array([11, 2]), np.array([1, 1, 8, 0]), np.empty(0, np.int64)]
         for ids in batches:
-            tables.ahead("entity", ids)
-            tables.ahead("relation", ids % 5)
+            tables.ahead({"entity": ids, "relation": ids % 5})
         asked = running.counted(PULLED)
         for ids in (*batches, np.array([3])):
             out = torch.full((len(ids), 4), np.nan)
@@ -79,11 +84,34 @@ def test_rows_that_were_asked_for_ahead_are_collected_in_order(place: str) -> No
         assert running.counted(PULLED) - asked <= 30
 
 
+def test_a_step_costs_each_server_two_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that it has of all tables: one request for rows, one push."""
+    said: list[Kind] = []
+    send = Wire.send
+
+    def listen(wire: Wire, frames: list[Any]) -> Any:
+        if wire.socket.get(zmq.TYPE) == zmq.DEALER:
+            said.append(parse(frames).kind)
+        return send(wire, frames)
+
+    with store() as running:
+        tables = running.client()
+        monkeypatch.setattr(Wire, "send", listen)
+        every = {name: np.arange(running.layout.rows(name)) for name in tables.names()}
+        for _ in range(5):
+            tables.ahead(every)
+            for name, ids in every.items():
+                tables.pull(name, torch.from_numpy(ids))
+            tables.push({name: Update(ids, torch.ones(len(ids), tables.shape(name)[1])) for name, ids in every.items()}, 0.1)
+        tables.flush()
+        assert said.count(Kind.PULL) == said.count(Kind.PUSH) == 5 * len(running.servers) == len(said) / 2
+
+
 def test_an_announcement_that_nobody_came_for_does_no_harm() -> None:
     with store() as running:
         twin, tables = filled(running, "adagrad_row"), running.client()
         for number in range(30):
-            tables.ahead("entity", np.array([number % 12]))
+            tables.ahead({"entity": np.array([number % 12])})
         np.testing.assert_array_equal(tables.pull("entity", torch.tensor([29 % 12])), twin.rows["entity"][[29 % 12]])
         np.testing.assert_array_equal(tables.pull("entity", torch.tensor([0])), twin.rows["entity"][[0]])
 
@@ -92,8 +120,8 @@ def test_rows_are_those_of_the_time_of_asking_or_later() -> None:
     """One batch of look-ahead: the pull does not see the push after it, and the next one does."""
     with store(optimizer="sgd") as running:
         tables, ids = running.client(), torch.tensor([2, 9])
-        tables.ahead("entity", ids.numpy())
-        tables.push("entity", ids, torch.ones(2, 4), -1.0)
+        tables.ahead({"entity": ids.numpy()})
+        push(tables, "entity", ids, torch.ones(2, 4), -1.0)
         assert not tables.pull("entity", ids).any()
         assert tables.pull("entity", ids).eq(1).all()  # no flush between: requests and pushes keep their order
 
@@ -102,7 +130,7 @@ def test_ids_travel_once_and_to_their_owner_only() -> None:
     with store() as running:
         tables = running.client(machine=0)
         tables.pull("entity", torch.tensor([0, 1, 8, 8, 8, 9, 0]))
-        tables.push("entity", torch.tensor([0, 8]), torch.zeros(2, 4), 0.1)
+        push(tables, "entity", torch.tensor([0, 8]), torch.zeros(2, 4), 0.1)
         tables.flush()
         assert [int(s.counters[PULLED]) for s in running.servers] == [0, 0, 2]
         assert [int(s.counters[PUSHED]) for s in running.servers] == [0, 0, 1]
@@ -123,7 +151,7 @@ def test_long_messages_are_cut_in_pieces(place: str, monkeypatch: pytest.MonkeyP
         tables.write("entity", 0, rows)
         np.testing.assert_array_equal(running.whole("entity"), rows)
         ids = torch.randperm(70)
-        tables.push("entity", ids, rows[ids], 0.5)
+        push(tables, "entity", ids, rows[ids], 0.5)
         tables.flush()
         np.testing.assert_array_equal(tables.block("entity", 5, 70), rows[5:] / 2)
         repeated = torch.cat([ids, ids])
@@ -139,7 +167,7 @@ def test_bfloat16_rounds_what_travels(secure: bool) -> None:
         np.testing.assert_array_equal(tables.pull("entity", ids), expected)
         np.testing.assert_array_equal(tables.block("entity", 0, 12), twin.rows["entity"])
         grads = torch.randn(12, 64)
-        tables.push("entity", ids, grads, 1.0)
+        push(tables, "entity", ids, grads, 1.0)
         tables.flush()
         received = torch.cat([grads[:7], grads[7:].bfloat16().float()])
         np.testing.assert_array_equal(running.whole("entity"), twin.rows["entity"] - received)
@@ -151,7 +179,7 @@ def test_traffic_is_counted() -> None:
         sent, received = tables.traffic()
         ids = torch.arange(1000)
         tables.pull("entity", ids)
-        tables.push("entity", ids, torch.ones(1000, 400), 0.1, torch.ones(1000))
+        push(tables, "entity", ids, torch.ones(1000, 400), 0.1, torch.ones(1000))
         tables.flush()
         now_sent, now_received = tables.traffic()
         payload = 1000 * 8 + 1000 * 400 * 4 * 2
@@ -162,17 +190,17 @@ def test_what_is_wrong_with_a_push_is_said() -> None:
     with store() as running:
         tables = running.client()
         with pytest.raises(ValueError, match="updated twice"):
-            tables.push("entity", torch.tensor([1, 1]), torch.ones(2, 4), 0.1)
+            push(tables, "entity", torch.tensor([1, 1]), torch.ones(2, 4), 0.1)
         with pytest.raises(ValueError, match="do not fit together"):
-            tables.push("entity", torch.tensor([1]), torch.ones(2, 4), 0.1)
+            push(tables, "entity", torch.tensor([1]), torch.ones(2, 4), 0.1)
         with pytest.raises(IndexError, match="row 12"):
-            tables.push("entity", torch.tensor([12]), torch.ones(1, 4), 0.1)
+            push(tables, "entity", torch.tensor([12]), torch.ones(1, 4), 0.1)
         with pytest.raises(IndexError, match="row -1"):
             tables.pull("entity", torch.tensor([-1]))
         for wrong in ((0, 13), (-1, 2), (5, 4)):
             with pytest.raises(IndexError):
                 tables.block("entity", *wrong)
-        tables.push("entity", torch.tensor([1, 2]), torch.full((2, 4), torch.nan), 0.1)
+        push(tables, "entity", torch.tensor([1, 2]), torch.full((2, 4), torch.nan), 0.1)
         with pytest.raises(KgdistError, match=r"127.0.0.1:\d+: error: gradients that are not finite"):
             tables.flush()
         assert not running.whole("entity").any() and running.counted(REFUSED) == 1
@@ -200,13 +228,13 @@ def test_who_does_not_belong_is_refused_with_both_values(change: dict[str, Any],
 def test_a_newer_incarnation_takes_the_place_of_the_older() -> None:
     with store(optimizer="sgd") as running:
         old, ids = running.client(3, incarnation=0), torch.tensor([0, 11])
-        old.push("entity", ids, torch.ones(2, 4), -1.0)
+        push(old, "entity", ids, torch.ones(2, 4), -1.0)
         old.flush()
         new = running.client(3, incarnation=1)
-        new.push("entity", ids, torch.ones(2, 4), -1.0)
+        push(new, "entity", ids, torch.ones(2, 4), -1.0)
         new.flush()
         with pytest.raises(KgdistError, match="has been replaced by 1"):
-            old.push("entity", ids, torch.ones(2, 4), -1.0)
+            push(old, "entity", ids, torch.ones(2, 4), -1.0)
             old.flush()
         assert (running.whole("entity")[[0, 11]] == 2).all()
         assert running.servers[0].state() == [[3, 0, 1], [3, 1, 1]]
@@ -234,7 +262,7 @@ def test_seen_numbers_survive_with_the_rows() -> None:
     with store(optimizer="sgd") as running:
         tables = running.client(5, incarnation=2)
         for _ in range(3):
-            tables.push("entity", torch.tensor([0]), torch.ones(1, 4), -1.0)
+            push(tables, "entity", torch.tensor([0]), torch.ones(1, 4), -1.0)
         tables.flush()
         state = running.servers[0].state()
         assert state == [[5, 2, 3]]

@@ -12,6 +12,7 @@ import torch
 
 from kgdist.kvstore.tables import AsyncTables, MemoryTables, initialise
 from kgdist.optim import OPTIMIZERS
+from tests.kvstore.servers import push
 
 SHAPES = {"entity": (7, 4), "relation": (3, 2)}
 
@@ -21,7 +22,7 @@ SHAPES = {"entity": (7, 4), "relation": (3, 2)}
 def test_push_steps_the_optimiser_on_the_rows_named(optimizer: str, shared: bool) -> None:
     tables = MemoryTables.create(SHAPES, optimizer, shared=shared)
     ids, grads = torch.tensor([5, 2]), torch.randn(2, 4)
-    tables.push("entity", ids, grads, 0.1)
+    push(tables, "entity", ids, grads, 0.1)
     rows = tables.pull("entity", torch.arange(7))
     assert rows[ids].ne(0).all() and not rows[[0, 1, 3, 4, 6]].any()
     assert not tables.block("relation", 0, 3).any()
@@ -33,12 +34,12 @@ def test_push_steps_the_optimiser_on_the_rows_named(optimizer: str, shared: bool
 def test_arrays_carry_everything(optimizer: str) -> None:
     first = MemoryTables.create(SHAPES, optimizer)
     initialise(first.rows["entity"], "uniform", 0.5, seed=1, stream=0)
-    first.push("entity", torch.tensor([1, 3]), torch.randn(2, 4), 0.1)
+    push(first, "entity", torch.tensor([1, 3]), torch.randn(2, 4), 0.1)
     second = MemoryTables.create(SHAPES, optimizer)
     second.load({key: array.copy() for key, array in first.arrays().items()})
     grads = torch.randn(2, 4)
     for tables in (first, second):
-        tables.push("entity", torch.tensor([3, 6]), grads.clone(), 0.1)
+        push(tables, "entity", torch.tensor([3, 6]), grads.clone(), 0.1)
     for key, array in first.arrays().items():
         np.testing.assert_array_equal(array, second.arrays()[key])
 
@@ -50,7 +51,7 @@ def test_another_process_sees_and_changes_the_same_rows() -> None:
         "import json, sys, torch\n"
         "from kgdist.kvstore.tables import MemoryTables\n"
         "tables = MemoryTables.attach(json.loads(sys.argv[1]), 'adagrad_row')\n"
-        "tables.push('entity', torch.tensor([6]), torch.ones(1, 4), 0.5)\n"
+        "tables.apply('entity', torch.tensor([6]), torch.ones(1, 4), 0.5)\n"
     )
     fds = [handle["fd"] for handle in handles.values()]
     subprocess.run([sys.executable, "-c", script, json.dumps(handles)], pass_fds=fds, check=True, timeout=60)
@@ -65,8 +66,8 @@ def test_async_updates_are_all_applied_after_a_flush() -> None:
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
         grads = torch.randn(7, 4, generator=generator)
-        plain.push("entity", torch.arange(7), grads.clone(), 0.1)
-        behind.push("entity", torch.arange(7), grads.clone(), 0.1)
+        push(plain, "entity", torch.arange(7), grads.clone(), 0.1)
+        push(behind, "entity", torch.arange(7), grads.clone(), 0.1)
     behind.flush()
     assert torch.equal(plain.rows["entity"], delayed.rows["entity"])
 
