@@ -6,6 +6,7 @@ One class for each shape that relations have: a vector, a matrix (RESCAL), a vec
 from __future__ import annotations
 
 import abc
+import math
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ class Buffers:
 
     def take(self, name: str, *shape: int) -> torch.Tensor:
         """float32[*shape], contiguous."""
-        size = int(np.prod(shape))
+        size = math.prod(shape)
         if name not in self._flat or len(self._flat[name]) < size:
             self._flat[name] = torch.empty(size + size // 8)
         return self._flat[name][:size].view(shape)
