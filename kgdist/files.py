@@ -73,6 +73,18 @@ def save_npy(path: PathLike, array: np.ndarray) -> None:
         np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
 
 
+def write_npy(path: PathLike, array: np.ndarray) -> None:
+    """As `save_npy`, into a folder that gets its name when all of it is there: without a temporary file, whose renaming costs as
+    much as a small array."""
+    try:
+        with open(path, "wb") as file:
+            np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise KgdistError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
 def load_npy(path: PathLike, *, mmap: bool = False) -> np.ndarray:
     """Read an array; `mmap` maps it privately (writes stay in memory).
 

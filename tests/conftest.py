@@ -42,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Take in the orphans of this process, so that the grandchildren a test leaves are seen as well (Linux only)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a suite in the background of a shell: its tests of Ctrl-C still count
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

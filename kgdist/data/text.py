@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import csv
 
 from kgdist.data import explain
+from kgdist.data.names import lengths
 from kgdist.data.rows import Rows, Spec, check_numbers
 from kgdist.data.stream import BOM, Block, blocks, plain
 from kgdist.errors import DataError
@@ -56,7 +56,7 @@ def _rows(path: Path, block: Block, spec: Spec, width: int) -> Rows:
 
 
 def _has_empty(column: Any) -> bool:
-    return bool(pa.types.is_dictionary(column.type) and pc.min(pc.binary_length(column.dictionary)).as_py() == 0)
+    return pa.types.is_dictionary(column.type) and not lengths(column.dictionary).all()
 
 
 def read_columns(raw: bytes, types: dict[str, Any], delimiter: str | None) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ import numpy as np
 from kgdist.data.names import Run, as_binary, hash_names, make_run, parts, search, view
 from kgdist.data.rows import bad_name
 from kgdist.errors import CheckpointError
-from kgdist.files import PathLike, atomic_write, load_npy, save_npy
+from kgdist.files import PathLike, atomic_write, load_npy, write_npy
 
 _PIECE = 1 << 16  # names written or hashed at once
 
@@ -145,9 +145,9 @@ class Vocabulary:
         return cls(*parts(as_binary(read_dictionary(Path(path), delimiter))))
 
     def save(self, folder: Path, stem: str) -> None:
-        """Write `<stem>.names.npy`, `.offsets.npy`, `.hashes.npy` and `.ids.npy`, which `load` maps."""
+        """Write `<stem>.names.npy`, `.offsets.npy`, `.hashes.npy` and `.ids.npy` into a folder being built; `load` maps them."""
         for part, array in zip(("names", "offsets", "hashes", "ids"), (self._data, self._offsets, *self._run), strict=True):
-            save_npy(folder / f"{stem}.{part}.npy", array)
+            write_npy(folder / f"{stem}.{part}.npy", array)
 
     @classmethod
     def load(cls, folder: Path, stem: str) -> Vocabulary:

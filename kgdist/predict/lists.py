@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kgdist.data.dictionary import integers, not_integers, read_lines
+from kgdist.data.dictionary_lines import integers, not_integers, read_lines
 from kgdist.data.rows import shown
 from kgdist.data.stream import check_file
 from kgdist.data.vocabulary import Vocabulary

@@ -73,7 +73,9 @@ class Connection:
             reason = _reason(error)
             if reason == "Failure":  # SFTP 3 has no word for it
                 reason = "cannot be written; the disk may be full"
-            kind = KgdistError if self.transport.is_active() and not isinstance(error, TimeoutError) else PeersLost
+            # The transport may take a moment to see that its connection is gone.
+            gone = isinstance(error, (EOFError, TimeoutError, ConnectionError)) or str(error) == "Socket is closed"
+            kind = PeersLost if gone or not self.transport.is_active() else KgdistError
             raise kind(one_line(f"{self.login.shown}: {target}: {reason}")) from error
 
     def _open_sftp(self) -> paramiko.SFTPClient:
