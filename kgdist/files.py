@@ -117,10 +117,10 @@ def read_json(path: PathLike) -> Any:
 
 def sha256(path: PathLike) -> str:
     """Hex digest of a file, read in pieces."""
-    with open(path, "rb") as file:
-        digest = hashlib.sha256()
-        while piece := file.read(1 << 20):
-            digest.update(piece)
+    digest, piece = hashlib.sha256(), memoryview(bytearray(1 << 18))  # new memory for each would cost as much as hashing it
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(piece):
+            digest.update(piece[:count])
     return digest.hexdigest()
 
 
