@@ -74,15 +74,21 @@ def save_npy(path: PathLike, array: np.ndarray) -> None:
 
 
 def write_npy(path: PathLike, array: np.ndarray) -> None:
-    """As `save_npy`, into a folder that gets its name when all of it is there: without a temporary file, whose renaming costs as
-    much as a small array."""
+    """As `save_npy`, into a folder that gets its name when all of it is there: no temporary file, and `sync_files` is the
+    caller's."""
     try:
         with open(path, "wb") as file:
             np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
     except OSError as error:
         raise KgdistError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+def sync_files(folder: PathLike) -> None:
+    """Make the files of `folder` durable, and their names. Raises OSError (disk full)."""
+    for path in Path(folder).iterdir():
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+    sync_folder(folder)
 
 
 def load_npy(path: PathLike, *, mmap: bool = False) -> np.ndarray:

@@ -22,7 +22,7 @@ import numpy as np
 
 from kgdist.data.stream import check_file, reason
 from kgdist.errors import CheckpointError, DataError, KgdistError
-from kgdist.files import read_json, sha256, sync_folder, write_json
+from kgdist.files import read_json, sha256, sync_files, sync_folder, write_json
 from kgdist.log import log
 
 VERSION = 1
@@ -157,12 +157,22 @@ def _sweep(root: Path) -> None:
 
 
 def publish(temporary: Path, folder: Path, meta: dict[str, Any], hashed_ns: int, files: list[Path]) -> None:
-    """Write meta.json last and give the folder its name. Raises DataError if a source changed while it was read."""
+    """Write meta.json last and give the folder its name.
+
+    Raises DataError if a source changed while it was read, KgdistError where it cannot be written.
+    """
     before = [(entry["size"], entry["mtime_ns"]) for entry in meta["sources"]]
     for path, old, new in zip(files, before, fingerprints(files, hashed=False), strict=True):
         if old != (new["size"], new["mtime_ns"]):
             raise DataError(path, "was changed while it was read; start again when it is complete")
     contents = {path.name: {"size": path.stat().st_size, "sha256": sha256(path)} for path in sorted(temporary.iterdir())}
+    if (
+        sum(path.stat().st_size for path in temporary.iterdir()) > VERIFY_BYTES
+    ):  # a smaller one that a power cut damages is found out
+        try:
+            sync_files(temporary)
+        except OSError as error:
+            raise KgdistError(f"{folder}: cannot be written ({reason(error)})") from error
     sources = [{**entry, "hashed_ns": hashed_ns} for entry in meta["sources"]]
     seen = {"version": VERSION, "build": secrets.token_hex(8), "sources": sources, "files": contents}
     _write_meta(temporary, {**meta, **seen})
@@ -200,12 +210,11 @@ class Appender:
         self.rows += len(rows)
 
     def finish(self) -> str:
-        """Make the file whole; returns the sha256 of the rows."""
+        """Make the file whole, if not durable; returns the sha256 of the rows."""
         with self._reported():
             self._file.seek(0)
             self._header()
             self._file.flush()
-            os.fsync(self._file.fileno())
         return self._content.hexdigest()
 
     def __enter__(self) -> Appender:

@@ -21,7 +21,7 @@ from kgdist.data.cache import Appender
 from kgdist.data.known import KnownTriples
 from kgdist.data.store import Dataset, Triples
 from kgdist.errors import KgdistError, OptionError
-from kgdist.files import free_bytes, load_npy, save_npy, sync_folder
+from kgdist.files import free_bytes, load_npy, sync_files, sync_folder, write_npy
 from kgdist.partition.book import Numbering
 from kgdist.partition.folder import folder_of, numbered
 from kgdist.partition.manifest import NAME, Common, Manifest, digest_of, files_of
@@ -57,13 +57,13 @@ def write(
         split_train(dataset.train, numbering, folders)
         for part, folder in enumerate(folders):
             own, links = (slice(*starts[part : part + 2]) for starts in (book.entities, book.relations))
-            save_npy(folder / "entities.npy", numbering.entities[own])
-            save_npy(folder / "relations.npy", numbering.relations[links])
+            write_npy(folder / "entities.npy", numbering.entities[own])
+            write_npy(folder / "relations.npy", numbering.relations[links])
         _write_shared(dataset, numbering, folders)
         dataset.entities.save(folders[0], "entity")
         dataset.relations.save(folders[0], "relation")
-        save_npy(folders[0] / "originals.npy", numbering.entities)
-        save_npy(folders[0] / "categories.npy", categories(dataset.train.array, len(dataset.relations)))
+        write_npy(folders[0] / "originals.npy", numbering.entities)
+        write_npy(folders[0] / "categories.npy", categories(dataset.train.array, len(dataset.relations)))
         files = [files_of(folder) for folder in bar(folders, desc="hashing the partitions", unit=" folder")]
         common = Common(
             dataset.name,
@@ -101,7 +101,7 @@ def staged(root: Path, parts: int) -> Iterator[list[Path]]:
             folder.mkdir()
         yield made
         for folder in made:
-            sync_folder(folder)
+            sync_files(folder)
         _exchange(root, made)
     except OSError as error:
         raise KgdistError(
@@ -193,7 +193,7 @@ def _write_shared(dataset: Dataset, numbering: Numbering, folders: list[Path]) -
     """What evaluation needs, the same in every partition."""
     splits = [split for split in EVALUATED if split in dataset.splits]
     for split in splits:
-        save_npy(folders[0] / f"{split}.npy", numbering.renumber(dataset.splits[split].array))
+        write_npy(folders[0] / f"{split}.npy", numbering.renumber(dataset.splits[split].array))
     for split, known in filters(folders, splits, len(dataset.entities), len(dataset.relations)):
         known.save(folders[0], f"{split}.known")
     for file in list(folders[0].iterdir()):
