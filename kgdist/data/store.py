@@ -23,6 +23,8 @@ from kgdist.errors import CheckpointError, OptionError
 from kgdist.files import PathLike, load_npy, read_json
 from kgdist.log import log
 
+TRIES = 50  # of reading a cache that others replace meanwhile
+
 
 @dataclass(frozen=True)
 class Triples:
@@ -102,7 +104,7 @@ def load_dataset(
     folders = [root / key for root in cache.user_cache()]
     if sources.home.absolute().is_relative_to(Path(path).absolute()) or form.kind != "built_in":
         folders.insert(0, sources.home / ".kgdist" / cache.options_key(options))  # the package's own folder is left alone
-    for _ in range(10):
+    for _ in range(TRIES):
         for folder in folders:
             meta = cache.valid_meta(folder, options, sources.files)
             dataset = meta and _open(folder, meta, name)
