@@ -189,9 +189,7 @@ def measure(rows: int, rounds: int, times: int) -> dict[str, Any]:
     settle()
 
     random = np.random.default_rng(0)
-    # No two in a row share rows: those that a step changes are sent for after its push, which store_train.py times.
-    halves = np.split(random.permutation(rows // 2 * 2), 2)
-    ids = [torch.from_numpy(random.choice(halves[turn % 2], COUNT, replace=False)) for turn in range(times)]
+    ids = [torch.from_numpy(random.choice(rows, COUNT, replace=False)) for _ in range(times)]
     out, grads = torch.empty(COUNT, WIDTH), torch.full((COUNT, WIDTH), 1e-3)
     table, state = memory.rows["entity"], memory.state["entity"]["sum"].view(-1)
     here: dict[tuple[str, str], Callable[[], None]] = {

@@ -165,11 +165,10 @@ def publish(temporary: Path, folder: Path, meta: dict[str, Any], hashed_ns: int,
     for path, old, new in zip(files, before, fingerprints(files, hashed=False), strict=True):
         if old != (new["size"], new["mtime_ns"]):
             raise DataError(path, "was changed while it was read; start again when it is complete")
-    contents = {path.name: {"size": path.stat().st_size, "sha256": sha256(path)} for path in sorted(temporary.iterdir())}
-    if (
-        sum(path.stat().st_size for path in temporary.iterdir()) > VERIFY_BYTES
-    ):  # a smaller one that a power cut damages is found out
-        try:
+    made = sorted(temporary.iterdir())
+    contents = {path.name: {"size": path.stat().st_size, "sha256": sha256(path)} for path in made}
+    if sum(path.stat().st_size for path in made) > VERIFY_BYTES:
+        try:  # what a power cut does to a smaller cache is found out when that is next read
             sync_files(temporary)
         except OSError as error:
             raise KgdistError(f"{folder}: cannot be written ({reason(error)})") from error

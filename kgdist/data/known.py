@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kgdist.errors import CheckpointError
-from kgdist.files import load_npy, save_npy
+from kgdist.files import load_npy, write_npy
 from kgdist.types import Side
 
 ROWS = 1 << 18  # triples looked at together
@@ -61,10 +61,11 @@ class KnownTriples:
         return cls(indices, num_entities, num_relations, complete=asked is None)
 
     def save(self, folder: Path, stem: str) -> None:
-        """Write `<stem>.<side>.keys.npy`, `.starts.npy` and `.ids.npy` for both sides, which `open` maps."""
+        """Write `<stem>.<side>.keys.npy`, `.starts.npy` and `.ids.npy` for both sides, which `open` maps, into a folder being
+        built."""
         for side, index in self._indices.items():
             for name, array in zip(index._fields, index, strict=True):
-                save_npy(folder / f"{stem}.{side.value}.{name}.npy", array)
+                write_npy(folder / f"{stem}.{side.value}.{name}.npy", array)
 
     @classmethod
     def open(cls, folder: Path, stem: str, num_entities: int, num_relations: int) -> KnownTriples:

@@ -14,7 +14,8 @@ EPS = 1e-10  # DGL-KE
 
 
 def _check(rows: int, ids: torch.Tensor) -> None:
-    """Raise IndexError for an id outside of range(rows), as the compiled loops do: a negative one would count from the end.
+    """Raise IndexError for an id outside of range(rows): a negative one would count from the end. Compiled loops find it
+    themselves, and leave saying so to this.
 
     A GPU checks by itself, and need not be waited for here.
     """
@@ -51,12 +52,11 @@ def adagrad_rows(
     if choice.numba_for(table, state, grads) and table.is_contiguous() and state.is_contiguous():
         from kgdist.kernels import rows
 
-        rows.adagrad(table, state, ids, grads, squares, lr, eps, places)
-        return
+        if rows.adagrad(table, state, ids, grads, squares, lr, eps, places):
+            return
     _check(len(table), ids)
     if places is not None:
         _check(len(grads), places)
-    if places is not None:
         grads, squares = grads[places], squares[places] if squares is not None else None
     if squares is None:
         squares = grads.square().mean(1) if grads.shape[1] else state.new_zeros(len(ids))
@@ -71,7 +71,7 @@ def gather_rows(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor | None
     if choice.numba_for(table, out) and table.is_contiguous() and out.is_contiguous():
         from kgdist.kernels import rows
 
-        rows.gather(table, ids, out)
-        return out
+        if rows.gather(table, ids, out):
+            return out
     _check(len(table), ids)
     return torch.index_select(table, 0, ids, out=out)

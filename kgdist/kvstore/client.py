@@ -21,7 +21,7 @@ from kgdist.kernels.route import Route, gather_bfloat, route, scatter_rows
 from kgdist.kvstore.buffers import Buffers
 from kgdist.kvstore.connection import Connection, hello
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.messages import BF16, FP32, ITEM, PIECE_BYTES, Identity, Kind, Message, Part
+from kgdist.kvstore.messages import BF16, FP32, ITEM, PIECE_BYTES, Identity, Kind, Message, Part, size_of
 from kgdist.kvstore.security import Transport, Watch, at
 from kgdist.kvstore.tables import Ids, MemoryTables, Update
 
@@ -29,7 +29,6 @@ MOST_AHEAD = 8  # announced pulls of a table that nobody came for
 AT_ONCE = 4  # pieces of a block asked for at a time
 TURN = 0.05  # seconds of one wait for the network
 STUCK = 0.01  # the same while a socket takes nothing
-
 
 Span = tuple[str, int, int]  # a table, and from where to where in the ids or rows that a server has of it
 
@@ -234,19 +233,17 @@ class StoreTables:
             raise ValueError(f"table {name}: a row is updated twice in one push")
         return routed
 
-    def _send(
-        self, connection: Connection, updates: Mapping[str, Update], places: Mapping[str, np.ndarray], lr: float
-    ) -> None:  # fmt: skip
+    def _send(self, connection: Connection, updates: Mapping[str, Update], places: Mapping[str, np.ndarray], lr: float) -> None:
         """One message, of the gradients at these places."""
         if not connection.room():
             self._until(connection.room)
-        dtype, parts = ITEM[self._dtype], []
+        parts = []
         for name, which in places.items():
             ids, squares = self._wire_ids(name, updates[name].ids[which]), updates[name].squares
             given = None if squares is None else squares.detach().numpy()[which]
             parts.append(self._part(name, len(which), ids=ids, squares=given))
-        memory = self._buffers.take(sum(part.rows * part.width for part in parts) * dtype.itemsize)
-        message = Message(Kind.PUSH, parts=tuple(parts), values=memory.view(dtype), lr=lr, dtype=self._dtype)
+        memory = self._buffers.take(size_of(parts, self._dtype))
+        message = Message(Kind.PUSH, parts=tuple(parts), values=memory.view(ITEM[self._dtype]), lr=lr, dtype=self._dtype)
         for (name, which), (_, out) in zip(places.items(), message.filled(), strict=True):
             values = updates[name].grads.detach().contiguous()
             if self._dtype == BF16:

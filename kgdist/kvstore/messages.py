@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -125,6 +125,11 @@ class Message(NamedTuple):
             start = stop
 
 
+def size_of(parts: Iterable[Part], dtype: int) -> int:
+    """Bytes of the values of these parts."""
+    return sum(part.rows * part.width for part in parts) * ITEM[dtype].itemsize
+
+
 def pack(message: Message) -> list[Any]:
     """Frames for the wire; values must be contiguous, and are handed on without a copy. Text is cut at 4096 bytes."""
     parts = message.parts
@@ -167,8 +172,8 @@ def parse(frames: Sequence[Any]) -> Message:
         raise ProtocolError(f"{kind.name} in {len(frames)} frames")
     if (kind in SIZED) != bool(count) or count > MOST_PARTS:
         raise ProtocolError(f"{kind.name} of {count} parts")
-    parts, numbers = _parts(kind, head, count)
-    size = numbers * ITEM[dtype].itemsize
+    parts = _parts(kind, head, count)
+    size = size_of(parts, dtype)
     if size > MOST_BYTES:
         raise ProtocolError(f"{kind.name} of {size:,} bytes is over the limit of {MOST_BYTES >> 20} MiB")
     values = None
@@ -181,14 +186,13 @@ def parse(frames: Sequence[Any]) -> Message:
     return Message(kind, client, incarnation, round_, number, dtype, lr, parts, values, text)
 
 
-def _parts(kind: Kind, head: memoryview, count: int) -> tuple[tuple[Part, ...], int]:
-    """The parts, and how many values they have."""
+def _parts(kind: Kind, head: memoryview, count: int) -> tuple[Part, ...]:
     at = HEADER.size + count * PART.size
     if head.nbytes < at:
         raise ProtocolError(f"{kind.name}: {head.nbytes} bytes cannot tell of {count} parts")
     lines = [PART.unpack_from(head, HEADER.size + place * PART.size) for place in range(count)]
     for _, wide, squared, rows, width, _ in lines:
-        if not width or (wide in ID_WIDTHS) != (kind in NAMING) or (wide and kind not in NAMING):
+        if not width or wide not in (ID_WIDTHS if kind in NAMING else (0,)):
             raise ProtocolError(f"{kind.name}: {rows} rows of {width} numbers with ids of {wide} bytes")
         if squared > (kind is Kind.PUSH):
             raise ProtocolError(f"{kind.name}: squares that it cannot have ({squared})")
@@ -204,7 +208,7 @@ def _parts(kind: Kind, head: memoryview, count: int) -> tuple[tuple[Part, ...], 
         squares = _array(head[at : at + 4 * rows], ITEM[FP32]) if squared else None
         at += 4 * rows * squared
         parts.append(Part(table, rows, width, first, own, squares))
-    return tuple(parts), sum(part.rows * part.width for part in parts)
+    return tuple(parts)
 
 
 def _array(part: memoryview, dtype: np.dtype[Any]) -> np.ndarray:

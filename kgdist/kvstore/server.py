@@ -21,7 +21,7 @@ from kgdist.kernels.route import finite, gather_bfloat, shifted, widen
 from kgdist.kernels.unique import unique
 from kgdist.kvstore.buffers import Buffers
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.messages import BF16, ITEM, MAGIC, Identity, Kind, Message, Part, pack, parse, read_body
+from kgdist.kvstore.messages import BF16, ITEM, MAGIC, Identity, Kind, Message, Part, pack, parse, read_body, size_of
 from kgdist.kvstore.security import STRANGER, Transport, Watch, Wire
 from kgdist.kvstore.session import Applied, Verdict
 from kgdist.kvstore.tables import MemoryTables
@@ -197,11 +197,10 @@ class Server:
         raise ProtocolError(f"rows {span} of table {name}: server {self.number} has rows {first} to {last - 1}")
 
     def _pull(self, peer: bytes, message: Message) -> None:
-        parts, dtype = message.parts, ITEM[message.dtype]
-        places = [self._local(part) for part in parts]
-        memory = self._buffers.take(sum(part.rows * part.width for part in parts) * dtype.itemsize)
-        stripped = tuple(part._replace(ids=None) for part in parts)
-        answer = message.answer(Kind.ROWS, parts=stripped, values=memory.view(dtype))
+        places = [self._local(part) for part in message.parts]
+        memory = self._buffers.take(size_of(message.parts, message.dtype))
+        stripped = tuple(part._replace(ids=None) for part in message.parts)
+        answer = message.answer(Kind.ROWS, parts=stripped, values=memory.view(ITEM[message.dtype]))
         for (part, out), rows in zip(answer.filled(), places, strict=True):
             table = self.tables.rows[self._names[part.table]]
             if isinstance(rows, slice):
