@@ -157,7 +157,9 @@ def _connect(login: Login, before: Connection | None, options: SshOptions, timeo
         sock = _socket(login, before, timeout)
         step = "exchanging keys"
         transport = paramiko.Transport(sock)
-        transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = transport.channel_timeout = timeout
+        # `_greet` waits for the keys; were paramiko the first to lose patience, its words would not tell of a silent machine.
+        transport.banner_timeout = transport.handshake_timeout = 2 * timeout
+        transport.auth_timeout = transport.channel_timeout = timeout
         known = KnownHosts.read(login.known_hosts)
         _prefer(transport, known.kinds(login.alias, login.port))
         _greet(transport, timeout)

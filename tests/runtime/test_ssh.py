@@ -233,7 +233,8 @@ def test_a_peer_that_is_no_sshd(says: bytes, home: Path) -> None:
         thread.start()
         begun = time.monotonic()
         machine, options = Machine("127.0.0.1", 1, 1, 0), SshOptions(ssh_port=server.getsockname()[1], ssh_user="me")
-        with pytest.raises(UsageError, match="ssh: exchanging keys failed: "):
+        silent = says in (b"", b"SSH-2.0-x\r\n")
+        with pytest.raises(UsageError, match="ssh: exchanging keys failed: " + ("no answer in time" if silent else "")):
             connect(machine, options, timeout=1.0)
         assert time.monotonic() - begun < 10
         thread.join(timeout=20)
