@@ -1,8 +1,8 @@
 """The store's wire beside a raw socket that moves the same bytes: `make bench-kvstore`.
 
 One client process, one server process, random rows of one table. Everything is measured in one run, in turn, several times over;
-figures are medians, so ratios hold where absolute speeds drift. Raw is a plain TCP socket with the same buffers that carries as
-many bytes in both directions, from and to one place in memory: it looks up no row.
+figures are medians, so ratios hold where absolute speeds drift. Raw is a plain TCP socket with large buffers, which suit it
+best, that carries as many bytes in both directions, from and to one place in memory: it looks up no row.
 """
 
 from __future__ import annotations

@@ -51,12 +51,13 @@ def test_a_name_that_nobody_knows_is_named() -> None:
                 curve_wanted("auto", [host])
 
 
-def test_every_socket_has_its_limits(transport: Transport) -> None:
-    wires = [transport.server("127.0.0.1", 0), transport.client("127.0.0.1", 9)]
+@pytest.mark.parametrize(("here", "there", "size"), [("127.0.0.1", "127.0.0.2", 1 << 19), ("0.0.0.0", "192.0.2.1", 4 << 20)])
+def test_every_socket_has_its_limits(transport: Transport, here: str, there: str, size: int) -> None:
+    wires = [transport.server(here, 0), transport.client(there, 9)]
     expected = {
         **{zmq.LINGER: 0, zmq.IMMEDIATE: 1, zmq.SNDTIMEO: 500, zmq.RCVTIMEO: 500, zmq.HEARTBEAT_IVL: 500},
         **{zmq.HEARTBEAT_TIMEOUT: 1500, zmq.HANDSHAKE_IVL: 500, zmq.MAXMSGSIZE: 64 << 20, zmq.SNDHWM: 256, zmq.RCVHWM: 256},
-        **{zmq.SNDBUF: 4 << 20, zmq.RCVBUF: 4 << 20, zmq.IPV6: 0, zmq.MECHANISM: zmq.CURVE},
+        **{zmq.SNDBUF: size, zmq.RCVBUF: size, zmq.IPV6: 0, zmq.MECHANISM: zmq.CURVE},
     }
     for wire in wires:
         assert {option: wire.socket.get(option) for option in expected} == expected
