@@ -2,7 +2,8 @@
 
 One client process, one server process, random rows of one table. Everything is measured in one run, in turn, several times over;
 figures are medians, so ratios hold where absolute speeds drift. Raw is a plain TCP socket with large buffers, which suit it
-best, that carries as many bytes in both directions, from and to one place in memory: it looks up no row.
+best, that carries as many bytes in both directions, from and to one place in memory: it looks up no row. Beside it, the same
+socket between the two passes over rows that no store is without: gathered and scattered, or gathered and updated.
 """
 
 from __future__ import annotations
@@ -73,20 +74,34 @@ def tune(peer: socket.socket) -> None:
 
 
 def serve_raw(job: dict[str, Any]) -> None:
-    """The other end of the raw socket: per request a header that says what comes and what is wanted."""
+    """The other end of the raw socket: per request a header that says what comes, what is wanted, and whether rows are looked
+    up."""
     settle()
-    memory = memoryview(bytearray(ROWS + IDS))
+    tables = MemoryTables.attach(job["handles"], "adagrad_row")
+    table, state = tables.rows["entity"], tables.state["entity"]["sum"].view(-1)
+    memory, ids, rows = place()
     with socket.create_server(("127.0.0.1", job["port"])) as listener:
         print("ready", flush=True)
         peer, _ = listener.accept()
         tune(peer)
         head = memoryview(bytearray(HEADER.size))
         while exactly(peer, head):
-            comes, wanted = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:16], "little")
+            comes, wanted, looked_up = (int.from_bytes(head[at : at + 8], "little") for at in (0, 8, 16))
             if not exactly(peer, memory[:comes]):
                 return
+            if looked_up and wanted:
+                gather_rows(table, ids.long(), rows)
+            elif looked_up:
+                adagrad_rows(table, state, ids.long(), rows, 0.1)
             peer.sendall(head)
-            peer.sendall(memory[:wanted])
+            peer.sendall(memory[IDS : IDS + wanted])
+
+
+def place() -> tuple[memoryview, torch.Tensor, torch.Tensor]:
+    """Memory for a request, and its ids, int32[COUNT], and rows, float32[COUNT, WIDTH]."""
+    memory = np.zeros(IDS + ROWS, np.uint8)
+    ids, rows = memory[:IDS].view(np.int32), memory[IDS:].view(np.float32).reshape(COUNT, WIDTH)
+    return memory.data, torch.from_numpy(ids), torch.from_numpy(rows)
 
 
 class Raw:
@@ -95,19 +110,27 @@ class Raw:
     def __init__(self, port: int) -> None:
         self.peer = socket.create_connection(("127.0.0.1", port), timeout=30)
         tune(self.peer)
-        self.memory = memoryview(bytearray(ROWS + IDS))
+        self.memory, self.ids, self.rows = place()
         self.head = memoryview(bytearray(HEADER.size))
 
-    def run(self, kind: str, times: int, in_flight: int) -> None:
+    def run(self, kind: str, ids: list[torch.Tensor], in_flight: int, out: torch.Tensor | None = None) -> None:
+        """One request for each of `ids`; between rows of `out` and of the server's table where it is given."""
         comes, wanted = {"pull": (IDS, ROWS), "push": (IDS + ROWS, 0)}[kind]
-        head = (comes.to_bytes(8, "little") + wanted.to_bytes(8, "little")).ljust(HEADER.size)
-        for number in range(times + in_flight - 1):
-            if number < times:
+        fields = (comes, wanted, int(out is not None))
+        head = b"".join(field.to_bytes(8, "little") for field in fields).ljust(HEADER.size)
+        everything = torch.arange(COUNT)
+        for number in range(len(ids) + in_flight - 1):
+            if number < len(ids):
+                self.ids.copy_(ids[number])
+                if out is not None and kind == "push":
+                    gather_rows(out, everything, self.rows)
                 self.peer.sendall(head)
                 self.peer.sendall(self.memory[:comes])
             if number >= in_flight - 1:
                 exactly(self.peer, self.head)
-                exactly(self.peer, self.memory[:wanted])
+                exactly(self.peer, self.memory[IDS : IDS + wanted])
+                if out is not None and kind == "pull":
+                    gather_rows(self.rows, everything, out)
 
 
 def pull_lock_step(tables: StoreTables, ids: list[torch.Tensor], out: torch.Tensor, grads: torch.Tensor) -> None:
@@ -183,7 +206,7 @@ def measure(rows: int, rounds: int, times: int) -> dict[str, Any]:
         given: dict[str, Any] = {"client": 0, "max_inflight": IN_FLIGHT, "transport_dtype": dtype}
         stores[name] = StoreTables(layout, [("127.0.0.1", port)], transports[-1], IDENTITY, **given)
     port = free_port()
-    processes.append(start("raw", {"port": port}))
+    processes.append(start("raw", common | {"port": port}, fds))
     raw = Raw(port)
     own = StoreTables(layout, [("127.0.0.1", 1)], transports[0], IDENTITY, client=1, machine=0, local=memory)
     settle()
@@ -202,7 +225,9 @@ def measure(rows: int, rounds: int, times: int) -> dict[str, Any]:
     traffic = stores["store"].traffic()
     for turn in range(rounds + 1):
         for (kind, way), (run, in_flight) in WAYS.items():
-            measured = {"raw": seconds(lambda kind=kind, n=in_flight: raw.run(kind, times, n))}
+            measured = {"raw": seconds(lambda kind=kind, n=in_flight: raw.run(kind, ids, n))}
+            given = out if kind == "pull" else grads
+            measured["raw, rows"] = seconds(lambda kind=kind, n=in_flight, given=given: raw.run(kind, ids, n, given))
             measured |= {name: seconds(lambda run=run, t=tables: run(t, ids, out, grads)) for name, tables in stores.items()}
             for name, value in measured.items():
                 found.setdefault(f"{kind}, {way}: {name}", []).append(value / times)
@@ -231,21 +256,22 @@ def table(result: dict[str, Any], rows: int) -> str:
         "",
         f"`make bench-kvstore`: {COUNT} rows x {WIDTH} fp32 ({ROWS / 1e6:.1f} MB) of a table of {rows * WIDTH * 4 / 1e9:.1f} GB,",
         "over loopback TCP, one client and one server. Medians of one run, everything in turn; GB/s of rows, and beside it the",
-        "ratio to a raw socket that moves the same bytes in the same way, but looks up and updates no row.",
+        "ratio to a raw socket that moves the same bytes in the same way, but looks up and updates no row. The second column is",
+        "that socket between a gather and a copy of the rows (pull), or between a copy and Adagrad (push).",
         "",
-        "| | raw | store | ratio | store, CURVE | ratio | store, bf16 | ratio |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| | raw | raw, rows | ratio | store | ratio | store, CURVE | ratio | store, bf16 | ratio |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for kind, way in WAYS:
         base = took[f"{kind}, {way}: raw"]
         cells = [f"{ROWS / base / 1e9:.2f}"]
-        for name in ("store", "store, CURVE", "store, bf16"):
+        for name in ("raw, rows", "store", "store, CURVE", "store, bf16"):
             value = took[f"{kind}, {way}: {name}"]
             cells += [f"{ROWS / value / 1e9:.2f}", f"{base / value:.2f}"]
         lines.append(f"| {kind}, {way} | " + " | ".join(cells) + " |")
     ahead, flight = (f"{kind}, {way}" for kind, way in WAYS if way != "lock-step")
-    plain = [took[f"{kind}, lock-step: raw"] / took[f"{way}: store"] for kind, way in (("pull", ahead), ("push", flight))]
-    lines += ["", f"Beside a raw socket in lock-step: {ahead} {plain[0]:.2f}, {flight} {plain[1]:.2f}."]
+    with_rows = [took[f"{way}: raw, rows"] / took[f"{way}: store"] for way in (ahead, flight)]
+    lines += ["", f"Beside the raw socket that also looks up rows: {ahead} {with_rows[0]:.2f}, {flight} {with_rows[1]:.2f}."]
     lines += ["", "| rows of the own machine | kernel alone | through the store | ratio |", "|---|---:|---:|---:|"]
     for kind, alone in (("pull", "numba gather"), ("push", "numba Adagrad")):
         base, value = took[f"{kind}: {alone}"], took[f"{kind}: own machine"]
