@@ -330,11 +330,14 @@ def test_ctrl_c_ends_it_at_once(threads: int) -> None:
     assert w.tables.reads < 200
 
 
-def test_the_number_of_torch_threads_is_put_back() -> None:
-    before = torch.get_num_threads()
+def test_what_it_sets_for_its_threads_is_put_back() -> None:
+    before, interval = torch.get_num_threads(), sys.getswitchinterval()
     try:
         torch.set_num_threads(2)
+        sys.setswitchinterval(0.004)
         world("DistMult", 1).evaluate(filtered=True, threads=2)
         assert torch.get_num_threads() == 2
+        assert sys.getswitchinterval() == pytest.approx(0.004)
     finally:
         torch.set_num_threads(before)
+        sys.setswitchinterval(interval)
