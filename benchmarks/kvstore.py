@@ -14,6 +14,7 @@ import os
 import platform
 import socket
 import statistics
+import struct
 import subprocess
 import sys
 import time
@@ -38,6 +39,7 @@ HERE = Path(__file__).parent
 IDENTITY = Identity("bench", "bench", 1, "", "")
 WIDTH, COUNT, IN_FLIGHT = 400, 2000, 4
 IDS, ROWS = COUNT * 4, COUNT * WIDTH * 4  # bytes
+FIELDS = struct.Struct("<QQQ")  # of the raw socket's header: bytes that come, bytes wanted, whether rows are looked up
 
 
 def settle() -> None:
@@ -79,14 +81,14 @@ def serve_raw(job: dict[str, Any]) -> None:
     settle()
     tables = MemoryTables.attach(job["handles"], "adagrad_row")
     table, state = tables.rows["entity"], tables.state["entity"]["sum"].view(-1)
-    memory, ids, rows = place()
+    memory, ids, rows = request_memory()
     with socket.create_server(("127.0.0.1", job["port"])) as listener:
         print("ready", flush=True)
         peer, _ = listener.accept()
         tune(peer)
         head = memoryview(bytearray(HEADER.size))
         while exactly(peer, head):
-            comes, wanted, looked_up = (int.from_bytes(head[at : at + 8], "little") for at in (0, 8, 16))
+            comes, wanted, looked_up = FIELDS.unpack_from(head)
             if not exactly(peer, memory[:comes]):
                 return
             if looked_up and wanted:
@@ -97,7 +99,7 @@ def serve_raw(job: dict[str, Any]) -> None:
             peer.sendall(memory[IDS : IDS + wanted])
 
 
-def place() -> tuple[memoryview, torch.Tensor, torch.Tensor]:
+def request_memory() -> tuple[memoryview, torch.Tensor, torch.Tensor]:
     """Memory for a request, and its ids, int32[COUNT], and rows, float32[COUNT, WIDTH]."""
     memory = np.zeros(IDS + ROWS, np.uint8)
     ids, rows = memory[:IDS].view(np.int32), memory[IDS:].view(np.float32).reshape(COUNT, WIDTH)
@@ -110,14 +112,13 @@ class Raw:
     def __init__(self, port: int) -> None:
         self.peer = socket.create_connection(("127.0.0.1", port), timeout=30)
         tune(self.peer)
-        self.memory, self.ids, self.rows = place()
+        self.memory, self.ids, self.rows = request_memory()
         self.head = memoryview(bytearray(HEADER.size))
 
     def run(self, kind: str, ids: list[torch.Tensor], in_flight: int, out: torch.Tensor | None = None) -> None:
         """One request for each of `ids`; between rows of `out` and of the server's table where it is given."""
         comes, wanted = {"pull": (IDS, ROWS), "push": (IDS + ROWS, 0)}[kind]
-        fields = (comes, wanted, int(out is not None))
-        head = b"".join(field.to_bytes(8, "little") for field in fields).ljust(HEADER.size)
+        head = FIELDS.pack(comes, wanted, out is not None).ljust(HEADER.size)
         everything = torch.arange(COUNT)
         for number in range(len(ids) + in_flight - 1):
             if number < len(ids):

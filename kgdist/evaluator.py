@@ -6,7 +6,6 @@ It writes no files.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from kgdist.block_threads import block_per_thread
 from kgdist.candidates import AllEntities, Candidates, Pool, Project, all_finite, not_rivals, pull_rows, stack
 from kgdist.config import Config
 from kgdist.counting import count_rivals
@@ -36,9 +36,6 @@ from kgdist.types import RelationRows, Side
 QUERIES = 1000  # queries that share one pass over the candidates, at least
 PROJECTED = 16  # times as many candidates as usual, at most, in the blocks of a relation that has fewer queries than usual
 MATRIX_FLOATS = 1 << 24  # floats of relation rows held at a time
-# Seconds after which a thread that prepares its queries lets another one start its next product: Python's own 5 ms are as long as
-# the product of a small model, and cost two threads on RESCAL 3 % of their speed.
-SWITCH = 5e-4
 
 
 def evaluate(
@@ -63,15 +60,8 @@ def evaluate(
     pool = pool or Pool()
     pool.check(num_entities, filtered=known is not None)
     work = _Work(model, tables, triples, known, num_entities, pool, query_block, candidate_block)
-    intra, interval = torch.get_num_threads(), sys.getswitchinterval()
-    torch.set_num_threads(1)  # one query group per thread is faster than many threads per product
-    sys.setswitchinterval(min(SWITCH, interval))
-    try:
-        with bar(total=2 * len(triples), desc=desc, unit="query") as progress:
-            work.run(threads, progress.update)
-    finally:
-        torch.set_num_threads(intra)
-        sys.setswitchinterval(interval)
+    with block_per_thread(), bar(total=2 * len(triples), desc=desc, unit="query") as progress:
+        work.run(threads, progress.update)
     return work.ranks
 
 

@@ -47,6 +47,7 @@ LAYERS = (
         "fused_step",
         "fused_relations",
         "trainer",
+        "block_threads",
         "candidates",
         "counting",
         "report_text",

@@ -29,8 +29,8 @@ from kgdist.kvstore.messages import MOST_BYTES, MOST_FRAMES
 
 DOMAIN = "kgdist"
 TCP_BYTES = 4 << 20  # socket buffers: 1.5 times the speed of the system's default
-# The same within one machine, where nothing is far and what is on its way should stay in the cache: training through the store is
-# 10 % faster than with 4 MB.
+# The same over loopback, where nothing is far and what is on its way should stay in the cache: training through the store is 10 %
+# faster than with 4 MB.
 LOOPBACK_BYTES = 1 << 19
 MOST_WAITING = 256  # messages queued for a peer, and from one
 MORE, LAST, READABLE = int(zmq.NOBLOCK | zmq.SNDMORE), int(zmq.NOBLOCK), int(zmq.POLLIN)

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
+from kgdist.block_threads import block_per_thread
 from kgdist.candidates import AllEntities, Candidates, Sample, Skip
 from kgdist.data.known import KnownTriples
 from kgdist.kernels.top import NOBODY, Exact
@@ -282,9 +283,7 @@ class Predictor:
                 stopped.set()
                 raise
 
-        intra = torch.get_num_threads()
-        torch.set_num_threads(1)  # one block of queries per thread is faster than many threads per product
-        try:
+        with block_per_thread():
             if self.threads == 1 or len(asked) <= size:
                 work()
                 return best
@@ -298,8 +297,6 @@ class Predictor:
                     raise
             for future in futures:
                 future.result(timeout=0)  # all are done
-        finally:
-            torch.set_num_threads(intra)
         return best
 
     def _apart(self, queries: Queries) -> Iterator[Queries]:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from kgdist.block_threads import block_per_thread
 from kgdist.candidates import Skip
 from kgdist.kernels.top import Top
 from kgdist.predict.measures import Measure, Seen
@@ -135,10 +136,8 @@ class Search:
     def _in_order(self, work: Callable[[int], Pairs], starts: range) -> Iterator[Pairs]:
         """What `work` gives, a few blocks ahead; an error, or Ctrl-C, ends all threads within a block."""
         self.stopped.clear()
-        intra = torch.get_num_threads()
-        torch.set_num_threads(1)  # a block per thread is faster than many threads per product
         waiting: deque[Future[Pairs]] = deque()
-        try:
+        with block_per_thread():
             if self.threads == 1:
                 yield from map(work, starts)
                 return
@@ -154,8 +153,6 @@ class Search:
                     self.stopped.set()
                     for future in waiting:
                         future.cancel()
-        finally:
-            torch.set_num_threads(intra)
 
 
 def _result(future: Future[Pairs]) -> Pairs:
