@@ -10,13 +10,15 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
 # Many small processes: each gets one thread, or they would fight for the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
 
-.PHONY: help install demo test lint types unit docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-partition bench-emb-sim bench-gpu soak clean
+.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-partition bench-emb-sim bench-gpu soak clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo            train and evaluate a real graph (a few minutes)"
-	@echo "make test            linters, types and all tests"
+	@echo "make test            linters, types and tests, in under ten minutes"
+	@echo "make test-all        the same, and the tests that take longer"
 	@echo "make docs            the pages of docs as a web site, in build/docs"
 	@echo "make bench-accuracy  the accuracy table of the README"
 	@echo "make bench-train     the speed table of the README"
@@ -57,6 +59,8 @@ demo: $(STAMP)
 
 test: lint types unit
 
+test-all: test slow
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -65,7 +69,10 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
+	$(ONE_THREAD) $(PYTEST) -m "not slow"
+
+slow: $(STAMP)
+	$(ONE_THREAD) $(PYTEST) -m slow
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -n -b html docs build/docs
