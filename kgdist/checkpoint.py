@@ -23,12 +23,13 @@ from typing import IO, Any
 import numpy as np
 
 from kgdist.errors import CheckpointError, KgdistError
-from kgdist.files import free_bytes, load_npy, read_json, sha256, sync_folder, write_json
+from kgdist.files import Moved, free_bytes, load_npy, read_json, sha256, sync_folder, unwatched, write_json
 from kgdist.log import log
 
 FORMAT = 1
 KEEP = 2
 BLOCK = 1 << 20  # bytes hashed and written at a time
+FLUSH = 1 << 25  # bytes that may wait for the disk: who watches the progress would not hear of a flush of gigabytes for minutes
 _NAME = re.compile(r"ckpt-(\d+)")
 _NUMBERED = re.compile(r"(ckpt|best)-\d+")
 
@@ -46,13 +47,25 @@ class Checkpoint:
 class _HashingFile:
     """A file that hashes what is written to it, so that nothing is read again."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], moved: Moved) -> None:
         self.file = file
         self.digest = hashlib.sha256()
+        self._moved, self._unsafe = moved, 0
 
     def write(self, data: bytes | memoryview) -> int:
         self.digest.update(data)
-        return self.file.write(data)
+        written = self.file.write(data)
+        self._unsafe += written
+        if self._unsafe >= FLUSH:
+            self.flush()
+        self._moved(written)
+        return written
+
+    def flush(self) -> None:
+        """Wait until the disk has it."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self._unsafe = 0
 
 
 def _write_array(file: _HashingFile, array: np.ndarray) -> None:
@@ -65,7 +78,14 @@ def _write_array(file: _HashingFile, array: np.ndarray) -> None:
 
 
 def save(
-    run: Path, step: int, arrays: dict[str, np.ndarray], meta: dict[str, Any], *, name: str | None = None, keep: int = KEEP
+    run: Path,
+    step: int,
+    arrays: dict[str, np.ndarray],
+    meta: dict[str, Any],
+    *,
+    name: str | None = None,
+    keep: int = KEEP,
+    moved: Moved = unwatched,
 ) -> Path:
     """Write `run/ckpt-<step>` (or `run/name`) and drop all but the newest `keep` numbered ones (0: drop none).
 
@@ -83,10 +103,9 @@ def save(
         files = {}
         for key, array in arrays.items():
             with open(temporary / f"{key}.npy", "wb") as file:
-                hashing = _HashingFile(file)
+                hashing = _HashingFile(file, moved)
                 _write_array(hashing, array)
-                file.flush()
-                os.fsync(file.fileno())
+                hashing.flush()
                 files[key] = {"bytes": file.tell(), "sha256": hashing.digest.hexdigest(), "shape": list(array.shape)}
         write_json(temporary / "manifest.json", {"format": FORMAT, "step": step, "files": files, "meta": meta})
         sync_folder(temporary)
@@ -127,7 +146,7 @@ def numbered(run: Path) -> list[tuple[int, Path]]:
     return sorted(found, reverse=True)
 
 
-def load(path: Path) -> Checkpoint:
+def load(path: Path, moved: Moved = unwatched) -> Checkpoint:
     """Open one checkpoint folder, verifying every file. Raises CheckpointError naming what is wrong."""
     manifest = read_json(path / "manifest.json")
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
@@ -150,7 +169,7 @@ def load(path: Path) -> Checkpoint:
             raise CheckpointError(
                 f"{file}: {file.stat().st_size} bytes, but the manifest says {size}; the file was cut or changed"
             )
-        if sha256(file) != digest:
+        if sha256(file, moved) != digest:
             raise CheckpointError(f"{file}: its content has changed since it was written (sha256 differs)")
         arrays[key] = load_npy(file, mmap=True)
         if arrays[key].dtype != np.float32 or arrays[key].shape != shape:

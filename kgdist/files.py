@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,6 +22,11 @@ import numpy as np
 from kgdist.errors import CheckpointError, KgdistError, UsageError
 
 PathLike = str | os.PathLike[str]
+Moved = Callable[[int], None]  # called with the bytes that were read or written since it was called last
+
+
+def unwatched(moved: int) -> None:
+    """For those who do not look at how far it has come."""
 
 
 def sync_folder(folder: PathLike) -> None:
@@ -121,12 +126,13 @@ def read_json(path: PathLike) -> Any:
         raise CheckpointError(f"{os.fspath(path)}: not readable as JSON ({error})") from error
 
 
-def sha256(path: PathLike) -> str:
+def sha256(path: PathLike, moved: Moved = unwatched) -> str:
     """Hex digest of a file, read in pieces."""
     digest, piece = hashlib.sha256(), memoryview(bytearray(1 << 18))  # new memory for each would cost as much as hashing it
     with open(path, "rb", buffering=0) as file:
         while count := file.readinto(piece):
             digest.update(piece[:count])
+            moved(count)
     return digest.hexdigest()
 
 

@@ -29,6 +29,17 @@ def test_round_trip_and_only_the_newest_two_stay(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*"))
 
 
+def test_who_saves_or_loads_can_see_how_far_it_has_come(tmp_path: Path) -> None:
+    moved: list[int] = []
+    array = np.zeros((3, 1 << 20), np.float32)  # 12 MB
+    folder = checkpoint.save(tmp_path, 1, {"entity": array}, {}, moved=moved.append)
+    size = (folder / "entity.npy").stat().st_size
+    assert sum(moved) == size and max(moved) <= checkpoint.BLOCK
+    moved.clear()
+    checkpoint.load(folder, moved.append)
+    assert sum(moved) == size and max(moved) <= checkpoint.BLOCK
+
+
 def test_the_same_step_is_replaced(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, 5, ARRAYS, {"n": 1})
     checkpoint.save(tmp_path, 5, ARRAYS, {"n": 2})
