@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
 
-.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-partition bench-emb-sim bench-gpu soak clean
+.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-messages bench-partition bench-emb-sim bench-gpu soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo "make bench-kernels   every compiled loop beside plain torch and the machine's roofs"
 	@echo "make bench-load      speed and memory of loading, up to 50 million triples"
 	@echo "make bench-kvstore   the store's wire beside a raw socket"
+	@echo "make bench-messages  what a step costs beside up to 252 servers"
 	@echo "make bench-partition partitioning beside METIS alone, 10 million triples"
 	@echo "make bench-emb-sim   speed and memory of the most similar of all pairs"
 	@echo "make scaling         docs/scaling.md, computed from the costs of bench-kvstore"
@@ -102,6 +103,9 @@ bench-load: $(STAMP)
 bench-kvstore: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/kvstore.py
 	$(ONE_THREAD) $(BIN)/python benchmarks/store_train.py
+
+bench-messages: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/messages.py
 
 bench-partition: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/partition.py

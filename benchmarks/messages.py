@@ -1,0 +1,159 @@
+"""What a step costs in messages: one trainer's tables against the servers of many machines, `make bench-messages`.
+
+All servers run in one other process of this host, in turn and in one thread, so that hundreds of them fit. What is counted is
+the time that cores spend, not the time that passes: of the trainer's own thread, of the servers' Python (inside of their steps),
+and of the threads of libzmq at both ends, which move the bytes. A step pulls some different rows, which were asked for ahead, and
+pushes gradients for as many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import zmq
+from roofs import machine
+
+from kgdist.kvstore.client import StoreTables
+from kgdist.kvstore.layout import Layout
+from kgdist.kvstore.messages import Identity
+from kgdist.kvstore.security import Transport
+from kgdist.kvstore.server import Server
+from kgdist.kvstore.tables import MemoryTables, Update
+from kgdist.runtime.memory import keep_freed_memory
+
+HERE = Path(__file__).parent
+IDENTITY = Identity("bench", "bench", 1, "", "")
+ENTITIES = 200_000
+ROWS, DIM = 1550, 400  # of a step: what a batch of 1,000 triples with 200 negatives needs from elsewhere; numbers in a row
+CASES = ((1, 1), (2, 1), (8, 1), (16, 1), (32, 1), (63, 1), (63, 4))  # machines, servers of each
+WARM, STEPS = 20, 100
+COUNTED = ("trainer", "servers", "trainer_io", "servers_io", "seconds")
+
+
+def serve(job: dict[str, Any]) -> None:
+    """All servers, until stdin ends; for each line of it, milliseconds of a core so far: of turns, and of all threads."""
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    layout, transport, poller = Layout.from_json(job["layout"]), Transport(None), zmq.Poller()
+    machines = []
+    for number in range(layout.machines):
+        low, high = layout.machine_range("entity", number)
+        machines.append(MemoryTables.create({"entity": (high - low, layout.widths["entity"])}, "adagrad_row"))
+    servers, ports = {}, []
+    for number, where in enumerate(layout.machine_of):
+        wire = transport.server("127.0.0.1", 0)
+        ports.append(int(wire.socket.get(zmq.LAST_ENDPOINT).rpartition(b":")[2]))
+        servers[wire.socket] = Server(number, layout, machines[where], IDENTITY, wire)
+        poller.register(wire.socket, zmq.POLLIN)
+    poller.register(sys.stdin.fileno(), zmq.POLLIN)
+    print(json.dumps(ports), flush=True)
+    spent = 0.0
+    while os.getppid() == job["parent"]:
+        for ready, _ in poller.poll(1000):
+            if ready in servers:
+                began = time.thread_time()
+                servers[ready].step(0)
+                spent += time.thread_time() - began
+            elif os.read(sys.stdin.fileno(), 4096):
+                print(json.dumps([1000 * spent, 1000 * (time.process_time() - time.thread_time())]), flush=True)
+            else:
+                return
+
+
+def measure(*, machines: int, servers: int = 1, rows: int = ROWS, dim: int = DIM, steps: int = STEPS) -> dict[str, float]:
+    """Milliseconds of a core a step, and (`seconds`) how long a step took: see COUNTED; `servers` are those of each machine."""
+    bounds = np.linspace(0, ENTITIES, machines + 1).astype(np.int64)
+    layout = Layout.build({"entity": dim}, {"entity": bounds}, [servers] * machines)
+    job = json.dumps({"layout": layout.to_json(), "parent": os.getpid()})
+    command = [sys.executable, __file__, "--serve"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+
+        def say(line: str) -> Any:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        transport = Transport(None)
+        try:
+            ends = [("127.0.0.1", port) for port in say(job)]
+            tables = StoreTables(layout, ends, transport, IDENTITY, client=0)
+            train(tables, rows, dim, WARM)
+            before, theirs, began = (time.thread_time(), time.process_time()), say(""), time.perf_counter()
+            train(tables, rows, dim, steps)
+            took = time.perf_counter() - began
+            own, mine = time.thread_time() - before[0], time.process_time() - before[1]
+            python, moving = (now - then for now, then in zip(say(""), theirs, strict=True))
+            tables.close()
+        finally:
+            transport.close()
+            process.stdin.close()
+            process.wait(timeout=30)
+    totals = (1000 * own, python, 1000 * (mine - own), moving, took)
+    return {name: total / steps for name, total in zip(COUNTED, totals, strict=True)}
+
+
+def train(tables: StoreTables, rows: int, dim: int, steps: int) -> None:
+    """So many steps as a trainer makes them, without their arithmetic."""
+    random = np.random.default_rng(0)
+    batches = [random.choice(ENTITIES, rows, replace=False) for _ in range(steps)]
+    out, grads, squares = torch.empty(rows, dim), torch.full((rows, dim), 1e-3), torch.full((rows,), 1e-6)
+    tables.ahead({"entity": batches[0]})
+    for step, ids in enumerate(batches):
+        if step + 1 < steps:
+            tables.ahead({"entity": batches[step + 1]})
+        tables.pull("entity", torch.from_numpy(ids), out)
+        tables.push({"entity": Update(ids, grads, squares)}, 0.1)
+    tables.flush()
+
+
+def table(found: list[tuple[int, int, int, dict[str, float]]]) -> str:
+    """As Markdown."""
+    lines = [
+        "# What messages cost",
+        "",
+        f"`make bench-messages`: one trainer, {ROWS:,} different rows a step, pulled and pushed in fp32 over loopback TCP,",
+        "not encrypted; all servers in one other process. Milliseconds of a core a step: the trainer's own thread, the Python",
+        "of all servers together, and the threads of libzmq at either end.",
+        "",
+        "| machines | servers of each | dim | trainer | servers | libzmq, trainer | libzmq, servers |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for machines, servers, dim, costs in found:
+        cells = " | ".join(f"{costs[name]:.2f}" for name in COUNTED[:4])
+        lines.append(f"| {machines} | {servers} | {dim} | {cells} |")
+    return "\n".join([*lines, "", f"Machine: {machine()}."]) + "\n"
+
+
+def main() -> None:
+    """Measure all cases and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "messages.md")
+    args = parser.parse_args()
+    if args.serve:
+        serve(json.loads(sys.stdin.readline()))
+        return
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    found = []
+    for dim in (DIM, 4):
+        for machines, servers in CASES:
+            found.append((machines, servers, dim, measure(machines=machines, servers=servers, dim=dim, steps=args.steps)))
+            print(*found[-1][:3], {name: round(value, 2) for name, value in found[-1][3].items()}, flush=True)
+    args.out.write_text(table(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
