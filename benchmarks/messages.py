@@ -25,7 +25,7 @@ from roofs import machine
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import Identity
-from kgdist.kvstore.security import Transport
+from kgdist.kvstore.security import Keys, Transport
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import MemoryTables, Update
 from kgdist.runtime.memory import keep_freed_memory
@@ -43,11 +43,13 @@ def serve(job: dict[str, Any]) -> None:
     """All servers, until stdin ends; for each line of it, milliseconds of a core so far: of turns, and of all threads."""
     torch.set_num_threads(1)
     keep_freed_memory()
-    layout, transport, poller = Layout.from_json(job["layout"]), Transport(None), zmq.Poller()
+    layout, poller = Layout.from_json(job["layout"]), zmq.Poller()
+    transport = Transport(Keys.from_json(job["keys"]) if job["keys"] else None)
     machines = []
     for number in range(layout.machines):
         low, high = layout.machine_range("entity", number)
         machines.append(MemoryTables.create({"entity": (high - low, layout.widths["entity"])}, "adagrad_row"))
+        machines[-1].rows["entity"].fill_(0.1)  # or the first to look up a row would pay for its memory
     servers, ports = {}, []
     for number, where in enumerate(layout.machine_of):
         wire = transport.server("127.0.0.1", 0)
@@ -69,11 +71,21 @@ def serve(job: dict[str, Any]) -> None:
                 return
 
 
-def measure(*, machines: int, servers: int = 1, rows: int = ROWS, dim: int = DIM, steps: int = STEPS) -> dict[str, float]:
+def measure(
+    *,
+    machines: int,
+    servers: int = 1,
+    rows: int = ROWS,
+    dim: int = DIM,
+    steps: int = STEPS,
+    dtype: str = "fp32",
+    curve: bool = False,
+) -> dict[str, float]:
     """Milliseconds of a core a step, and (`seconds`) how long a step took: see COUNTED; `servers` are those of each machine."""
+    keys = Keys.make() if curve else None
     bounds = np.linspace(0, ENTITIES, machines + 1).astype(np.int64)
     layout = Layout.build({"entity": dim}, {"entity": bounds}, [servers] * machines)
-    job = json.dumps({"layout": layout.to_json(), "parent": os.getpid()})
+    job = json.dumps({"layout": layout.to_json(), "keys": keys and keys.to_json(), "parent": os.getpid()})
     command = [sys.executable, __file__, "--serve"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -84,10 +96,10 @@ def measure(*, machines: int, servers: int = 1, rows: int = ROWS, dim: int = DIM
             process.stdin.flush()
             return json.loads(process.stdout.readline())
 
-        transport = Transport(None)
+        transport = Transport(keys)
         try:
             ends = [("127.0.0.1", port) for port in say(job)]
-            tables = StoreTables(layout, ends, transport, IDENTITY, client=0)
+            tables = StoreTables(layout, ends, transport, IDENTITY, client=0, transport_dtype=dtype)
             train(tables, rows, dim, WARM)
             before, theirs, began = (time.thread_time(), time.process_time()), say(""), time.perf_counter()
             train(tables, rows, dim, steps)
