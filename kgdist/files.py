@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import tokenize
@@ -23,6 +24,8 @@ from kgdist.errors import CheckpointError, KgdistError, UsageError
 
 PathLike = str | os.PathLike[str]
 Moved = Callable[[int], None]  # called with the bytes that were read or written since it was called last
+
+_UMASK = re.compile(rb"^Umask:\s+([0-7]+)$", re.MULTILINE)
 
 
 def unwatched(moved: int) -> None:
@@ -67,7 +70,15 @@ def atomic_write(path: PathLike, mode: str = "wb", *, private: bool = False) -> 
 
 
 def _umask() -> int:
-    mask = os.umask(0)
+    """What this process takes away from the rights of new files.
+
+    Asking the system by `os.umask` sets it, for all threads: where /proc does not tell, files that others make at that moment
+    are private.
+    """
+    with contextlib.suppress(OSError):
+        if match := _UMASK.search(Path("/proc/self/status").read_bytes()):
+            return int(match[1], 8)
+    mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
