@@ -15,6 +15,7 @@ import logging
 import os
 import resource
 import socket
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,8 @@ from zmq.utils.monitor import parse_monitor_message
 
 from kgdist.errors import KgdistError, OptionError, UsageError
 from kgdist.kvstore.messages import MOST_BYTES, MOST_FRAMES
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 DOMAIN = "kgdist"
 TCP_BYTES = 4 << 20  # socket buffers: 1.5 times the speed of the system's default
@@ -150,7 +153,7 @@ class Transport:
         except zmq.ZMQError as error:
             wire.close()
             if error.errno == errno.EADDRINUSE:
-                pid = port_holder(port)
+                pid = port_holder(_resolve(host, port)[0][0], port)
                 raise UsageError(f"{at(host, port)} is in use" + (f" (pid {pid})" if pid else "")) from error
             raise UsageError(f"{at(host, port)} cannot be listened on: {error.strerror}") from error
         return wire
@@ -277,17 +280,42 @@ def _allow_connections() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def port_holder(port: int, proc: Path = Path("/proc")) -> int | None:
-    """The process that listens on a TCP port of this machine, where the system tells us."""
-    inodes = set()
+def port_holder(address: str, port: int, proc: Path = Path("/proc")) -> int | None:
+    """The process that keeps others from listening on a TCP port of this address, where the system tells us.
+
+    Another one may listen on the same port of another address. A socket of all addresses keeps them all, and is named when there
+    is none of this very address.
+    """
+    wanted, clashes = _plain(address), dict[str, int]()
     for table in ("net/tcp", "net/tcp6"):
         with contextlib.suppress(OSError):
             for line in (proc / table).read_text(encoding="ascii").splitlines()[1:]:
                 words = line.split()
-                if words[3] == "0A" and int(words[1].rpartition(":")[2], 16) == port:  # LISTEN
-                    inodes.add(f"socket:[{words[9]}]")
-    for link in proc.glob("[0-9]*/fd/*") if inodes else ():
+                place, _, number = words[1].rpartition(":")
+                if words[3] == "0A" and int(number, 16) == port:  # LISTEN
+                    other = _in_table(place)
+                    if other == wanted or _covers(other, wanted) or _covers(wanted, other):
+                        clashes[f"socket:[{words[9]}]"] = (other != wanted) + (other.version != wanted.version)
+    nearest = {inode for inode, distance in clashes.items() if distance == min(clashes.values())}
+    for link in proc.glob("[0-9]*/fd/*") if nearest else ():
         with contextlib.suppress(OSError):
-            if os.readlink(link) in inodes:
+            if os.readlink(link) in nearest:
                 return int(link.parts[-3])
     return None
+
+
+def _covers(one: Address, other: Address) -> bool:
+    """Whether a socket of the address `one` is one of `other` as well: IPv6's also takes in IPv4, unless told not to."""
+    return one.is_unspecified and one.version >= other.version
+
+
+def _plain(text: str) -> Address:
+    """Without a zone, and as IPv4 where it is one in IPv6's clothes."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    return address.ipv4_mapped or address if isinstance(address, ipaddress.IPv6Address) else address
+
+
+def _in_table(digits: str) -> Address:
+    """An address of /proc/net/tcp: 32-bit words of the network's bytes, printed as numbers of this machine."""
+    words = (int(digits[start : start + 8], 16) for start in range(0, len(digits), 8))
+    return _plain(str(ipaddress.ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))))

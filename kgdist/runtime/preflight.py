@@ -68,7 +68,7 @@ def port_problems(machine: Machine) -> list[str]:
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:
                 return [f"{machine.address}: is no address of this machine; ip_config.txt needs one that it has itself"]
-            who = port_holder(port) if error.errno == errno.EADDRINUSE else None
+            who = port_holder(str(info[4][0]), port) if error.errno == errno.EADDRINUSE else None
             reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be bound ({error.strerror})"
             found.append(f"{machine.address}:{port} {reason}" + (f" (pid {who})" if who else ""))
     return found

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,8 +80,66 @@ def test_the_port_in_use_is_named_with_its_owner(transport: Transport) -> None:
 def test_the_holder_of_a_free_port_is_nobody(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    assert port_holder(port) is None
-    assert port_holder(80, tmp_path) is None
+    assert port_holder("127.0.0.1", port) is None
+    assert port_holder("127.0.0.1", 80, tmp_path) is None
+
+
+NOBODY, V4, V6, V4_IN_V6, ANY4, ANY6 = "10.0.0.9", "127.0.0.2", "fe80::1", "::ffff:127.0.0.2", "0.0.0.0", "::"
+HOLDERS = [  # wanted, who listens on that port, and whose socket it is
+    (V4, ["127.0.0.1", V4], V4),
+    (V4, ["127.0.0.1"], None),
+    (V4, [V4_IN_V6, "127.0.0.1"], V4_IN_V6),
+    (V4_IN_V6, [V4], V4),
+    (V4, [ANY4], ANY4),
+    (V4, [ANY6, "127.0.0.1"], ANY6),
+    (V4, [ANY6, ANY4], ANY4),
+    (V4, [ANY4, V4], V4),
+    (V6, [ANY4], None),
+    (V6, [ANY4, ANY6], ANY6),
+    (V6 + "%eth0", [V6, "fe80::2"], V6),
+    (ANY4, [V6, V4], V4),
+    (ANY6, [V4], V4),
+    (NOBODY, [V4, V6], None),
+]
+
+
+@pytest.mark.parametrize(("wanted", "listening", "holder"), HOLDERS)
+def test_the_holder_of_a_port_is_the_one_of_that_address(
+    wanted: str, listening: list[str], holder: str | None, tmp_path: Path
+) -> None:
+    """A table as the system writes it, with process n holding the n-th socket."""
+    heading = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+    tables = {4: heading, 6: heading}
+    for number, text in enumerate(listening, 1):
+        address = ipaddress.ip_address(text)
+        words = [int.from_bytes(address.packed[at : at + 4], sys.byteorder) for at in range(0, len(address.packed), 4)]
+        place = "".join(f"{word:08X}" for word in words)
+        tables[address.version] += f"   0: {place}:7562 {'0' * len(place)}:0000 0A 0:0 0:0 0 0 0 {700 + number} 1 0\n"
+        tables[address.version] += f"   1: {place}:7562 {place}:1234 01 0:0 0:0 0 0 0 {900 + number} 1 0\n"  # no listener
+        (tmp_path / str(number) / "fd").mkdir(parents=True)
+        (tmp_path / str(number) / "fd" / "3").symlink_to(f"socket:[{700 + number}]")
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "tcp").write_text(tables[4])
+    (tmp_path / "net" / "tcp6").write_text(tables[6])
+    assert port_holder(wanted, 0x7562, tmp_path) == (None if holder is None else 1 + listening.index(holder))
+    assert port_holder(wanted, 0x7563, tmp_path) is None
+
+
+def test_a_neighbour_with_the_same_port_is_not_taken_for_its_holder(transport: Transport) -> None:
+    """The process of 127.0.0.2 is another one, and lives to see that it is named."""
+    listen = (
+        "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", listen], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        port = int(other.stdout.readline())
+        assert port_holder("127.0.0.1", port) == other.pid
+        with socket.create_server(("127.0.0.2", port)):
+            assert port_holder("127.0.0.2", port) == os.getpid()
+        assert port_holder("127.0.0.2", port) is None
+        assert other.stdin is not None
+        other.stdin.close()
+        other.wait(timeout=30)
 
 
 def test_an_address_of_another_machine_is_refused(transport: Transport) -> None:
