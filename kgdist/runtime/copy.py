@@ -34,6 +34,12 @@ SIDE_BY_SIDE = 32  # machines; one core encrypts for some of them anyway
 ANSWER = 60.0  # seconds for an answer, besides hashing
 HASHING = 20e6  # bytes a second that the slowest disk reads
 TRIES = 2  # of a file that arrives wrong
+# What a machine answers to each order, by type; its end is `kgdist.runtime.receive`.
+ANSWERS: dict[str, dict[str, type]] = {
+    "look": {"folder": str, "have": list, "parts": dict, "free": int},
+    "begin": {"ready": bool},
+    "finish": {"right": bool},
+}
 
 
 @dataclass(frozen=True)
@@ -155,8 +161,10 @@ class Sender:
     def look(self) -> None:
         """Learn what the machine has, and whether the rest fits."""
         answer = self._ask({"do": "look", "folder": self.folder, "files": self.files}, _size(self.files))
-        self.folder, self._have = answer["folder"], set(answer["have"])
-        self._parts = {name: size if 0 <= size <= self.files[name][0] else 0 for name, size in answer["parts"].items()}
+        self.folder, parts = answer["folder"], answer["parts"]
+        self._have = {name for name in self.files if name in answer["have"]}
+        begun = {name: parts.get(name) for name in self.files}
+        self._parts = {name: n for name, n in begun.items() if isinstance(n, int) and 0 <= n <= self.files[name][0]}
         if self.missing > answer["free"]:
             message = f"{self.folder} needs {_mb(self.missing)}, and {_mb(answer['free'])} are free there"
             raise UsageError(one_line(f"{self.machine.name}: {message}"))
@@ -197,8 +205,11 @@ class Sender:
                 raise self._ended(heard.value)
             elif "error" in heard.value:
                 raise KgdistError(one_line(f"{self.machine.name}: {heard.value['error']}"))
-            else:
+            elif all(isinstance(heard.value.get(key), kind) for key, kind in ANSWERS[order["do"]].items()):
                 return dict(heard.value)
+            else:
+                message = f"answers {str(heard.value)[:100]} to {order['do']!r}, which is none; is kgdist the same there?"
+                raise KgdistError(one_line(f"{self.machine.name}: {message}"))
 
     def _ended(self, ending: Ending) -> KgdistError:
         last = f" ({ending.last})" if ending.last else ""

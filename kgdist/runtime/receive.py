@@ -107,6 +107,8 @@ def main() -> None:
             answer = {"error": f"{error.filename or 'disk'}: {error.strerror or error}"}
         except KgdistError as error:
             answer = {"error": str(error)}
+        except Exception as error:  # whatever it is, the sender must hear of it
+            answer = {"error": f"an order was not understood ({type(error).__name__}: {error}); is kgdist the same everywhere?"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from kgdist.cli.copy import main
 from kgdist.errors import KgdistError, PeersLost, UsageError
 from kgdist.files import sha256
 from kgdist.partition.folder import Partition, folder_of
+from kgdist.runtime.child import environment
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.copy import Delivery, Sender, send
 from kgdist.runtime.receive import MANIFEST, Receiver, part_name
@@ -304,3 +306,38 @@ def test_a_mixture_of_partitionings_is_refused(world: Callable[..., list[str]], 
     os.rename(folder, tmp_path / "aside")
     os.rename(other / "partition_1", folder)
     assert main(world()) == 2
+
+
+LOOK = {"folder": "/there", "have": [], "parts": {}, "free": 10**12}
+NO_ANSWERS: list[dict[str, Any]] = [
+    *(LOOK | wrong for wrong in ({"free": "x"}, {"folder": 1}, {"have": "all"}, {"parts": [1]}, {"free": None})),
+    {},
+    {"ready": True},
+]
+
+
+def test_an_answer_that_is_none_is_told_in_a_line(copying: Copying, tmp_path: Path) -> None:
+    """What stands in the place of Python there says something else."""
+    fake = tmp_path / "python"
+    for answer in NO_ANSWERS:
+        fake.write_text(f"#!/bin/sh\nread order\necho '{json.dumps(answer)}'\nread more\n")
+        fake.chmod(0o755)
+        with pytest.raises(
+            KgdistError, match=r"^machine_0 \(127.0.0.1\): answers .* to 'look', which is none; is kgdist the same"
+        ):
+            send([copying.delivery()], copying.server.options(remote_python=str(fake)), copying.lines.append)
+    odd = LOOK | {"have": [1, {}, "a.npy"], "parts": {"b.npy": "x", "c.npy": 10**9, "../d": 3, MANIFEST: -1}}
+    fake.write_text(f"#!/bin/sh\nread order\necho '{json.dumps(odd)}'\nread more\n")
+    sender = Sender(copying.delivery(), copying.server.options(remote_python=str(fake)))
+    try:
+        sender.look()
+        assert sender.missing == sum(len(data) for name, data in FILES.items() if name != "a.npy")
+    finally:
+        sender.close()
+
+
+@pytest.mark.parametrize("order", [b"[]", b"{}", b"x", b'{"do": "look"}', b'{"do": "look", "folder": 3, "files": {"a": 1}}'])
+def test_an_order_that_is_none_is_answered_by_a_line(order: bytes) -> None:
+    words = [sys.executable, "-m", "kgdist.runtime.receive"]
+    done = subprocess.run(words, input=order + b"\n", capture_output=True, timeout=60, check=True, env=environment(1))
+    assert json.loads(done.stdout)["error"].startswith("an order was not understood (") and b"Traceback" not in done.stderr
