@@ -13,6 +13,7 @@ from kgdist.files import free_bytes
 from kgdist.kvstore.security import port_holder
 from kgdist.partition.folder import Partition
 from kgdist.runtime.cluster import Machine
+from kgdist.runtime.memory import page_tables
 from kgdist.runtime.plan import Plan, workspace
 from kgdist.runtime.refuse import free_memory
 
@@ -75,7 +76,8 @@ def port_problems(machine: Machine) -> list[str]:
 
 
 def _memory(plan: Plan, number: int) -> list[str]:
-    need = plan.memory_of(number) + PER_PROCESS * (plan.machines[number].servers + plan.config.num_proc)
+    rows, processes = plan.memory_of(number), plan.machines[number].servers + plan.config.num_proc
+    need = rows + page_tables(rows, processes + 1, huge=plan.config.huge_pages) + PER_PROCESS * processes  # 1: the agent
     free = free_memory()
     if free is None or need <= free:
         return []

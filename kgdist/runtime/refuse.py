@@ -14,6 +14,7 @@ from kgdist.files import free_bytes
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.optim import OPTIMIZERS
 from kgdist.own_models import OWN
+from kgdist.runtime.memory import page_tables
 
 
 def check_splits(config: Config, dataset: Dataset) -> None:
@@ -34,9 +35,12 @@ def check_model(config: Config) -> None:
 
 
 def check_memory(config: Config, shapes: dict[str, tuple[int, int]]) -> None:
-    """Refuse tables that cannot fit before the system kills something. Costs: 4 bytes a number, and the optimiser's state."""
+    """Refuse tables that cannot fit before the system kills something. Costs: 4 bytes a number, the optimiser's state, and what
+    each of several processes needs to map them."""
     widths = OPTIMIZERS[config.optimizer]().widths
     need = sum(4 * rows * (width + sum(widths(width).values())) for rows, width in shapes.values())
+    if config.num_proc > 1 and config.worker == "process":
+        need += page_tables(need, config.num_proc + 1, huge=config.huge_pages)
     free = free_memory()
     if free is not None and need > free and config.gpu[0] < 0:
         message = f"the tables take {need / 1e9:.1f} GB and {free / 1e9:.1f} GB of memory are free"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -11,9 +14,13 @@ import numpy as np
 import pytest
 
 from kgdist.config import Config
+from kgdist.errors import OptionError
+from kgdist.kvstore.shm import SharedArray, huge_pages_refused
 from kgdist.partition.book import Book
-from kgdist.runtime import preflight
+from kgdist.runtime import preflight, refuse
+from kgdist.runtime.child import environment
 from kgdist.runtime.cluster import Machine
+from kgdist.runtime.memory import page_tables
 from kgdist.runtime.plan import Plan
 
 
@@ -46,3 +53,57 @@ def test_the_disk_must_hold_what_a_run_will_write_and_a_begun_one_goes_on(
     monkeypatch.setattr(preflight, "free_bytes", lambda folder: 17_000_000)
     assert preflight._disk(plan(tmp_path), 0) == []
     assert preflight._disk(plan(tmp_path, valid=True), 0) != []
+
+
+def needed(root: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> float:
+    """GB of memory that machine 0 says it needs for 40 GB of rows."""
+    config = Config(path=str(root), hidden_dim=1000, optimizer="sgd", **options)  # type: ignore[arg-type]
+    monkeypatch.setattr(preflight, "free_memory", lambda: 1)
+    machine = Machine("127.0.0.1", 30050, 3, 0)
+    (line,) = preflight._memory(Plan(config, [machine], "run", 0, "", Book(np.array([0, 10**7]), np.array([0, 1])), 1), 0)
+    return float(line.removeprefix("needs about ").split()[0])
+
+
+def test_every_process_needs_page_tables_for_the_rows_that_it_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kgdist.runtime.memory.mmap.PAGESIZE", 4096)
+    few, many = (needed(tmp_path, monkeypatch, num_proc=count) for count in (1, 51))
+    assert many - few == pytest.approx(50 * (40 * 8 / 4096 + 0.2097), abs=0.11)
+    monkeypatch.setattr("kgdist.runtime.memory.huge_pages_refused", lambda shared: None)
+    huge = needed(tmp_path, monkeypatch, num_proc=51, huge_pages=True)
+    assert many - huge == pytest.approx(55 * 40 * 8 / 4096, abs=0.11)
+
+
+MAPS = """
+import json, re, sys
+from kgdist.kvstore.shm import SharedArray
+def tables():
+    return 1024 * int(re.search(r"VmPTE:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
+before = tables()
+array = SharedArray.attach(json.loads(sys.argv[1])).array
+array[:: 4096 // array.itemsize] = 1  # each page, where the system does not enter all at once
+print(tables() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not tell")
+def test_page_tables_take_what_is_reckoned_and_no_more() -> None:
+    size = 64 << 20
+    tables = SharedArray.allocate((size // 4,), np.float32)
+    try:
+        words = [sys.executable, "-c", MAPS, json.dumps(tables.handle())]
+        done = subprocess.run(words, stdout=subprocess.PIPE, check=True, timeout=100, pass_fds=[tables.fd], env=environment(1))
+    finally:
+        tables.close()
+    reckoned = page_tables(size, 1, huge=False)
+    assert int(done.stdout) <= reckoned + (64 << 10)
+    if huge_pages_refused(shared=True) is not None:  # granted to all, they would need none
+        assert int(done.stdout) >= reckoned
+
+
+def test_several_processes_of_one_machine_need_them_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = {"entity": (10**6, 1000)}
+    monkeypatch.setattr(refuse, "free_memory", lambda: 4 * 10**9 + 10**8)
+    for options in ({"num_proc": 1}, {"num_proc": 40, "worker": "thread"}, {"num_proc": 8}):
+        refuse.check_memory(Config(optimizer="sgd", **options), shapes)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=r"^--hidden_dim: the tables take 4\.3 GB and 4\.1 GB of memory are free"):
+        refuse.check_memory(Config(optimizer="sgd", num_proc=40), shapes)
