@@ -10,9 +10,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from kgdist.kernels.adagrad import adagrad_rows
+
+# What a rule may be given by another process. Within these, no rule makes a finite row or state infinite or NaN: the two largest
+# numbers of float32 are 2^104 apart, so adding less than half of that leaves a finite number finite; a step is at most
+# rate * gradient / 1e-10 < 2^94, and what is added to a state at most 2^100. Training that reaches them has diverged.
+MOST_RATE, MOST_GRADIENT, MOST_SQUARES = 2.0**20, np.float32(2.0**40), np.float32(2.0**100)
 
 State = dict[str, torch.Tensor]
 Places = torch.Tensor | None  # int64[U], which gradients are those of the ids; None: all, in order

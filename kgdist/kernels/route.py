@@ -13,6 +13,9 @@ import torch
 
 from kgdist.kernels import choice
 
+FINITE = np.finfo(np.float32).max
+MAGNITUDE, ALL_BITS = 0x7FFFFFFF, 0xFFFFFFFF
+
 
 class Route(NamedTuple):
     """Where the rows of n ids are: in this memory (those within a given range) or with S servers.
@@ -131,10 +134,16 @@ def widen(bits: np.ndarray) -> np.ndarray:
     return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).float().numpy()
 
 
-def finite(values: np.ndarray) -> bool:
-    """Whether no number is NaN or infinite; float32, contiguous."""
+def within(values: np.ndarray, most: np.float32, *, signed: bool = True) -> bool:
+    """Whether no magnitude is over `most`, finite, and no number NaN; with `signed` False no number below zero, either. float32,
+    contiguous.
+
+    The bits of float32 without the sign are in the order of the magnitudes, NaN above infinity; with it, every negative number is
+    above them all. So one pass over integers sees everything.
+    """
+    mask, limit = MAGNITUDE if signed else ALL_BITS, int(most.view(np.uint32))
     if choice.numba():
         from kgdist.kernels import route_loops
 
-        return bool(route_loops.finite(values.reshape(-1)))
-    return bool(np.isfinite(values).all())
+        return bool(route_loops.within(values.reshape(-1), mask, limit))
+    return bool(np.max(values.reshape(-1).view(np.uint32) & np.uint32(mask), initial=0) <= limit)

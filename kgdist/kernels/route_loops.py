@@ -140,9 +140,9 @@ def gather_bfloat(table, bits, rows, out):
 
 
 @kernel
-def finite(values):
-    """Whether no number of float32[n] is NaN or infinite: 0 times any of those is NaN, and stays it in a sum."""
-    total = np.float32(0)
-    for i in range(len(values)):
-        total += values[i] * np.float32(0)
-    return total == np.float32(0)
+def within(values, mask, limit):
+    """Whether the bits of float32[n] & mask are at most `limit`; 32 bits in an int, which is quicker to call with."""
+    bits, top, some = values.view(np.uint32), np.uint32(0), np.uint32(mask)
+    for i in range(len(bits)):
+        top = max(top, np.uint32(bits[i] & some))
+    return top <= limit

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch
+import zmq
 
-from kgdist.errors import ProtocolError
+from kgdist.errors import ProtocolError, one_line
 from kgdist.kernels.adagrad import gather_rows
-from kgdist.kernels.route import finite, gather_bfloat, shifted, widen
+from kgdist.kernels.route import FINITE, gather_bfloat, shifted, widen, within
 from kgdist.kernels.unique import unique
 from kgdist.kvstore.buffers import Buffers
 from kgdist.kvstore.layout import Layout
@@ -26,6 +27,7 @@ from kgdist.kvstore.security import STRANGER, Transport, Watch, Wire
 from kgdist.kvstore.session import Applied, Verdict
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.log import log
+from kgdist.optim import MOST_GRADIENT, MOST_RATE, MOST_SQUARES
 
 BURST = 64  # messages between two looks at the rest of the world
 TURN = 0.05  # seconds
@@ -88,7 +90,7 @@ class Server:
         gather_rows(table, torch.from_numpy(ids), nothing)
         gather_bfloat(table.numpy(), ids, np.empty(nothing.shape, np.uint16))
         self.tables.apply(name, torch.from_numpy(ids), nothing, 0.0)
-        finite(nothing.numpy())
+        within(nothing.numpy(), FINITE)
         unique(ids)
         for kind in (np.int32, np.int64):
             shifted(ids.astype(kind), 0, 0, 0)
@@ -142,9 +144,12 @@ class Server:
         else:
             try:
                 self._act(peer, message)
-            except ProtocolError as error:
-                self._odd(REFUSED, f"{message.kind.name} of client {message.client}: {error}")
-                self._reply(peer, message.answer(Kind.ERROR, text=str(error)))
+            except zmq.ZMQError:
+                raise  # our own socket
+            except Exception as error:  # whatever a message can do that nobody thought of, it does to its sender alone
+                reason = str(error) if isinstance(error, ProtocolError) else f"{type(error).__name__}: {one_line(str(error))}"
+                self._odd(REFUSED, f"{message.kind.name} of client {message.client}: {reason}")
+                self._reply(peer, message.answer(Kind.ERROR, text=reason))
 
     def _hello(self, peer: bytes, message: Message) -> None:
         client, incarnation = message.client, message.incarnation
@@ -215,7 +220,7 @@ class Server:
     def _write(self, peer: bytes, message: Message) -> None:
         assert message.values is not None
         places = [self._local(part) for part in message.parts]
-        if not finite(message.values):
+        if not within(message.values, FINITE):
             raise ProtocolError("values that are not finite")
         for (part, values), rows in zip(message.filled(), places, strict=True):
             self.tables.rows[self._names[part.table]][rows] = torch.from_numpy(values)
@@ -234,7 +239,7 @@ class Server:
         self._reply(peer, message.answer(kind, number=last))
 
     def _apply(self, message: Message) -> None:
-        """All of it or, with ProtocolError, nothing."""
+        """All of it or, with ProtocolError, nothing: within the limits of kgdist.optim whatever comes out is finite."""
         assert message.values is not None
         places: list[torch.Tensor] = []
         for part in message.parts:
@@ -242,12 +247,14 @@ class Server:
             assert isinstance(rows, np.ndarray)
             if len(unique(rows)[0]) != len(rows):
                 raise ProtocolError("a row is updated twice in one push: sum its gradients")
-            if part.squares is not None and not finite(part.squares):
-                raise ProtocolError("gradients that are not finite")
+            if part.squares is not None and not within(part.squares, MOST_SQUARES, signed=False):
+                raise ProtocolError(f"squares of gradients that are no numbers from 0 to {MOST_SQUARES:.0e}")
             places.append(torch.from_numpy(rows))
+        if not abs(message.lr) <= MOST_RATE:
+            raise ProtocolError(f"a learning rate of {message.lr:g}: at most {MOST_RATE:.0e} is possible")
         values = widen(message.values) if message.dtype == BF16 else message.values
-        if not (math.isfinite(message.lr) and finite(values)):
-            raise ProtocolError("gradients that are not finite")
+        if not within(values, MOST_GRADIENT):
+            raise ProtocolError(f"gradients that are not finite, or over {MOST_GRADIENT:.0e}: rows could become infinite")
         for (part, grads), place in zip(message._replace(values=values).filled(), places, strict=True):
             squares = None if part.squares is None else torch.from_numpy(part.squares)
             self.tables.apply(self._names[part.table], place, torch.from_numpy(grads), message.lr, squares)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.kernels.adagrad import adagrad_rows, gather_rows
-from kgdist.optim import OPTIMIZERS
+from kgdist.kernels.route import FINITE
+from kgdist.optim import MOST_GRADIENT, MOST_RATE, MOST_SQUARES, OPTIMIZERS
 
 
 @pytest.fixture(params=["numba", "torch"], autouse=True, scope="module")
@@ -139,3 +140,26 @@ def test_gathered_rows(rows: int, width: int, numbers: list[int]) -> None:
     got.fill_(-5)
     assert (table >= 0).all()  # it was a copy
     assert torch.equal(gather_rows(table.double(), ids), table[ids].double())
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+@given(st.data())
+@settings(max_examples=100)
+def test_within_the_limits_nothing_becomes_infinite(name: str, data: st.DataObject) -> None:
+    """Finite rows, and states that begin at anything their own rule can have left, stay finite whatever a step brings."""
+    tiny, top, squares = 1e-45, float(MOST_GRADIENT), float(MOST_SQUARES)
+
+    def some(count: int, *corners: float) -> torch.Tensor:
+        numbers = st.sampled_from(corners) | st.floats(min(corners), max(corners), width=32)
+        return torch.tensor(data.draw(st.lists(numbers, min_size=count, max_size=count)), dtype=torch.float32)
+
+    rule = OPTIMIZERS[name]()
+    table = some(4, -float(FINITE), -1.0, 0.0, float(FINITE)).view(2, 2)
+    state = {key: torch.zeros(2, width) for key, width in rule.widths(2).items()}
+    if "sum" in state:
+        state["sum"][:] = some(1, 0.0, tiny, 1.0, float(FINITE))
+    for _ in range(3):
+        grads, given = some(4, -top, -1.0, -tiny, 0.0, tiny, 1.0, top).view(2, 2), some(2, 0.0, tiny, 1.0, squares)
+        lr = data.draw(st.sampled_from([MOST_RATE, -MOST_RATE, tiny, 0.1]))
+        rule.apply(table, state, torch.tensor([1, 0]), grads, lr, data.draw(st.sampled_from([None, given])))
+        assert table.isfinite().all() and all(part.isfinite().all() for part in state.values())

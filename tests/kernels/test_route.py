@@ -7,8 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
-from kgdist.kernels.route import finite, gather_bfloat, owners, route, scatter_rows, shifted, widen
+from kgdist.kernels.route import FINITE, gather_bfloat, owners, route, scatter_rows, shifted, widen, within
 
 BOTH = pytest.mark.parametrize("twin", ["numba", "torch"])
 
@@ -101,7 +102,17 @@ def test_rounding_is_that_of_torch(twin: str, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("place", [0, 17, 999])
 def test_what_is_not_finite_is_seen(twin: str, bad: float, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KGDIST_KERNELS", twin)
-    values = np.full((20, 50), 3e38, np.float32)
-    assert finite(values) and finite(np.empty((0, 3), np.float32))
+    values = np.full((20, 50), FINITE, np.float32)
+    assert within(values, FINITE) and within(-values, FINITE) and within(np.empty((0, 3), np.float32), FINITE)
     values.reshape(-1)[place] = bad
-    assert not finite(values)
+    assert not within(values, FINITE)
+
+
+@BOTH
+@given(hnp.arrays(np.float32, st.integers(0, 40)), st.floats(0, float(FINITE), width=32), st.booleans())
+def test_limits_are_those_of_plain_comparison(twin: str, values: np.ndarray, most: float, signed: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KGDIST_KERNELS", twin)
+        low = -most if signed else 0.0
+        whole = values + np.float32(0)  # no negative zero, which is a number below zero to `signed`
+        assert within(whole, np.float32(most), signed=signed) == bool(((whole >= low) & (whole <= most)).all())

@@ -20,6 +20,7 @@ from kgdist.errors import KgdistError
 from kgdist.kvstore.messages import HEADER, PROTOCOL, Kind, Message, Part, pack, parse
 from kgdist.kvstore.security import Keys, Wire
 from kgdist.kvstore.server import GARBAGE, PUSHED, REFUSED
+from kgdist.optim import OPTIMIZERS
 from tests.kvstore.servers import IDENTITY, Store, push, store
 
 HELLO = Message(Kind.HELLO, client=9, round=1, number=1, text=IDENTITY.text("trainer", 9))
@@ -154,9 +155,14 @@ BOTH = PUSH._replace(parts=(PART, Part(1, 1, 2, ids=np.array([0]))), values=np.o
         (pushing(ids=np.array([2, 2], np.int32)), "updated twice"),
         (PUSH._replace(values=BAD), "not finite"),
         (PUSH._replace(values=-np.nan_to_num(BAD, nan=np.inf)), "not finite"),
-        (pushing(squares=np.array([1, np.inf], np.float32)), "not finite"),
-        (PUSH._replace(lr=float("nan")), "not finite"),
-        (PUSH._replace(lr=float("inf")), "not finite"),
+        (PUSH._replace(values=np.full(8, 1e13, np.float32)), "over 1e+12"),
+        (pushing(squares=np.array([1, np.inf], np.float32)), "no numbers from 0"),
+        (pushing(squares=np.array([1, np.nan], np.float32)), "no numbers from 0"),
+        (pushing(squares=np.array([1, -5], np.float32)), "no numbers from 0"),
+        (pushing(squares=np.array([1, 1e38], np.float32)), "no numbers from 0"),
+        (PUSH._replace(lr=float("nan")), "a learning rate of nan"),
+        (PUSH._replace(lr=float("inf")), "a learning rate of inf"),
+        (PUSH._replace(lr=1e308), "a learning rate of 1e+308"),
         (pushing(width=3), "rows of 3 numbers: table entity has 4"),
         (pushing(table=1), "rows of 4 numbers: table relation has 2"),
         (pushing(table=2), "no table 2: 2 tables"),
@@ -181,6 +187,29 @@ def test_one_of_us_that_is_wrong_is_told_and_changes_nothing(message: Message, r
         assert not running.whole("entity").any() and not running.whole("relation").any() and running.counted(REFUSED) == 1
         assert peer.ask(pack(PUSH)).kind is Kind.ACK  # the number is not used up
         assert (running.whole("entity")[[0, 2]] == 1).all()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_absurd_numbers_reach_no_optimiser(optimizer: str) -> None:
+    """Finite ones among them, which would leave rows infinite or the state changed by an update that failed."""
+    with store(optimizer=optimizer) as running:
+        peer, state = Peer(running), [tensor for parts in running.machines[0].state.values() for tensor in parts.values()]
+        for wrong in (PUSH._replace(lr=1e308), PUSH._replace(lr=-1e30), pushing(squares=np.array([1, -5], np.float32)),
+                      PUSH._replace(values=np.full(8, 3e38, np.float32))):  # fmt: skip
+            assert peer.ask(pack(wrong)).kind is Kind.ERROR
+        assert not running.whole("entity").any() and not any(tensor.any() for tensor in state)
+        assert peer.ask(pack(PUSH)).kind is Kind.ACK
+
+
+def test_what_nobody_thought_of_is_told_to_its_sender_alone() -> None:
+    with store(optimizer="sgd") as running:
+        peer, rows = Peer(running), running.machines[0].rows
+        table = rows.pop("entity")  # any exception would do
+        answer = peer.ask(pack(PUSH))
+        assert answer.kind is Kind.ERROR and answer.text == "KeyError: 'entity'" and running.counted(REFUSED) == 1
+        rows["entity"] = table
+        assert peer.ask(pack(PUSH)).kind is Kind.ACK
+        serves(running)
 
 
 def test_nobody_is_served_before_hello() -> None:
