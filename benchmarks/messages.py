@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,11 @@ def serve(job: dict[str, Any]) -> None:
     transport = Transport(Keys.from_json(job["keys"]) if job["keys"] else None)
     machines = []
     for number in range(layout.machines):
-        low, high = layout.machine_range("entity", number)
-        machines.append(MemoryTables.create({"entity": (high - low, layout.widths["entity"])}, "adagrad_row"))
-        machines[-1].rows["entity"].fill_(0.1)  # or the first to look up a row would pay for its memory
+        ranges = {name: layout.machine_range(name, number) for name in layout.widths}
+        shapes = {name: (high - low, layout.widths[name]) for name, (low, high) in ranges.items()}
+        machines.append(MemoryTables.create(shapes, "adagrad_row"))
+        for name in shapes:
+            machines[-1].rows[name].fill_(0.1)  # or the first to look up a row would pay for its memory
     servers, ports = {}, []
     for number, where in enumerate(layout.machine_of):
         wire = transport.server("127.0.0.1", 0)
@@ -81,10 +84,19 @@ def measure(
     dtype: str = "fp32",
     curve: bool = False,
 ) -> dict[str, float]:
-    """Milliseconds of a core a step, and (`seconds`) how long a step took: see COUNTED; `servers` are those of each machine."""
-    keys = Keys.make() if curve else None
+    """What a step costs that pulls and pushes so many rows, see `spent`; `servers` are those of each machine."""
     bounds = np.linspace(0, ENTITIES, machines + 1).astype(np.int64)
     layout = Layout.build({"entity": dim}, {"entity": bounds}, [servers] * machines)
+    random = np.random.default_rng(0)
+    batches = [random.choice(ENTITIES, rows, replace=False) for _ in range(max(WARM, steps))]
+    return spent(layout, lambda tables, count: train(tables, batches[:count], dim), steps, dtype=dtype, curve=curve)
+
+
+def spent(
+    layout: Layout, work: Callable[[StoreTables, int], None], steps: int, *, dtype: str = "fp32", curve: bool = False
+) -> dict[str, float]:
+    """Milliseconds of a core a step, and (`seconds`) how long a step took: see COUNTED. `work` does so many steps."""
+    keys = Keys.make() if curve else None
     job = json.dumps({"layout": layout.to_json(), "keys": keys and keys.to_json(), "parent": os.getpid()})
     command = [sys.executable, __file__, "--serve"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -100,9 +112,9 @@ def measure(
         try:
             ends = [("127.0.0.1", port) for port in say(job)]
             tables = StoreTables(layout, ends, transport, IDENTITY, client=0, transport_dtype=dtype)
-            train(tables, rows, dim, WARM)
+            work(tables, WARM)
             before, theirs, began = (time.thread_time(), time.process_time()), say(""), time.perf_counter()
-            train(tables, rows, dim, steps)
+            work(tables, steps)
             took = time.perf_counter() - began
             own, mine = time.thread_time() - before[0], time.process_time() - before[1]
             python, moving = (now - then for now, then in zip(say(""), theirs, strict=True))
@@ -115,14 +127,13 @@ def measure(
     return {name: total / steps for name, total in zip(COUNTED, totals, strict=True)}
 
 
-def train(tables: StoreTables, rows: int, dim: int, steps: int) -> None:
-    """So many steps as a trainer makes them, without their arithmetic."""
-    random = np.random.default_rng(0)
-    batches = [random.choice(ENTITIES, rows, replace=False) for _ in range(steps)]
+def train(tables: StoreTables, batches: Sequence[np.ndarray], dim: int) -> None:
+    """A step for each batch of rows as a trainer makes them, without their arithmetic."""
+    rows = len(batches[0])
     out, grads, squares = torch.empty(rows, dim), torch.full((rows, dim), 1e-3), torch.full((rows,), 1e-6)
     tables.ahead({"entity": batches[0]})
     for step, ids in enumerate(batches):
-        if step + 1 < steps:
+        if step + 1 < len(batches):
             tables.ahead({"entity": batches[step + 1]})
         tables.pull("entity", torch.from_numpy(ids), out)
         tables.push({"entity": Update(ids, grads, squares)}, 0.1)
