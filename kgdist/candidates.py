@@ -7,7 +7,7 @@ here computes a score.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -48,8 +48,8 @@ class Candidates(Protocol):
 
     def __len__(self) -> int: ...
 
-    def block(self, start: int, stop: int) -> torch.Tensor:
-        """Their rows, float32[stop - start, D]."""
+    def blocks(self, size: int) -> Iterator[tuple[int, torch.Tensor]]:
+        """Each of them once: the first position of a block, and its rows, float32[at most size, D]. In any order."""
 
     def locate(self, entities: Skip) -> Skip:
         """Positions instead of entity ids; an entity may stand at none, or at several."""
@@ -58,18 +58,20 @@ class Candidates(Protocol):
 class AllEntities:
     """Every entity, at the position of its id; raises KgdistError at once when a row is not finite.
 
-    `comparator` is the one that will rank the rows as they are; None when a model projects them first.
+    `comparator` is the one that will rank the rows as they are; None when a model projects them first. They are read from entity
+    `first` on and round to it again: many that read the same tables, each from another place, do not all ask one machine.
     """
 
-    def __init__(self, tables: Tables, num_entities: int, block: int, comparator: Comparator | None = None) -> None:
+    def __init__(
+        self, tables: Tables, num_entities: int, block: int, comparator: Comparator | None = None, first: int = 0
+    ) -> None:
         self.tables = tables
         self.num_entities = num_entities
         self.largest: torch.Tensor | None = None
+        self._first = first
         sizes = []
-        for start in range(0, num_entities, block):
-            stop = min(start + block, num_entities)
-            rows = self.block(start, stop)
-            require_finite("entity", rows, np.arange(start, stop))
+        for start, rows in self.blocks(block):
+            require_finite("entity", rows, np.arange(start, start + len(rows)))
             if comparator is not None:
                 sizes.append(largest(comparator.size(rows)))
         if comparator is not None:
@@ -78,9 +80,11 @@ class AllEntities:
     def __len__(self) -> int:
         return self.num_entities
 
-    def block(self, start: int, stop: int) -> torch.Tensor:
+    def blocks(self, size: int) -> Iterator[tuple[int, torch.Tensor]]:
         """See Candidates."""
-        return self.tables.block("entity", start, stop)
+        parts = (self._first, self.num_entities), (0, self._first)
+        spans = [(start, min(start + size, stop)) for begin, stop in parts for start in range(begin, stop, size)]
+        return zip((start for start, _ in spans), self.tables.blocks("entity", spans), strict=True)
 
     def locate(self, entities: Skip) -> Skip:
         """See Candidates."""
@@ -99,9 +103,10 @@ class Sample:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def block(self, start: int, stop: int) -> torch.Tensor:
+    def blocks(self, size: int) -> Iterator[tuple[int, torch.Tensor]]:
         """See Candidates; raises KgdistError when a row is not finite."""
-        return pull_rows(self.tables, "entity", self.ids[start:stop])
+        for start in range(0, len(self.ids), size):
+            yield start, pull_rows(self.tables, "entity", self.ids[start : start + size])
 
     def locate(self, entities: Skip) -> Skip:
         """See Candidates."""

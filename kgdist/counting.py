@@ -45,12 +45,11 @@ def count_rivals(
     key = comparator.exact(queries, project(true) if project else true)  # float64[P]
     true_key = key.cpu().numpy()
     sizes, most = comparator.size(queries), None if project else candidates.largest
-    near = Near()
-    for start in range(0, len(candidates), block):
+    near, slack = Near(), None
+    for start, rows in candidates.blocks(block):
         check()
-        rows = candidates.block(start, min(start + block, len(candidates)))
         seen = project(rows) if project else rows
-        if start == 0 or most is None:
+        if slack is None or most is None:
             slack = comparator.bound(queries.shape[1], sizes, largest(comparator.size(seen)) if most is None else most).double()
             if project is not None:
                 slack *= 2  # room for equal rows whose projections were rounded apart

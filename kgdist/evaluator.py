@@ -47,6 +47,7 @@ def evaluate(
     known: KnownTriples | None,
     pool: Pool | None = None,
     threads: int = 1,
+    first: int = 0,
     desc: str = "ranking",
     query_block: int = QUERIES,
     candidate_block: int = 1024,
@@ -54,12 +55,13 @@ def evaluate(
     """Rank both ends of `triples` int[T,3]; the 2T ranks are those of all heads, then of all tails, in the order given.
 
     The true entity is never its own rival; with `known`, neither are the other known answers. Candidates with equal rows tie.
-    Neither block sizes nor `threads` change a rank: memory is about threads * query_block * candidate_block * 5 bytes.
+    Candidates are read from entity `first` on. Neither that nor block sizes nor `threads` change a rank: memory is about
+    threads * query_block * candidate_block * 5 bytes.
     Raises KgdistError when a row is not finite, OptionError when `pool` does not go with the graph or the filter.
     """
     pool = pool or Pool()
     pool.check(num_entities, filtered=known is not None)
-    work = _Work(model, tables, triples, known, num_entities, pool, query_block, candidate_block)
+    work = _Work(model, tables, triples, known, num_entities, pool, query_block, candidate_block, first)
     with block_per_thread(), bar(total=2 * len(triples), desc=desc, unit="query") as progress:
         work.run(threads, progress.update)
     return work.ranks
@@ -82,9 +84,10 @@ class _Work:
         pool: Pool,
         query_block: int,
         candidate_block: int,
+        first: int,
     ) -> None:
         self.model, self.tables, self.known, self.num_entities = model, tables, known, num_entities
-        self.pool, self.query_block, self.candidate_block = pool, query_block, candidate_block
+        self.pool, self.query_block, self.candidate_block, self.first = pool, query_block, candidate_block, first
         self.relation_tables = [name for name in model.tables(num_entities, 1) if name != "entity"]
         heads, relations, tails = (np.tile(triples[:, column].astype(np.int32), 2) for column in range(3))
         count = len(heads)
@@ -142,7 +145,7 @@ class _Work:
         """(positions in `ranks` int64[P], what makes the candidates that they share)."""
         if self.pool.sampled < 0:
             comparator = None if self.model.projects else self.model.comparator
-            everybody = AllEntities(self.tables, self.num_entities, self.candidate_block, comparator)
+            everybody = AllEntities(self.tables, self.num_entities, self.candidate_block, comparator, self.first)
             order = np.argsort(self.ranks.relation, kind="stable")
             # A relation is dealt out alone to a model that projects: it costs the same with few queries as with many.
             cuts = np.flatnonzero(np.diff(self.ranks.relation[order])) + 1 if self.model.projects else np.zeros(0, np.int64)
@@ -275,8 +278,8 @@ class Evaluator:
         start, stop = (draws * part // of * self.pool.batch for part in (number, number + 1))
         return start, min(stop, len(self.triples(split)))
 
-    def rank(self, model: Model, tables: Tables, split: str, span: tuple[int, int] | None = None) -> Ranks:
-        """The ranks behind `run`'s report; of the triples `span` alone where given (see `share`)."""
+    def rank(self, model: Model, tables: Tables, split: str, span: tuple[int, int] | None = None, first: int = 0) -> Ranks:
+        """The ranks behind `run`'s report; of the triples `span` alone where given (see `share`). `first`: see `evaluate`."""
         triples, pool = self.triples(split), self.pool
         if span is not None:
             triples, pool = triples[slice(*span)], replace(pool, first=span[0] // pool.batch)
@@ -288,6 +291,7 @@ class Evaluator:
             known=self.known(split),
             pool=pool,
             threads=self.threads,
+            first=first,
             desc=split,
             query_block=max(self.config.batch_size_eval, self.queries),
         )

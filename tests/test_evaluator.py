@@ -51,7 +51,14 @@ class World:
         return KnownTriples.build([self.facts], self.entities, len(self.tables.rows["relation"]))
 
     def evaluate(
-        self, *, filtered: bool, pool: Pool | None = None, threads: int = 1, queries: int = 1000, block: int = 2048
+        self,
+        *,
+        filtered: bool,
+        pool: Pool | None = None,
+        threads: int = 1,
+        queries: int = 1000,
+        block: int = 2048,
+        first: int = 0,
     ) -> Ranks:
         """`kgdist.evaluator.evaluate` of this world."""
         known = self.known if filtered else None
@@ -63,6 +70,7 @@ class World:
             known=known,
             pool=pool,
             threads=threads,
+            first=first,
             query_block=queries,
             candidate_block=block,
         )
@@ -152,7 +160,8 @@ def test_ranks_are_those_of_plain_loops(name: str, values: str, data: st.DataObj
         values=values,
     )
     filtered = data.draw(st.booleans())
-    ranks = w.evaluate(filtered=filtered, queries=data.draw(st.integers(1, 20)), block=data.draw(st.integers(1, 16)))
+    queries, block, first = (data.draw(st.integers(*limits)) for limits in ((1, 20), (1, 16), (0, w.entities - 1)))
+    ranks = w.evaluate(filtered=filtered, queries=queries, block=block, first=first)
     assert as_rows(ranks) == brute_force(w, filtered=filtered)
 
 
@@ -173,8 +182,8 @@ def test_ranks_among_a_sample_are_those_of_plain_loops_over_it(name: str, data: 
 def test_blocks_and_threads_change_nothing(name: str) -> None:
     w = world(name, 5, entities=300, triples=400, values="floats")
     expected = as_rows(w.evaluate(filtered=True))
-    for threads, queries, block in ((2, 64, 100), (3, 7, 300), (1, 800, 33)):
-        assert as_rows(w.evaluate(filtered=True, threads=threads, queries=queries, block=block)) == expected
+    for threads, queries, block, first in ((2, 64, 100, 0), (3, 7, 300, 299), (1, 800, 33, 120)):
+        assert as_rows(w.evaluate(filtered=True, threads=threads, queries=queries, block=block, first=first)) == expected
     pool = Pool(sampled=50, batch=16)
     assert as_rows(w.evaluate(filtered=True, pool=pool, threads=3, block=7)) == as_rows(w.evaluate(filtered=True, pool=pool))
 

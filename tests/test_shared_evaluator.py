@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,10 @@ from kgdist.evaluator import Evaluator
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import make_model
 from kgdist.partition.folder import Partition, folder_of
+from kgdist.runtime.cluster import Machine
+from kgdist.runtime.job import model_of
+from kgdist.runtime.plan import Plan
+from kgdist.runtime.roles import Tasks
 from kgdist.shared_evaluator import PIECE, Collected, SharedEvaluator, pieces
 from tests import formulas
 from tests.partition.worlds import communities, dataset, partitioned
@@ -93,3 +98,51 @@ def test_pieces_are_small_and_say_where_they_belong(world: tuple[Dataset, Path],
         collected.add(piece)
         collected.add(piece)  # a trainer that was started again tells it twice
     assert (collected.ranks.greater == ranks.greater).all() and (collected.ranks.candidates == ranks.candidates).all()
+
+
+class Watched(MemoryTables):
+    """Tables that note which spans are read."""
+
+    def __init__(self, tables: MemoryTables) -> None:
+        super().__init__(tables.rows, tables.state, "sgd")
+        self.spans: list[tuple[int, int]] = []
+
+    def block(self, name: str, start: int, stop: int) -> torch.Tensor:
+        self.spans.append((start, stop))
+        return super().block(name, start, stop)
+
+
+class Quiet:
+    """An owner that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+
+    def send(self, **event: Any) -> None:
+        self.told.append(event)
+
+    def receive(self, seconds: float) -> dict[str, Any] | None:
+        return None
+
+
+def test_every_trainer_begins_at_rows_of_its_own_machine_and_reads_all(world: tuple[Dataset, Path]) -> None:
+    """So that those of all machines are never with one server at the same time."""
+    partitions = [Partition.open(folder_of(world[1], number)) for number in range(3)]
+    config = Config(model_name="DistMult", hidden_dim=formulas.DIM, num_proc=2, batch_size_eval=2)
+    book, machines = partitions[0].book, [Machine("127.0.0.1", 30050 + n, 1, n) for n in range(3)]
+    plan = Plan(config, machines, "run", 0, partitions[0].graph, book, 100)
+    begun, collected = [], Collected(SharedEvaluator(partitions[0], config).triples("test"))
+    for machine in range(3):
+        for rank in range(2):
+            tables, owner = Watched(tables_of("DistMult", partitions[0])[1]), Quiet()
+            Tasks(plan, machine, rank, partitions[machine], tables, owner).evaluate("test")  # type: ignore[arg-type]
+            first = tables.spans[0][0]
+            assert book.entities[machine] <= first < book.entities[machine + 1]
+            begun.append(first)
+            assert sum(stop - start for start, stop in tables.spans) % ENTITIES == 0
+            for event in owner.told:
+                collected.add(event["result"])
+    assert len(set(begun)) == 6 and collected.complete
+    head = SharedEvaluator(partitions[0], config)
+    whole = head.rank(model_of(config), tables_of("DistMult", partitions[0])[1], "test")
+    assert (collected.ranks.greater == whole.greater).all() and (collected.ranks.equal == whole.equal).all()

@@ -27,6 +27,7 @@ from kgdist.kvstore.tables import Ids, MemoryTables, Update
 
 MOST_AHEAD = 8  # announced pulls of a table that nobody came for
 AT_ONCE = 4  # pieces of a block asked for at a time
+AHEAD_BYTES = 8 << 20  # of the blocks that are on their way while another one is looked at
 TURN = 0.05  # seconds of one wait for the network
 STUCK = 0.01  # the same while a socket takes nothing
 
@@ -263,11 +264,30 @@ class StoreTables:
 
     def block(self, name: str, start: int, stop: int) -> torch.Tensor:
         """See Tables: rows of this machine without a copy where they are all; else read in pieces of at most 16 MB."""
+        return self._come(*self._read(name, start, stop))
+
+    def blocks(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[torch.Tensor]:
+        """See Tables. What was sent for and is not looked at yet is AHEAD_BYTES at most, or one block."""
+        coming: deque[tuple[torch.Tensor, list[int]]] = deque()
+        for start, stop in spans:
+            coming.append(self._read(name, start, stop))
+            if len(coming) > max(1, AHEAD_BYTES // max(1, 4 * self.layout.widths[name] * (stop - start))):
+                yield self._come(*coming.popleft())
+        while coming:
+            yield self._come(*coming.popleft())
+
+    def _come(self, rows: torch.Tensor, left: list[int]) -> torch.Tensor:
+        """The rows, when all are there."""
+        self._until(lambda: not left[0])
+        return rows
+
+    def _read(self, name: str, start: int, stop: int) -> tuple[torch.Tensor, list[int]]:
+        """Send for a block: float32[stop - start, width], and how many pieces of it have not come yet."""
         if not 0 <= start <= stop <= self.layout.rows(name):
             raise IndexError(f"rows {start} to {stop - 1} in a table of {self.layout.rows(name)} rows")
         low, high = self._range[name]
         if self._local is not None and low <= start and stop <= high:
-            return self._local.rows[name][start - low : stop - low]
+            return self._local.rows[name][start - low : stop - low], [0]
         out = torch.empty(stop - start, self.layout.widths[name])
         if self._local is not None and max(start, low) < min(stop, high):
             own = slice(max(start, low), min(stop, high))
@@ -283,8 +303,7 @@ class StoreTables:
             self._until(lambda: left[0] < AT_ONCE * len(self._connections))
             left[0] += 1
             connection.request(Message(Kind.READ, parts=(self._part(name, last - first, first=first),)), take)
-        self._until(lambda: not left[0])
-        return out
+        return out, left
 
     def write(self, name: str, start: int, rows: torch.Tensor) -> None:
         """Overwrite rows start, start + 1, ... by float32[n, width] wherever they live; done when it returns."""

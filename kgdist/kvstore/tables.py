@@ -7,7 +7,7 @@ update one row at the same moment may lose one of the updates, never the row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
@@ -51,6 +51,9 @@ class Tables(Protocol):
 
     def block(self, name: str, start: int, stop: int) -> torch.Tensor:
         """Rows start..stop for reading only, without a copy where possible: float32[stop - start, width]."""
+
+    def blocks(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[torch.Tensor]:
+        """The block of each of these spans in turn; rows that lie far away are sent for while the blocks before are looked at."""
 
     def shape(self, name: str) -> tuple[int, int]:
         """(rows, width) of a table."""
@@ -157,6 +160,10 @@ class MemoryTables:
         """See Tables."""
         return self.rows[name][start:stop]
 
+    def blocks(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[torch.Tensor]:
+        """See Tables."""
+        return (self.block(name, start, stop) for start, stop in spans)
+
     def shape(self, name: str) -> tuple[int, int]:
         """See Tables."""
         count, width = self.rows[name].shape
@@ -197,7 +204,7 @@ class AsyncTables:
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self.pull, self.local, self.block = tables.pull, tables.local, tables.block
+        self.pull, self.local, self.block, self.blocks = tables.pull, tables.local, tables.block, tables.blocks
         self.shape, self.names, self.ahead = tables.shape, tables.names, tables.ahead
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kgdist-update")
         self._pending: Future[None] | None = None

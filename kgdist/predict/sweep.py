@@ -48,9 +48,8 @@ def sweep(
     top = Top(len(queries), min(k, count), lambda rows, at: compare(rows, at if names is None else names[at]))
     block = blocks[1] * min(WIDEST, max(1, blocks[0] // len(queries)))
     reach = None
-    for start in range(0, count, block):
+    for start, rows in candidates.blocks(block):
         check()
-        rows = candidates.block(start, min(start + block, count))
         seen = project(rows) if project else rows
         if reach is None or most is None:
             bound = comparator.bound(queries.shape[1], sizes, largest(comparator.size(seen)) if most is None else most)

@@ -48,6 +48,12 @@ class Seat:
     triples: int  # of all machines
     own: tuple[int, int]  # the first entity of its machine, and the one after its last
 
+    def start(self, rank: int, ranks: int) -> int:
+        """The entity at which trainer `rank` of `ranks` begins when it looks at all of them: among its own, and not where another
+        trainer begins, so that all are never with one machine."""
+        low, high = self.own
+        return low + (high - low) * rank // ranks
+
 
 def steps_of(config: Config, triples: int, machines: int = 1) -> int:
     """Steps of each process: `--max_step`, or as many as `--max_epoch` passes over the triples take."""

@@ -8,7 +8,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -202,8 +202,10 @@ class Tasks:
         span = evaluator.share(split, share, self.plan.trainers)
         if span[0] == span[1]:
             return
+        first = self.plan.seat(self.machine).start(self.rank, self.plan.config.num_proc)
+        tables = Beating(self.tables, self.alive, self.leaving)
         try:
-            ranks = evaluator.rank(model_of(self.plan.config), Beating(self.tables, self.alive, self.leaving), split, span)
+            ranks = evaluator.rank(model_of(self.plan.config), tables, split, span, first)
         except Left:
             return
         for piece in pieces(ranks, span, len(evaluator.triples(split))):
@@ -226,10 +228,10 @@ class Tasks:
         """(int64[n] original ids, float32[n, width]) of all rows, some at a time."""
         rows, width = self.tables.shape(table)
         step = max(1, BLOCK // width)
-        for start in range(0, rows, step):
+        spans = [(start, min(start + step, rows)) for start in range(0, rows, step)]
+        for (start, stop), block in zip(spans, self.tables.blocks(table, spans), strict=True):
             self.alive()
-            stop = min(start + step, rows)
-            yield places[start:stop], self.tables.block(table, start, stop).numpy()
+            yield places[start:stop], block.numpy()
 
 
 class Left(Exception):
@@ -263,3 +265,14 @@ class Beating:
         self._alive()
         with self._lock:
             return self.tables.block(name, start, stop)
+
+    def blocks(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[torch.Tensor]:
+        """See Tables."""
+        found = self.tables.blocks(name, spans)
+        while True:
+            self._alive()
+            with self._lock:
+                rows = next(found, None)
+            if rows is None:
+                return
+            yield rows

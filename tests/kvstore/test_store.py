@@ -11,7 +11,8 @@ import zmq
 
 from kgdist.errors import KgdistError, PeersLost
 from kgdist.kvstore import client as client_module
-from kgdist.kvstore.messages import Kind, parse
+from kgdist.kvstore.connection import Connection
+from kgdist.kvstore.messages import Kind, Message, parse
 from kgdist.kvstore.security import Keys, Wire
 from kgdist.kvstore.server import PULLED, PUSHED, REFUSED
 from kgdist.kvstore.tables import MemoryTables, Update, initialise
@@ -140,6 +141,36 @@ def test_local_rows_are_not_copied_into_blocks() -> None:
     with store() as running:
         tables = running.client(machine=0)
         assert tables.block("entity", 2, 6).data_ptr() == running.machines[0].rows["entity"][2:].data_ptr()
+
+
+@WAYS
+def test_blocks_one_after_another_are_those_that_were_asked_for(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with store(entities=(40, 30), optimizer="sgd") as running:
+        twin, tables = filled(running, "sgd"), running.client(**PLACES[place])
+        for ahead, spans in (
+            (0, [(0, 70)]),
+            (64, [(4 * n, 4 * n + 4) for n in range(17)]),
+            (999, [(60, 70), (0, 0), (35, 45), (0, 9)]),
+        ):
+            monkeypatch.setattr(client_module, "AHEAD_BYTES", ahead)
+            for (start, stop), rows in zip(spans, tables.blocks("entity", spans), strict=True):
+                np.testing.assert_array_equal(rows, twin.rows["entity"][start:stop])
+
+
+def test_the_blocks_to_come_are_on_their_way_and_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[int] = []
+    request = Connection.request
+
+    def listen(connection: Connection, message: Message, answer: Any) -> None:
+        said.append(message.parts[0].first)
+        request(connection, message, answer)
+
+    monkeypatch.setattr(Connection, "request", listen)
+    monkeypatch.setattr(client_module, "AHEAD_BYTES", 2 * 4 * 4 * 4)  # two blocks of four rows
+    with store(entities=(0, 40), servers=(1, 1)) as running:
+        tables = running.client(machine=0)
+        for number, _ in enumerate(tables.blocks("entity", [(4 * n, 4 * n + 4) for n in range(10)])):
+            assert said == list(range(0, min(4 * number + 12, 40), 4))  # this one and the next two
 
 
 @WAYS
