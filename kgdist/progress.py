@@ -10,7 +10,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from kgdist.log import bars
+from kgdist.log import SCREEN, bars
 
 
 def bar(
@@ -19,6 +19,7 @@ def bar(
     """A progress bar with the time left; silent with --quiet, where stderr is no terminal, and for two seconds."""
     return tqdm(
         iterable,
+        file=SCREEN,
         total=total,
         desc=desc,
         unit=unit,

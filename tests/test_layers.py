@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "kgdist"
 
 # A name with a slash is a folder with all its files; "__init__" is the package itself, which hands on the Python API.
 LAYERS = (
-    ("version", "errors", "types", "files", "log", "machine", "progress", "callbacks", "text_table"),
+    ("version", "errors", "types", "files", "writer", "log", "machine", "progress", "callbacks", "text_table"),
     (
         "option",
         "cluster_options",

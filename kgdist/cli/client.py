@@ -22,7 +22,7 @@ def client(argv: Sequence[str]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return run(client, argv)
+    return run(client, argv, detached=True)
 
 
 if __name__ == "__main__":

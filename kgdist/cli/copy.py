@@ -23,7 +23,7 @@ def copy(argv: Sequence[str]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return run(copy, argv)
+    return run(copy, argv, detached=True)
 
 
 if __name__ == "__main__":

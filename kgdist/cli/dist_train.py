@@ -60,7 +60,7 @@ def dist_train(argv: Sequence[str]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return run(dist_train, argv)
+    return run(dist_train, argv, detached=True)
 
 
 if __name__ == "__main__":

@@ -10,43 +10,79 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from typing import TextIO
 
+from kgdist import log
 from kgdist.errors import KgdistError
-from kgdist.log import paint
 
 
-def run(work: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
-    """Run `work` on the command line. Exit codes: 0, 1 failed, 2 usage or data, 3 peers lost, 130 interrupted."""
+def run(work: Callable[[Sequence[str]], int], argv: Sequence[str] | None, *, detached: bool = False) -> int:
+    """Run `work` on the command line. Exit codes: 0, 1 failed, 2 usage or data, 3 peers lost, 130 interrupted.
+
+    What a command prints is its work, and one whose reader has gone ends; but a `detached` one makes files, and outlives whoever
+    reads its words (`log.background`).
+    """
     words = sys.argv[1:] if argv is None else argv
-    try:
+    _hold()
+    with log.background() if detached else contextlib.nullcontext():
         try:
-            return work(words)
-        finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()  # a reader that has gone is noticed here, not when Python ends
-    except KgdistError as error:
-        if "--debug" in words:
-            traceback.print_exc()
-        complain(str(error))
-        return error.exit_code
-    except KeyboardInterrupt:
-        complain("interrupted", label="")
-        return 130
-    except BrokenPipeError:  # the reader of our output has gone (| head)
+            try:
+                return work(words)
+            finally:
+                _flush(detached)
+        except KgdistError as error:
+            if "--debug" in words:
+                traceback.print_exc()
+            complain(str(error))
+            return error.exit_code
+        except KeyboardInterrupt:
+            complain("interrupted", label="")
+            return 130
+        except BrokenPipeError:  # the reader of our output has gone (| head)
+            for stream in (sys.stdout, sys.stderr):
+                _forget(stream)
+            return 1
+        except MemoryError:
+            complain("out of memory; take a smaller --hidden_dim or --batch_size")
+            return 1
+
+
+def _hold() -> None:
+    """Open what whoever has started this process has closed of stdin, stdout and stderr: no file of ours may get its number,
+    and processes of ours have them, too."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def _flush(detached: bool) -> None:
+    """Write what stdout holds: a reader that has gone is noticed here, not when Python ends."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _forget(sys.stdout)
+        if detached:
+            return
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise log.unwritten(error) from error
+
+
+def _forget(stream: TextIO | None) -> None:
+    """Let what cannot be written go nowhere."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        stream.flush()  # type: ignore[union-attr]
+        return
+    with contextlib.suppress(AttributeError, OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(AttributeError, OSError, ValueError):
-                stream.flush()
-                continue
-            with contextlib.suppress(AttributeError, OSError, ValueError):
-                os.dup2(nowhere, stream.fileno())
-        return 1
-    except MemoryError:
-        complain("out of memory; take a smaller --hidden_dim or --batch_size")
-        return 1
+        os.dup2(nowhere, stream.fileno())  # type: ignore[union-attr]
+        os.close(nowhere)
 
 
 def complain(text: str, label: str = "error: ") -> None:
     """Print the one line of an error on stderr, its label in red on a terminal."""
-    with contextlib.suppress(OSError):  # nobody reads it
-        print((paint(label, "red", sys.stderr) if label else "") + text, file=sys.stderr)
+    log.complain((log.paint(label, "red", sys.stderr) if label else "") + text)

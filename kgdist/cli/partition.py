@@ -122,7 +122,7 @@ def source(config: Config) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return run(partition, argv)
+    return run(partition, argv, detached=True)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def server(argv: Sequence[str]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return run(server, argv)
+    return run(server, argv, detached=True)
 
 
 if __name__ == "__main__":

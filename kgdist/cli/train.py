@@ -33,7 +33,7 @@ def train(argv: Sequence[str]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return run(train, argv)
+    return run(train, argv, detached=True)
 
 
 if __name__ == "__main__":

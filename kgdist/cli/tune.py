@@ -114,7 +114,7 @@ def _same(earlier: Any, options: TuneOptions, given: Collection[str], now: tuple
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return run(tune, argv)
+    return run(tune, argv, detached=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from kgdist.evaluator import Evaluator
 from kgdist.files import write_json
 from kgdist.kvstore.shm import huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
-from kgdist.log import log, say
+from kgdist.log import background, log, say
 from kgdist.runtime.control import SharedControl, WorkerControl
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import device_of, meetings_of, model_of, open_dataset, steps_of, train_rank, trainer_of
@@ -47,6 +47,7 @@ class Result:
     metrics: dict[str, Any] | None  # of the test split
 
 
+@background()
 def train(config: Config, callbacks: Iterable[Callback] = ()) -> Result:
     """Train as `config` says (already resolved). Raises KgdistError; Ctrl-C ends it with a checkpoint and `interrupted`.
 

@@ -16,6 +16,7 @@ import sys
 import traceback
 
 from kgdist.errors import KgdistError
+from kgdist.log import background
 from kgdist.runtime.owner import Owner
 
 
@@ -28,13 +29,8 @@ def die_with_owner() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG of linux/prctl.h
 
 
-def main() -> None:
-    """Do one job to its end."""
-    die_with_owner()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides what Ctrl-C means
-    faulthandler.register(signal.SIGUSR1)
-    owner = Owner(gone=lambda: os._exit(1))  # nothing is worth finishing without it
-    code = 0
+def work(owner: Owner) -> int:
+    """Do the job that `owner` sends; the exit code."""
     try:
         from kgdist.kernels import choice
         from kgdist.runtime.job import train_share  # takes a second or two, in which the owner prepares the job
@@ -52,14 +48,24 @@ def main() -> None:
         else:
             from kgdist.runtime import roles  # with the libraries of the network
 
-            work = roles.serve if role == "server" else roles.train
-            owner.send(done=work(job, owner))
+            owner.send(done=(roles.serve if role == "server" else roles.train)(job, owner))
     except KgdistError as error:
-        code = error.exit_code
-        owner.send(error=str(error), traceback="", code=code)
+        owner.send(error=str(error), traceback="", code=error.exit_code)
+        return error.exit_code
     except BaseException as error:  # whatever it is, the owner must hear of it
-        code = 1
-        owner.send(error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc(), code=code)
+        owner.send(error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc(), code=1)
+        return 1
+    return 0
+
+
+def main() -> None:
+    """Do one job to its end."""
+    die_with_owner()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides what Ctrl-C means
+    faulthandler.register(signal.SIGUSR1)
+    owner = Owner(gone=lambda: os._exit(1))  # nothing is worth finishing without it
+    with background():
+        code = work(owner)
     sys.stderr.flush()
     os._exit(code)  # the listening thread sits in a read that no one will end, and holds a lock that an orderly exit wants
 
