@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from roofs import CHUNKS, DIM, GEMM_FLOPS, HEADER, N, P, Roofs, big_table, draws, machine, measure
 
-from kgdist.kernels import gemm, loss, pairs
+from kgdist.kernels import loss, pairs
 from kgdist.kernels.adagrad import adagrad_rows, gather_rows
 from kgdist.kernels.bilinear import Matrices
 from kgdist.kernels.compare import COMPARATORS, Comparator
@@ -57,12 +57,10 @@ def compare(name: str, comparator: Comparator) -> list[Case]:
     scores = comparator.scores(q, c).clone()
 
     def forward() -> None:
-        with gemm.products(P, DIM):
-            comparator.scores(q, c, out)
+        comparator.scores(q, c, out)
 
     def backward() -> None:
-        with gemm.products(P, DIM):
-            comparator.slopes(q, c, scores, grad, out_q, out_c)
+        comparator.slopes(q, c, scores, grad, out_q, out_c)
 
     def slow(call: Call) -> Call:
         def twin() -> None:

@@ -33,7 +33,7 @@ class Roofs:
 
     threads: int
     gemm: float  # GFLOP/s, float32, torch as it is
-    products: float  # GFLOP/s, float32, within kgdist.kernels.gemm.products
+    products: float  # GFLOP/s, float32, by kgdist.kernels.gemm
     bfloat16: float  # GFLOP/s
     copy: float  # GB/s, bytes read and bytes written
     rows: float  # GB/s of rows of 1.6 KB, read at random from 1 GB and written, both counted; always one thread
@@ -83,18 +83,17 @@ def draws(rows: int, count: int, size: int = 3000) -> list[torch.Tensor]:
     return [torch.from_numpy(rng.choice(rows, size, replace=False)) for _ in range(count)]
 
 
-def _gflops(dtype: torch.dtype) -> float:
+def _gflops(dtype: torch.dtype, product: Callable[..., torch.Tensor] = torch.bmm) -> float:
     q, c = torch.randn(CHUNKS, P, DIM).to(dtype), torch.randn(CHUNKS, N, DIM).to(dtype).transpose(1, 2)
     out = torch.empty(CHUNKS, P, N, dtype=dtype)
-    return GEMM_FLOPS / seconds(lambda: torch.bmm(q, c, out=out)) / 1e9
+    return GEMM_FLOPS / seconds(lambda: product(q, c, out=out)) / 1e9
 
 
 def measure(count: int, table: torch.Tensor) -> Roofs:
     """The roofs of `count` threads; `table` as made by `big_table`."""
     with threads(count):
         plain, half = _gflops(torch.float32), _gflops(torch.bfloat16)
-        with gemm.products(P, DIM):
-            best = max(plain, _gflops(torch.float32))
+        best = max(plain, _gflops(torch.float32, gemm.multiply))
         middle = len(table) // 2
         copy = seconds(lambda: table[:middle].copy_(table[-middle:]), 5)
     ids, out = iter(draws(len(table), 17)), torch.empty(3000, DIM)

@@ -16,7 +16,7 @@ import torch
 
 from kgdist.config import Config
 from kgdist.fused_relations import Buffers, MatrixRelations, ProjectedRelations, Relations, VectorRelations
-from kgdist.kernels import gemm, loss, uses
+from kgdist.kernels import loss, uses
 from kgdist.kernels.penalty import Penalty
 from kgdist.kernels.unique import unique
 from kgdist.kvstore.tables import Tables, Update
@@ -78,15 +78,14 @@ class FusedStep:
         if batch.in_batch:
             candidates = torch.cat([rows[torch.from_numpy(own)].view(chunks, -1, width), candidates], 1)
         q, scores = queries.view(chunks, batch.chunk, -1), take("scores", chunks, batch.chunk, n)
-        with gemm.products(batch.chunk, width):
-            relations.scores(q, candidates, scores)
-            grad_positive, grad_scores, losses = self._loss(batch, positive, scores.view(-1, n))
-            forward = perf_counter()
+        relations.scores(q, candidates, scores)
+        grad_positive, grad_scores, losses = self._loss(batch, positive, scores.view(-1, n))
+        forward = perf_counter()
 
-            grads, grad_queries = take("grads", *rows.shape), take("grad_queries", *queries.shape)
-            grads[:first] = 0
-            grad_candidates = take("grad_candidates", chunks, n, width) if batch.in_batch else grads[first:].view_as(candidates)
-            relations.slopes(q, candidates, scores, grad_scores.view_as(scores), grad_queries.view_as(q), grad_candidates)
+        grads, grad_queries = take("grads", *rows.shape), take("grad_queries", *queries.shape)
+        grads[:first] = 0
+        grad_candidates = take("grad_candidates", chunks, n, width) if batch.in_batch else grads[first:].view_as(candidates)
+        relations.slopes(q, candidates, scores, grad_scores.view_as(scores), grad_queries.view_as(q), grad_candidates)
         if batch.in_batch:
             grads.index_add_(0, torch.from_numpy(own), grad_candidates[:, : batch.in_batch].reshape(-1, width))
             grads[first:].view(chunks, -1, width).copy_(grad_candidates[:, batch.in_batch :])

@@ -1,49 +1,45 @@
-"""Which GEMM ranking and a training step run: torch's default, a faster one of the same precision, or one in bfloat16.
+"""float32 products of matrices: by the fastest of torch's libraries that is told to keep float32's bits, else by NumPy.
 
-torch multiplies float32 matrices by MKL on x86, which on some CPUs reaches half of what its other library, oneDNN, does. Its
-matmul asks oneDNN only when it is allowed bfloat16 products ("medium"), which rounds to bfloat16 only where the CPU has units
-for mixed products. So `products` looks once, on numbers that bfloat16 cannot hold, whether "medium" keeps all bits here.
+torch multiplies float32 matrices by MKL on x86, which on some CPUs reaches half of what its other library, oneDNN, does; its
+matmul asks oneDNN only when it may round factors to bfloat16, and then the CPU and the shapes decide whether it does. The one
+call that means oneDNN and float32 is that of the linear layer. Both libraries can be allowed less for the whole process, by
+torch's settings or by environment variables; then NumPy multiplies, which knows no such mode. So no shape, CPU or setting
+decides a product's precision, and nothing is set here that another thread would see.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import os
 import platform
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
+import numpy as np
 import torch
 
-_SETTING = threading.Lock()
-_inside = 0  # threads that use "medium" now
-_before = "highest"  # what the first of them found
+LEAST = 1 << 20  # multiplications from which oneDNN's speed can make up for its call, 10 us dearer than torch's own
+MODES = ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE", "MKL_BLAS_COMPUTE_MODE")
+
+_Linear = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None, str, list[float], str], torch.Tensor]
 
 
 @functools.cache
-def _one_dnn() -> Callable[..., torch.Tensor] | None:
-    """oneDNN's product, which keeps to the precision that torch is allowed; None where torch lacks it, or for other CPUs."""
+def _one_dnn() -> _Linear | None:
+    """oneDNN's x w^T + bias; None where torch lacks it, and for other CPUs, where torch's own products are as fast."""
     if platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():
         return None
     try:
-        product = torch.ops.mkldnn._linear_pointwise
+        product: _Linear = torch.ops.mkldnn._linear_pointwise.default
         product(torch.ones(2, 3), torch.ones(4, 3), torch.ones(4), "none", [], "")
     except (AttributeError, RuntimeError):
         return None
-    return product  # type: ignore[no-any-return]
+    return product
 
 
-@torch.no_grad()
-def linear(q: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """q c^T + bias, without gradient: float[P,Q], float[N,Q], float[N] -> float[P,N].
-
-    By oneDNN on x86 CPUs, which at full precision is twice as fast as MKL on some and as fast on others; it costs a copy of `c`.
-    """
-    on_cpu = all(each.device.type == "cpu" and each.dtype == torch.float32 for each in (q, c))
-    product = _one_dnn() if on_cpu and q.numel() and c.numel() else None
-    if product is None:
-        return q @ c.T if bias is None else torch.addmm(bias, q, c.T)
-    return product(q.contiguous(), c.contiguous(), bias, "none", [], "")
+@functools.cache
+def _told_less() -> bool:
+    """Whether the environment lets torch's libraries round factors. Asked once, for the libraries, too, read it once."""
+    return any(os.environ.get(name, "").upper() not in ("", "STRICT", "STANDARD") for name in MODES)
 
 
 def allowed() -> str | None:
@@ -54,47 +50,67 @@ def allowed() -> str | None:
         return None
 
 
-@contextlib.contextmanager
-def _medium() -> Iterator[None]:
-    """Allow torch bfloat16 products until the last thread is out of here: the setting is the process's."""
-    global _inside, _before
-    with _SETTING:
-        if _inside == 0:
-            _before = torch.get_float32_matmul_precision()
-            torch.set_float32_matmul_precision("medium")
-        _inside += 1
-    try:
-        yield
-    finally:
-        with _SETTING:
-            _inside -= 1
-            if _inside == 0:
-                torch.set_float32_matmul_precision(_before)
+def _sure() -> bool:
+    """Whether torch's libraries keep all bits."""
+    return allowed() == "highest" and not _told_less()
 
 
-def _error(size: int, width: int) -> float:
-    """Largest relative error of an inner product of positive numbers, in the shapes of a step."""
-    generator = torch.Generator().manual_seed(0)
-    q = torch.rand(2, size, width, generator=generator) + 0.5
-    c = torch.rand(2, size, width, generator=generator) + 0.5
-    worst = 0.0
-    for a, b in ((q, c.transpose(1, 2)), (q.transpose(1, 2), c)):
-        true = torch.bmm(a.double(), b.double())
-        worst = max(worst, ((torch.bmm(a, b).double() - true).abs() / true).max().item())
-    return worst
+def _ours(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the product is to have float32's precision whatever is set; on a GPU torch's settings count."""
+    return a.dtype is torch.float32 and b.dtype is torch.float32 and a.is_cpu and b.is_cpu
 
 
-@functools.cache
-def keeps_precision(size: int, width: int) -> bool:
-    """Whether "medium" products of these sizes have float32's precision on this CPU: true, or bfloat16's 2^-9, which shows."""
-    if allowed() is None:  # it could not be put back
-        return False
-    with _medium():
-        return _error(size, width) < 1e-5
+@torch.no_grad()
+def linear(q: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """q c^T + bias, without gradient: float[P,Q], float[N,Q], float[N] -> float[P,N]. Costs a copy of what is not contiguous."""
+    if _ours(q, c):
+        if not _sure():
+            found = torch.from_numpy(np.matmul(q.numpy(), c.T.numpy()))
+            return found if bias is None else found.add_(bias)
+        product = _one_dnn()
+        if product is not None and q.numel() and c.numel():
+            bias = None if bias is None else bias.contiguous()  # of another one it would take the wrong numbers
+            return product(q.contiguous(), c.contiguous(), bias, "none", [], "")
+    out = q.new_empty(len(q), len(c))  # torch.autocast leaves alone what has a place to go to
+    return torch.mm(q, c.T, out=out) if bias is None else torch.addmm(bias, q, c.T, out=out)
 
 
-@contextlib.contextmanager
-def products(size: int, width: int) -> Iterator[None]:
-    """Within, float32 products on the CPU of [., size, width] matrices are as fast as they get at full precision."""
-    with _medium() if keeps_precision(size, width) else contextlib.nullcontext():
-        yield
+def multiply(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """a b, without gradient: float[I,K], float[K,J] -> float[I,J], or with C in front, a batch; written to `out` if given."""
+    if out is None:
+        out = a.new_empty(*a.shape[:-1], b.shape[-1])
+    if _ours(a, b):
+        if not _sure():
+            return out.copy_(_by_numpy(a, b))
+        if (product := _worth(a, b)) is not None:
+            for place, left, right in _each(out, a, b):
+                place.copy_(product(left, right.T, None, "none", [], ""))
+            return out
+    return torch.bmm(a, b, out=out) if a.ndim == 3 else torch.mm(a, b, out=out)
+
+
+def add(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, scale: float = 1.0) -> None:
+    """out += scale a b, shapes as in `multiply`."""
+    if _ours(a, b):
+        if not _sure():
+            out.add_(_by_numpy(a, b), alpha=scale)
+            return
+        if (product := _worth(a, b)) is not None:
+            for place, left, right in _each(out, a, b):
+                place.add_(product(left, right.T, None, "none", [], ""), alpha=scale)
+            return
+    (torch.baddbmm if a.ndim == 3 else torch.addmm)(out, a, b, alpha=scale, out=out)
+
+
+def _worth(a: torch.Tensor, b: torch.Tensor) -> _Linear | None:
+    """oneDNN's product, if the matrices are large enough for it."""
+    return _one_dnn() if a.shape[-2] * a.shape[-1] * b.shape[-1] >= LEAST else None
+
+
+def _each(*batches: torch.Tensor) -> list[tuple[torch.Tensor, ...]]:
+    """The matrices of each product."""
+    return [batches] if batches[0].ndim == 2 else list(zip(*(each.unbind(0) for each in batches), strict=True))
+
+
+def _by_numpy(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(np.matmul(a.detach().numpy(), b.detach().numpy()))

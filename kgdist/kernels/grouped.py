@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from kgdist.kernels import gemm
+
 
 def groups(index: torch.Tensor) -> tuple[torch.Tensor, list[tuple[int, int, int]]]:
     """Sort order of `index` int64[B] and its runs as (value, start, stop) in that order."""
@@ -30,7 +32,7 @@ class _GroupedMatmul(torch.autograd.Function):
         out = x.new_empty(len(x), matrices.shape[1 if transpose else 2])
         for value, start, stop in runs:
             matrix = matrices[value].t() if transpose else matrices[value]
-            torch.mm(x_sorted[start:stop], matrix, out=out[start:stop])
+            gemm.multiply(x_sorted[start:stop], matrix, out[start:stop])
         ctx.save_for_backward(x_sorted, matrices, order)
         ctx.runs, ctx.transpose = runs, transpose
         return torch.empty_like(out).index_copy_(0, order, out)
@@ -44,8 +46,9 @@ class _GroupedMatmul(torch.autograd.Function):
         grad_m = torch.empty_like(matrices) if len(ctx.runs) == len(matrices) else torch.zeros_like(matrices)
         for value, start, stop in ctx.runs:
             x, g = x_sorted[start:stop], grad_sorted[start:stop]
-            torch.mm(g, matrices[value] if ctx.transpose else matrices[value].t(), out=grad_x[start:stop])
-            torch.mm(*((g.t(), x) if ctx.transpose else (x.t(), g)), out=grad_m[value])
+            gemm.multiply(g, matrices[value] if ctx.transpose else matrices[value].t(), grad_x[start:stop])
+            left, right = (g.t(), x) if ctx.transpose else (x.t(), g)
+            gemm.multiply(left, right, grad_m[value])
         return torch.empty_like(grad_x).index_copy_(0, order, grad_x), grad_m, None, None
 
 
@@ -63,7 +66,7 @@ class _GroupedProject(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, matrices: torch.Tensor, pairs: list[tuple[int, int]]) -> torch.Tensor:
         out = x.new_empty(len(pairs), x.shape[1], matrices.shape[2])
         for place, (chunk, value) in enumerate(pairs):
-            torch.mm(x[chunk], matrices[value], out=out[place])
+            gemm.multiply(x[chunk], matrices[value], out[place])
         ctx.save_for_backward(x, matrices)
         ctx.pairs = pairs
         return out
@@ -73,8 +76,8 @@ class _GroupedProject(torch.autograd.Function):
         x, matrices = ctx.saved_tensors
         grad_x, grad_m = torch.zeros_like(x), torch.zeros_like(matrices)
         for place, (chunk, value) in enumerate(ctx.pairs):
-            grad_x[chunk].addmm_(grad[place], matrices[value].t())
-            grad_m[value].addmm_(x[chunk].t(), grad[place])
+            gemm.add(grad_x[chunk], grad[place], matrices[value].t())
+            gemm.add(grad_m[value], x[chunk].t(), grad[place])
         return grad_x, grad_m, None
 
 

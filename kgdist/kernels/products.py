@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from kgdist.kernels import gemm
+
 Out = torch.Tensor | None  # where a result goes; None: into new memory
 
 
@@ -16,11 +18,11 @@ class Products:
 
     def multiply(self, a: torch.Tensor, b: torch.Tensor, out: Out = None) -> torch.Tensor:
         """a b."""
-        return torch.bmm(a, b) if out is None else torch.bmm(a, b, out=out)
+        return gemm.multiply(a, b, out)
 
     def subtract(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
         """out -= a b."""
-        out.baddbmm_(a, b, alpha=-1)
+        gemm.add(out, a, b, -1.0)
 
 
 class Bfloat16Products(Products):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from kgdist.kernels import l1
+from kgdist.kernels import gemm, l1
 
 
 class Group(NamedTuple):
@@ -41,7 +41,7 @@ def scores(
     """float32[B,R], float32[C,N,D], float32[V,D,R]; fills seen float32[G,N,R], projected candidates, and out float32[>= B,N]."""
     rows, matrix, q, array = candidates.unbind(0), matrices.unbind(0), queries.numpy(), out.numpy()
     for part, view in zip(parts, seen.unbind(0), strict=True):
-        torch.mm(rows[part.chunk], matrix[part.relation], out=view)
+        gemm.multiply(rows[part.chunk], matrix[part.relation], view)
         l1.forward(q[part.start : part.stop], view.numpy(), array[part.start : part.stop])
 
 
@@ -61,8 +61,15 @@ def slopes(
         scratch_c.zero_()
         l1.backward(q[part.start : part.stop], view.numpy(), g[part.start : part.stop], own, scratch_c.numpy())
         back[part.start : part.stop] = own[:size]
-        push, beta = scratch_c[:n], float(part.chunk == chunk)
-        torch.addmm(to_rows[part.chunk], push, matrix[part.relation].t(), beta=beta, out=to_rows[part.chunk])
-        beta = float(part.relation == relation)
-        torch.addmm(to_matrix[part.relation], rows[part.chunk].t(), push, beta=beta, out=to_matrix[part.relation])
+        push = scratch_c[:n]
+        _gather(to_rows[part.chunk], push, matrix[part.relation].t(), more=part.chunk == chunk)
+        _gather(to_matrix[part.relation], rows[part.chunk].t(), push, more=part.relation == relation)
         chunk, relation = part.chunk, part.relation
+
+
+def _gather(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, more: bool) -> None:
+    """out = a b, or one more of those that add up in it."""
+    if more:
+        gemm.add(out, a, b)
+    else:
+        gemm.multiply(a, b, out)

@@ -1,11 +1,12 @@
-"""Whatever GEMM ranking or a step gets, products are float32's and torch's setting is the user's again afterwards."""
+"""Whatever the shapes, the CPU, the environment and the settings: products are float32's, torch's settings stay the user's."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.kernels import gemm
+from tests.kernels.float32_law import check
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG = 600  # seconds; a process that imports torch and multiplies for a second or two
 
 
 @pytest.fixture(autouse=True)
@@ -23,25 +28,67 @@ def unchanged() -> Iterator[None]:
     torch.set_float32_matmul_precision(before)
 
 
-@given(st.integers(1, 3), st.integers(1, 70), st.integers(1, 70), st.integers(0, 2**32))
+@given(st.integers(1, 3), st.integers(1, 512), st.integers(1, 512), st.integers(1, 512), st.integers(0, 2**32))
 @settings(max_examples=40)
-def test_products_have_all_the_bits_of_float32(chunks: int, size: int, width: int, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    q, c = (torch.rand(chunks, size, width, generator=generator) + 0.5 for _ in range(2))
-    with gemm.products(size, width):
-        left = q.transpose(1, 2)
-        found = [torch.bmm(q, c.transpose(1, 2)), torch.bmm(left, c), left.baddbmm(left, c @ c.mT)]
-    doubles = q.double(), c.double()
-    want = [
-        doubles[0] @ doubles[1].mT,
-        doubles[0].mT @ doubles[1],
-        doubles[0].mT + doubles[0].mT @ (doubles[1] @ doubles[1].mT),
-    ]
-    for got, true in zip(found, want, strict=True):
-        assert ((got.double() - true).abs() / true).max() < 1e-5  # bfloat16 would be off by 2e-3
+def test_products_have_all_the_bits_of_float32(chunks: int, p: int, n: int, width: int, seed: int) -> None:
+    check(chunks, p, n, width, seed)
 
 
-@pytest.mark.parametrize("library", ["as it comes", "none"])
+@pytest.mark.parametrize("setting", ["highest", "high", "medium"])
+@given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 70))
+@settings(max_examples=15)
+def test_they_have_them_under_every_setting_and_leave_it(setting: str, p: int, n: int, width: int) -> None:
+    torch.set_float32_matmul_precision(setting)
+    check(2, p, n, width)
+    assert torch.get_float32_matmul_precision() == setting
+
+
+def held(*words: str, **environment: str) -> str:
+    """What oneDNN says of its work in a process that holds the law, in this environment and with these settings."""
+    found = subprocess.run(
+        [sys.executable, "-m", "tests.kernels.float32_law", *words],
+        env=os.environ | {"ONEDNN_VERBOSE": "1"} | environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
+    assert found.returncode == 0, found.stderr
+    lines = found.stdout.splitlines()
+    assert "kept" in lines
+    return "\n".join(line for line in lines if "exec" in line.split(","))
+
+
+@pytest.mark.timeout(LONG)
+@pytest.mark.parametrize("isa", ["SSE41", "AVX2", "AVX512_CORE_AMX"])
+def test_they_have_them_with_every_instruction_set(isa: str) -> None:
+    """What oneDNN says of its work does not hang on this CPU: there an allowance to round stands even where it does not round."""
+    mkl = {"SSE41": "SSE4_2", "AVX2": "AVX2"}.get(isa, "AVX512")
+    work = held(ONEDNN_MAX_CPU_ISA=isa, MKL_ENABLE_INSTRUCTIONS=mkl, OPENBLAS_CORETYPE="Haswell" if isa == "AVX2" else "")
+    assert "fpmath" not in work and "bf16:" not in work
+    assert work or gemm._one_dnn() is None
+
+
+@pytest.mark.timeout(LONG)
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"ONEDNN_DEFAULT_FPMATH_MODE": "any"},
+        {"DNNL_DEFAULT_FPMATH_MODE": "BF16"},
+        {"MKL_BLAS_COMPUTE_MODE": "FLOAT_TO_BF16"},
+    ],
+    ids=lambda each: " ".join(f"{name}={mode}" for name, mode in each.items()),
+)
+def test_no_environment_lets_them_lose_any(environment: dict[str, str]) -> None:
+    assert "fpmath" not in held(**environment)
+
+
+@pytest.mark.timeout(LONG)
+def test_no_setting_of_torch_lets_them_lose_any() -> None:
+    assert "fpmath" not in held("high", "medium", "autocast")
+
+
+@pytest.mark.parametrize("library", ["as it comes", "torch", "NumPy"])
 @given(st.integers(0, 40), st.integers(0, 90), st.integers(0, 130), st.booleans(), st.integers(0, 2**32))
 @settings(max_examples=60)
 def test_a_product_for_ranking_is_off_by_no_more_than_its_roundings(
@@ -51,8 +98,10 @@ def test_a_product_for_ranking_is_off_by_no_more_than_its_roundings(
     q, c = torch.randn(p, 2 * width, generator=generator)[:, ::2], torch.randn(width, n, generator=generator).T  # not contiguous
     bias = torch.randn(n, generator=generator) if biased else None
     with pytest.MonkeyPatch.context() as patch:
-        if library == "none":
+        if library == "torch":
             patch.setattr(gemm, "_one_dnn", lambda: None)
+        elif library == "NumPy":
+            patch.setattr(gemm, "_told_less", lambda: True)
         got = gemm.linear(q, c, bias)
     want = q.double() @ c.double().T + (0 if bias is None else bias.double())
     terms = q.double().abs() @ c.double().abs().T + (0 if bias is None else bias.double().abs())
@@ -60,33 +109,11 @@ def test_a_product_for_ranking_is_off_by_no_more_than_its_roundings(
     assert ((got.double() - want).abs() <= (width + 1) * 2.0**-24 * 1.001 * terms + 1e-37).all()
 
 
-@pytest.mark.parametrize("setting", ["highest", "high", "medium"])
-def test_the_users_setting_comes_back(setting: str) -> None:
-    torch.set_float32_matmul_precision(setting)
-    with gemm.products(20, 30):
-        pass
-    assert torch.get_float32_matmul_precision() == setting
-    with pytest.raises(ZeroDivisionError), gemm.products(20, 30):
-        raise ZeroDivisionError
-    assert torch.get_float32_matmul_precision() == setting
-    with gemm.products(20, 30), gemm.products(40, 10):
-        pass
-    assert torch.get_float32_matmul_precision() == setting
-
-
-def test_all_threads_learn_the_same() -> None:
-    """The setting is the process's: a thread that looks while another has just put it back would look at the wrong products."""
-    gemm.keeps_precision.cache_clear()
-    want = gemm.keeps_precision(50, 60)
-    found: list[bool] = []
-    for _ in range(20):
-        gemm.keeps_precision.cache_clear()
-        threads = [threading.Thread(target=lambda: found.append(gemm.keeps_precision(50, 60))) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-    assert found == [want] * 60
+@pytest.mark.parametrize("least", [0, 1 << 40])
+def test_a_product_is_the_same_by_either_library_of_torch(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemm, "LEAST", least)
+    for chunks, p, n, width in ((1, 1, 1, 1), (3, 37, 1, 5), (2, 5, 60, 130)):
+        check(chunks, p, n, width)
 
 
 def test_precision_that_is_set_by_library_is_left_alone() -> None:
@@ -96,12 +123,12 @@ import torch
 torch.backends.mkldnn.matmul.fp32_precision = "bf16"
 from kgdist.kernels import gemm
 from kgdist.kernels.compare import COMPARATORS
-assert gemm.allowed() is None and not gemm.keeps_precision(5, 8)
-with gemm.products(5, 8):
-    pass
+from tests.kernels.float32_law import check
+assert gemm.allowed() is None
+check(2, 30, 40, 50)
 assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
 q = torch.rand(5, 8)
 print((COMPARATORS["dot"].slack(q, q) > 2.0**-9 * (q * q).sum(1)).all().item())
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LONG, check=True, cwd=ROOT)
     assert found.stdout == "True\n"
