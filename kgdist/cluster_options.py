@@ -123,8 +123,8 @@ class ClusterOptions:
     )
     transport_security: str = _store(
         "auto",
-        "encryption and authentication between machines: curve; none, for networks that only you can reach; auto, curve "
-        "unless every address is this machine itself",
+        "how strangers are kept out: curve, encryption and authentication; auto, curve unless every address is this machine "
+        "itself: there the system admits processes of your user only; none, open to whoever reaches the ports",
         choices=("auto", "curve", "none"),
         ours=_DIST,
     )

@@ -22,7 +22,8 @@ from kgdist.kvstore.buffers import Buffers
 from kgdist.kvstore.connection import Connection, hello
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import BF16, FP32, ITEM, PIECE_BYTES, Identity, Kind, Message, Part, size_of
-from kgdist.kvstore.security import Transport, Watch, at
+from kgdist.kvstore.places import at
+from kgdist.kvstore.security import Transport, Watch
 from kgdist.kvstore.tables import Ids, MemoryTables, Update
 
 MOST_AHEAD = 8  # announced pulls of a table that nobody came for

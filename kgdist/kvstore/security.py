@@ -1,9 +1,16 @@
-"""Sockets: all of them are made here, with one set of limits, and with CURVE between machines. What is said over them is not.
+"""Sockets: all of them are made here, with one set of limits, and closed to strangers. What is said over them is not.
 
 With keys, a connection is encrypted and both ends are authenticated: clients know the servers' public key, and servers admit only
 the key of the run's clients (ZAP, an explicit domain that is enforced, the authenticator started before any socket is bound).
-Without keys anyone who reaches the port can take part; that must be asked for. Keys are made for one run and travel as data,
-never in a file, an argument or the environment.
+Keys are made for one run and travel as data, never in a file, an argument or the environment.
+
+Where all is on this machine, the system itself says who is at the other end: connections are Unix-domain sockets, and only
+processes of the same user have them. A server refuses others before it reads a byte, so they reach neither the parser nor libzmq.
+The names of these sockets are no secret (all see them in /proc/net/unix) and lie in the abstract namespace, where they leave
+nothing behind; whoever takes one before us is found at the first word, for a client looks whose process listens there.
+The TCP port that is the name of a server is held as well, with nobody listening: ports are as taken as with TCP.
+
+Without either, anyone who reaches the port can take part; that must be asked for.
 """
 
 from __future__ import annotations
@@ -15,20 +22,20 @@ import logging
 import os
 import resource
 import socket
+import struct
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import parse_monitor_message
 
-from kgdist.errors import KgdistError, OptionError, UsageError
+from kgdist.errors import KgdistError, OptionError
 from kgdist.kvstore.messages import MOST_BYTES, MOST_FRAMES
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+from kgdist.kvstore.places import at, hold, resolve, taken, user_name
 
 DOMAIN = "kgdist"
 TCP_BYTES = 4 << 20  # socket buffers: 1.5 times the speed of the system's default
@@ -38,6 +45,7 @@ LOOPBACK_BYTES = 1 << 19
 MOST_WAITING = 256  # messages queued for a peer, and from one
 MORE, LAST, READABLE = int(zmq.NOBLOCK | zmq.SNDMORE), int(zmq.NOBLOCK), int(zmq.POLLIN)
 COPIED = 1 << 16  # bytes of a frame below which copying is cheaper than tracking
+CURVE, USER, NONE = "curve", "user", "none"
 CONNECTED, LOST, STRANGER, BROKEN = "connected", "lost", "stranger", "broken"
 EVENTS: dict[int, str] = {
     zmq.EVENT_HANDSHAKE_SUCCEEDED: CONNECTED,
@@ -46,6 +54,9 @@ EVENTS: dict[int, str] = {
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: STRANGER,
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: BROKEN,
 }
+
+
+CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 @dataclass(frozen=True)
@@ -75,51 +86,60 @@ class Keys:
         return cls(**value)
 
 
-def curve_wanted(choice: str, hosts: Iterable[str]) -> bool:
-    """Whether connections between these hosts are encrypted: `auto` means unless all of them are this machine itself."""
-    return choice == "curve" or (choice == "auto" and not all(_is_loopback(host) for host in hosts))
+def secured(choice: str, hosts: Iterable[str]) -> str:
+    """How connections between these hosts are closed to strangers, CURVE, USER or NONE: `auto` means USER where all of them are
+    this machine itself, on a system that has that (Linux), else CURVE."""
+    if choice == "auto":
+        return USER if sys.platform == "linux" and all(_is_loopback(host) for host in hosts) else CURVE
+    return choice
 
 
 def _is_loopback(host: str) -> bool:
-    return all(ipaddress.ip_address(address).is_loopback for address, _ in _resolve(host, 1))
-
-
-def _resolve(host: str, port: int) -> list[tuple[str, bool]]:
-    """Addresses of a host, and whether each is IPv6. Raises UsageError."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise UsageError(f"{host!r}: no address of that name is known ({error})") from error
-    return [(str(address[0]), family == socket.AF_INET6) for family, _, _, _, address in found]
-
-
-def at(host: str, port: int) -> str:
-    """`host:port`, an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return all(ipaddress.ip_address(address).is_loopback for address, _ in resolve(host, 1))
 
 
 def _endpoint(host: str, port: int) -> tuple[str, dict[int, int]]:
-    """A place in libzmq's words, and the options of sockets there. Raises UsageError."""
-    address, ipv6 = _resolve(host, port)[0]
+    """A place of TCP in libzmq's words, and the options of sockets there. Raises UsageError."""
+    address, ipv6 = resolve(host, port)[0]
     size = LOOPBACK_BYTES if ipaddress.ip_address(address).is_loopback else TCP_BYTES
     return f"tcp://{at(address, port)}", {zmq.IPV6: int(ipv6), zmq.SNDBUF: size, zmq.RCVBUF: size}
+
+
+def _is_ours(descriptor: int) -> bool:
+    """Whether the process at the other end of a Unix-domain socket is, or was when it began to listen, of this user."""
+    try:
+        end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, descriptor)
+        try:
+            peer = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        finally:
+            end.detach()  # it is libzmq's
+        return bool(CREDENTIALS.unpack(peer)[1] == os.getuid())
+    except OSError:
+        return True  # closed by now: nothing more comes from there
 
 
 class Transport:
     """What a process needs to open sockets of one run.
 
     Args:
-        keys: of the run; None leaves connections open to anyone.
+        keys: of the run, for connections by TCP; None leaves these open to anyone.
         peer_timeout: seconds after which a silent connection is given up.
+        user: connections are those between processes of this user on this machine, without keys.
     """
 
-    def __init__(self, keys: Keys | None, peer_timeout: float = 15.0) -> None:
+    def __init__(self, keys: Keys | None, peer_timeout: float = 15.0, *, user: bool = False) -> None:
         self.keys = keys
+        self.user = user
         self.peer_timeout = peer_timeout
         self.strangers = 0  # keys that were refused
         self._context = zmq.Context()
         self._authenticator: ThreadAuthenticator | None = None
         self._wires: list[Wire] = []
+
+    @property
+    def closed(self) -> bool:
+        """Whether whoever gets a message through is of the same run, or at least the same user."""
+        return self.user or self.keys is not None
 
     def callback(self, domain: str, key: bytes) -> bool:
         """Called by the authenticator for each CURVE peer, with its public key."""
@@ -136,7 +156,11 @@ class Transport:
             self._authenticator = ThreadAuthenticator(self._context, log=silent)
             self._authenticator.start()
             self._authenticator.configure_curve_callback(domain=DOMAIN, credentials_provider=self)
-        end, options = _endpoint(host, port)
+        if self.user:
+            held = hold(host, port)
+            end, options = f"ipc://@{user_name(host, held.getsockname()[1])}", {int(zmq.IPC_FILTER_UID): os.getuid()}
+        else:
+            held, (end, options) = None, _endpoint(host, port)
         _allow_connections()
         router = self._socket(zmq.ROUTER, options)
         router.set(zmq.BACKLOG, 1024)
@@ -147,26 +171,23 @@ class Transport:
             router.set(zmq.CURVE_SECRETKEY, self.keys.server_secret.encode())
             router.set(zmq.ZAP_DOMAIN, DOMAIN.encode())
             router.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
-        wire = self._wire(router, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+        wire = self._wire(router, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, held)
         try:
             router.bind(end)
         except zmq.ZMQError as error:
             wire.close()
-            if error.errno == errno.EADDRINUSE:
-                pid = port_holder(_resolve(host, port)[0][0], port)
-                raise UsageError(f"{at(host, port)} is in use" + (f" (pid {pid})" if pid else "")) from error
-            raise UsageError(f"{at(host, port)} cannot be listened on: {error.strerror}") from error
+            raise taken(host, port, error.errno or 0) from error
         return wire
 
     def client(self, host: str, port: int) -> Wire:
         """A DEALER that connects, again and again, until it is closed."""
-        end, options = _endpoint(host, port)
+        end, options = (f"ipc://@{user_name(host, port)}", {}) if self.user else _endpoint(host, port)
         dealer = self._socket(zmq.DEALER, options)
         if self.keys is not None:
             dealer.set(zmq.CURVE_SERVERKEY, self.keys.server_public.encode())
             dealer.set(zmq.CURVE_PUBLICKEY, self.keys.client_public.encode())
             dealer.set(zmq.CURVE_SECRETKEY, self.keys.client_secret.encode())
-        wire = self._wire(dealer, sum(EVENTS))
+        wire = self._wire(dealer, sum(EVENTS) | (zmq.EVENT_CONNECTED if self.user else 0))
         dealer.connect(end)
         return wire
 
@@ -191,8 +212,8 @@ class Transport:
             made.set(option, value)
         return made
 
-    def _wire(self, made: zmq.Socket[bytes], events: int) -> Wire:
-        wire = Wire(made, made.get_monitor_socket(events))
+    def _wire(self, made: zmq.Socket[bytes], events: int, held: socket.socket | None = None) -> Wire:
+        wire = Wire(made, made.get_monitor_socket(events), held)
         self._wires.append(wire)
         return wire
 
@@ -208,11 +229,16 @@ class Transport:
 
 
 class Wire:
-    """One socket and what happens to its connections. Nothing here waits."""
+    """One socket and what happens to its connections. Nothing here waits.
 
-    def __init__(self, made: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
+    Raises KgdistError when what a client has been connected to is of another user (see above), before anything it said is read.
+    """
+
+    def __init__(self, made: zmq.Socket[bytes], monitor: zmq.Socket[bytes], held: socket.socket | None = None) -> None:
         self.socket = made
         self.monitor = monitor
+        self._held = held
+        self._seen: deque[str] = deque()  # events
 
     def send(self, frames: list[Any]) -> list[Any] | None:
         """Hand over a message; None when that is not possible now, or never will be (a peer that is gone).
@@ -243,12 +269,23 @@ class Wire:
             frame = self.socket.recv(LAST, copy=False)
             if len(frames) < MOST_FRAMES + 2:  # the name of the peer, the parts, and one too many
                 frames.append(frame.buffer)
+        self._look()  # an event is told before anything that comes from its connection
         return frames
 
     def events(self) -> Iterator[str]:
         """What has happened to connections."""
+        self._look()
+        while self._seen:
+            yield self._seen.popleft()
+
+    def _look(self) -> None:
         while int(self.monitor.get(zmq.EVENTS)) & READABLE:
-            yield EVENTS.get(parse_monitor_message(self.monitor.recv_multipart(zmq.NOBLOCK))["event"], "")
+            event = parse_monitor_message(self.monitor.recv_multipart(zmq.NOBLOCK))
+            if event["event"] != zmq.EVENT_CONNECTED:
+                self._seen.append(EVENTS.get(event["event"], ""))
+            elif not _is_ours(event["value"]):
+                place = event["endpoint"].decode(errors="replace").rpartition("/")[2]
+                raise KgdistError(f"{place}: a process of another user listens there, which is no server of this run")
 
     def close(self) -> None:
         """Close it; what is unsent is lost."""
@@ -256,6 +293,8 @@ class Wire:
             self.socket.disable_monitor()
             self.monitor.close(0)
             self.socket.close(0)
+            if self._held is not None:
+                self._held.close()
 
 
 class Watch:
@@ -278,44 +317,3 @@ def _allow_connections() -> None:
     if soft < hard:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def port_holder(address: str, port: int, proc: Path = Path("/proc")) -> int | None:
-    """The process that keeps others from listening on a TCP port of this address, where the system tells us.
-
-    Another one may listen on the same port of another address. A socket of all addresses keeps them all, and is named when there
-    is none of this very address.
-    """
-    wanted, clashes = _plain(address), dict[str, int]()
-    for table in ("net/tcp", "net/tcp6"):
-        with contextlib.suppress(OSError):
-            for line in (proc / table).read_text(encoding="ascii").splitlines()[1:]:
-                words = line.split()
-                place, _, number = words[1].rpartition(":")
-                if words[3] == "0A" and int(number, 16) == port:  # LISTEN
-                    other = _in_table(place)
-                    if other == wanted or _covers(other, wanted) or _covers(wanted, other):
-                        clashes[f"socket:[{words[9]}]"] = (other != wanted) + (other.version != wanted.version)
-    nearest = {inode for inode, distance in clashes.items() if distance == min(clashes.values())}
-    for link in proc.glob("[0-9]*/fd/*") if nearest else ():
-        with contextlib.suppress(OSError):
-            if os.readlink(link) in nearest:
-                return int(link.parts[-3])
-    return None
-
-
-def _covers(one: Address, other: Address) -> bool:
-    """Whether a socket of the address `one` is one of `other` as well: IPv6's also takes in IPv4, unless told not to."""
-    return one.is_unspecified and one.version >= other.version
-
-
-def _plain(text: str) -> Address:
-    """Without a zone, and as IPv4 where it is one in IPv6's clothes."""
-    address = ipaddress.ip_address(text.partition("%")[0])
-    return address.ipv4_mapped or address if isinstance(address, ipaddress.IPv6Address) else address
-
-
-def _in_table(digits: str) -> Address:
-    """An address of /proc/net/tcp: 32-bit words of the network's bytes, printed as numbers of this machine."""
-    words = (int(digits[start : start + 8], 16) for start in range(0, len(digits), 8))
-    return _plain(str(ipaddress.ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))))

@@ -42,7 +42,8 @@ class Server:
     Args:
         tables: the rows of its whole machine; local row 0 is the machine's first.
         wire: a socket of Transport.server; it stays the caller's.
-        transport: told apart only to count refused keys; None where there are none.
+        transport: counts refused keys, and knows whether strangers are kept out: where they are not, nobody is told why his HELLO
+            was refused, for that names what would fit. None: they are not.
         counters: int64[len(COUNTERS)], may be shared: a supervisor sees by `turns` that the loop runs.
     """
 
@@ -163,7 +164,8 @@ class Server:
             reason = f"incarnation {incarnation} of client {client} has been replaced by {newest}"
         if reason is not None:
             self._odd(REFUSED, f"HELLO of {who} {client}: {reason}")
-            self._reply(peer, message.answer(Kind.REFUSED, text=reason))
+            told = reason if self._transport is not None and self._transport.closed else "HELLO does not fit this server"
+            self._reply(peer, message.answer(Kind.REFUSED, text=told))
             return
         self._peers = {other: key for other, key in self._peers.items() if key[0] != client}  # it has one connection, this one
         self._peers[peer] = client, incarnation

@@ -14,7 +14,7 @@ from pathlib import Path
 from kgdist.config import Config
 from kgdist.configfile import read_run
 from kgdist.errors import OptionError, PeersLost
-from kgdist.kvstore.security import Keys, curve_wanted
+from kgdist.kvstore.security import CURVE, NONE, USER, Keys, secured
 from kgdist.log import log, say
 from kgdist.own_models import digest_of
 from kgdist.partition.folder import Partition
@@ -33,7 +33,7 @@ def launch(config: Config, machines: list[Machine], connect: Connect, interrupts
     Raises KgdistError; PeersLost (exit code 3) when a machine was lost and could not be replaced.
     """
     plan, partition = plan_of(config, machines)
-    if config.transport_security == "none" and not all(machine.loopback for machine in machines):
+    if plan.security == NONE:
         log.warning("--transport_security none: whoever reaches the servers' ports can read and change the embeddings")
     if not config.quiet:
         for line in describe(plan, partition):
@@ -63,7 +63,7 @@ def plan_of(config: Config, machines: list[Machine]) -> tuple[Plan, Partition]:
     """The plan of a new job, and partition 0, which knows what the partitions share. Raises KgdistError."""
     partition = Partition.open(partition_folder(config, 0))
     check(config, machines, partition)
-    secure = curve_wanted(config.transport_security, [machine.address for machine in machines])
+    security = secured(config.transport_security, [machine.address for machine in machines])
     plan = Plan(
         config=config,
         machines=machines,
@@ -72,7 +72,8 @@ def plan_of(config: Config, machines: list[Machine]) -> tuple[Plan, Partition]:
         graph=partition.graph,
         book=partition.book,
         triples=sum(partition.manifest.common.triples),
-        keys=Keys.make().to_json() if secure else None,
+        security=security,
+        keys=Keys.make().to_json() if security == CURVE else None,
         models=digest_of(config.model_file) if config.model_file else None,
     )
     return plan, partition
@@ -128,6 +129,6 @@ def describe(plan: Plan, partition: Partition) -> list[str]:
         rows = int(book.entities[n + 1] - book.entities[n])
         what = f"{machine.servers} servers on port {ports}, {config.num_proc} trainers, {rows} entities, {triples[n]} triples"
         lines.append(f"{machine.name}: {what}, {plan.memory_of(n) / 1e6:,.0f} MB of rows")
-    way = "encrypted (CURVE)" if plan.keys else "open"
+    way = {CURVE: "encrypted (CURVE)", USER: "between processes of this user only", NONE: "open"}[plan.security]
     lines.append(f"{plan.trainers} trainers x {plan.steps} steps; connections are {way}; rows travel as {config.transport_dtype}")
     return lines

@@ -19,6 +19,7 @@ from kgdist.configfile import from_json, to_json
 from kgdist.errors import OptionError
 from kgdist.files import safe_join
 from kgdist.kvstore.layout import Layout
+from kgdist.kvstore.security import USER
 from kgdist.optim import OPTIMIZERS
 from kgdist.own_models import FLAG, bring, digest_of
 from kgdist.partition.book import Book
@@ -38,8 +39,9 @@ class Plan:
         run: a name that no other job has; with `attempt` it marks all that belongs together.
         triples: of the train splits of all partitions together.
         graph: digest of the partitioned graph, which every machine must have.
-        keys: of the connections between machines, as JSON; None where they are open.
+        keys: of the connections between machines, as JSON; None where they have none.
         models: sha256 of --model_file, of which every machine has the same; None where there is none.
+        security: how connections are closed to strangers, see kgdist.kvstore.security.
     """
 
     config: Config
@@ -51,6 +53,7 @@ class Plan:
     triples: int
     keys: dict[str, Any] | None = None
     models: str | None = None
+    security: str = USER
 
     @property
     def stamp(self) -> str:

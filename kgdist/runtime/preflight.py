@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kgdist.errors import KgdistError
 from kgdist.files import free_bytes
-from kgdist.kvstore.security import port_holder
+from kgdist.kvstore.places import port_holder
 from kgdist.partition.folder import Partition
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.memory import page_tables

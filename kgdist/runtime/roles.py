@@ -21,7 +21,7 @@ from kgdist.errors import KgdistError, PeersLost
 from kgdist.files import write_json
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.messages import Identity
-from kgdist.kvstore.security import Keys, Transport
+from kgdist.kvstore.security import USER, Keys, Transport
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import Ids, MemoryTables
 from kgdist.log import log
@@ -45,7 +45,8 @@ def identity_of(plan: Plan) -> Identity:
 
 def transport_of(plan: Plan) -> Transport:
     """Makes the sockets of a process."""
-    return Transport(Keys.from_json(plan.keys) if plan.keys is not None else None, plan.config.peer_timeout)
+    keys = Keys.from_json(plan.keys) if plan.keys is not None else None
+    return Transport(keys, plan.config.peer_timeout, user=plan.security == USER)
 
 
 def serve(job: dict[str, Any], owner: Owner) -> None:

@@ -32,8 +32,8 @@ def push(tables: Tables, name: str, ids: torch.Tensor, grads: torch.Tensor, lr: 
 class Store:
     """The servers, the tables of each machine, and clients on request; all end with the `with`."""
 
-    def __init__(self, layout: Layout, optimizer: str, keys: Keys | None, timeout: float, hosts: Sequence[str] = ()) -> None:
-        self.layout, self.keys, self.timeout = layout, keys, timeout
+    def __init__(self, layout: Layout, optimizer: str, keys: Keys | None, timeout: float, user: bool) -> None:
+        self.layout, self.keys, self.timeout, self.user = layout, keys, timeout, user
         self.transports: list[Transport] = []
         self.machines: list[MemoryTables] = []
         self.servers: list[Server] = []
@@ -63,7 +63,7 @@ class Store:
 
     def transport(self, keys: Keys | None = None) -> Transport:
         """One with the keys of the store, unless others are given."""
-        self.transports.append(Transport(keys or self.keys, self.timeout))
+        self.transports.append(Transport(keys or self.keys, self.timeout, user=self.user and not keys))
         return self.transports[-1]
 
     def client(self, number: int = 0, **options: Any) -> StoreTables:
@@ -103,11 +103,11 @@ class Store:
 @contextlib.contextmanager
 def store(
     *, entities: Sequence[int] = (7, 5), relations: Sequence[int] = (2, 3), servers: Sequence[int] = (2, 1), width: int = 4,
-    optimizer: str = "adagrad_row", keys: Keys | None = None, timeout: float = 3.0,
+    optimizer: str = "adagrad_row", keys: Keys | None = None, timeout: float = 3.0, user: bool = False,
 ) -> Iterator[Store]:  # fmt: skip
-    """A store of so many machines."""
+    """A store of so many machines, open unless there are keys or it is only for this `user`."""
     bounds = {name: np.concatenate([[0], np.cumsum(n)]) for name, n in (("entity", entities), ("relation", relations))}
-    running = Store(Layout.build({"entity": width, "relation": width // 2}, bounds, servers), optimizer, keys, timeout)
+    running = Store(Layout.build({"entity": width, "relation": width // 2}, bounds, servers), optimizer, keys, timeout, user)
     try:
         yield running
     finally:

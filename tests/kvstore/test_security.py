@@ -16,7 +16,8 @@ import zmq
 from zmq.utils import garbage
 
 from kgdist.errors import UsageError
-from kgdist.kvstore.security import Keys, Transport, curve_wanted, port_holder
+from kgdist.kvstore.places import port_holder
+from kgdist.kvstore.security import CURVE, NONE, USER, Keys, Transport, secured
 
 
 @pytest.fixture
@@ -35,23 +36,23 @@ def test_keys_travel_as_data_and_do_not_show() -> None:
 @pytest.mark.parametrize(
     ("choice", "hosts", "wanted"),
     [
-        ("auto", ["127.0.0.1", "localhost", "127.1.2.3"], False),
-        ("auto", ["127.0.0.1", "10.0.0.1"], True),
-        ("auto", ["::1"], False),
-        ("auto", ["2001:db8::1"], True),
-        ("curve", ["127.0.0.1"], True),
-        ("none", ["10.0.0.1"], False),
+        ("auto", ["127.0.0.1", "localhost", "127.1.2.3"], USER),
+        ("auto", ["127.0.0.1", "10.0.0.1"], CURVE),
+        ("auto", ["::1"], USER),
+        ("auto", ["2001:db8::1"], CURVE),
+        ("curve", ["127.0.0.1"], CURVE),
+        ("none", ["10.0.0.1"], NONE),
     ],
 )
-def test_encryption_is_on_unless_all_is_loopback(choice: str, hosts: list[str], wanted: bool) -> None:
-    assert curve_wanted(choice, hosts) is wanted
+def test_strangers_are_kept_out_unless_they_are_asked_in(choice: str, hosts: list[str], wanted: str) -> None:
+    assert secured(choice, hosts) == (CURVE if wanted == USER and sys.platform != "linux" else wanted)
 
 
 def test_a_name_that_nobody_knows_is_named() -> None:
     for host in ("no-such-host.invalid", "", "a" * 300, "two words"):
         if host:
             with pytest.raises(UsageError, match="no address of that name"):
-                curve_wanted("auto", [host])
+                secured("auto", [host])
 
 
 @pytest.mark.parametrize(("here", "there", "size"), [("127.0.0.1", "127.0.0.2", 1 << 19), ("0.0.0.0", "192.0.2.1", 4 << 20)])

@@ -247,17 +247,19 @@ def test_what_is_wrong_with_a_push_is_said() -> None:
         ({"graph": "g"}, "graph is g there and graph here"),
     ],
 )
-def test_who_does_not_belong_is_refused_with_both_values(change: dict[str, Any], words: str) -> None:
-    with store() as running:
+@pytest.mark.parametrize("way", ["user", "curve", "open"])
+def test_who_does_not_belong_is_refused_with_both_values(change: dict[str, Any], words: str, way: str) -> None:
+    """But to anybody who may come, not a word of what would fit."""
+    with store(user=way == "user", keys=Keys.make() if way == "curve" else None) as running:
         other = IDENTITY.__class__(**(vars(IDENTITY) | change))
-        with pytest.raises(KgdistError, match=words):
+        with pytest.raises(KgdistError, match="refused: HELLO does not fit this server$" if way == "open" else words):
             running.client(identity=other)
         running.client().pull("entity", torch.tensor([1]))
         assert running.counted(REFUSED) >= 1
 
 
 def test_a_newer_incarnation_takes_the_place_of_the_older() -> None:
-    with store(optimizer="sgd") as running:
+    with store(optimizer="sgd", user=True) as running:
         old, ids = running.client(3, incarnation=0), torch.tensor([0, 11])
         push(old, "entity", ids, torch.ones(2, 4), -1.0)
         old.flush()
