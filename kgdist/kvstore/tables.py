@@ -14,11 +14,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
+from kgdist.files import Moved, unwatched
 from kgdist.kernels.adagrad import gather_rows
 from kgdist.kernels.sample import normal_rows, uniform_rows
 from kgdist.kvstore.shm import SharedArray, private_array
 from kgdist.optim import OPTIMIZERS, Places, Squares, State
 
+LOADED = 1 << 24  # bytes of a checkpoint that are taken over at a time
 UPDATE_LIMIT = 300.0  # seconds one update may take before the run counts as stuck
 
 Ids = torch.Tensor  # int64[U]
@@ -182,12 +184,15 @@ class MemoryTables:
         flat |= {f"{name}.{key}": part for name, parts in self.state.items() for key, part in parts.items()}
         return {key: tensor.detach().cpu().numpy() for key, tensor in flat.items()}
 
-    def load(self, arrays: dict[str, np.ndarray]) -> None:
+    def load(self, arrays: dict[str, np.ndarray], moved: Moved = unwatched) -> None:
         """Overwrite rows and state with what `arrays()` gave; missing keys are left as they are."""
         for key, array in arrays.items():
             name, _, part = key.partition(".")
             target = self.state[name][part] if part else self.rows[name]
-            target.copy_(torch.from_numpy(np.array(array, np.float32)))
+            step = max(1, LOADED // max(array[:1].nbytes, 1))
+            for start in range(0, len(array), step):
+                target[start : start + step] = torch.from_numpy(np.array(array[start : start + step], np.float32))
+                moved(array[start : start + step].nbytes)
 
     def close(self) -> None:
         """Give up the shared descriptors."""
@@ -224,7 +229,15 @@ class AsyncTables:
 
 
 def initialise(
-    rows: torch.Tensor, kind: str, spread: float, *, seed: int, stream: int, first: int = 0, total: int | None = None
+    rows: torch.Tensor,
+    kind: str,
+    spread: float,
+    *,
+    seed: int,
+    stream: int,
+    first: int = 0,
+    total: int | None = None,
+    moved: Moved = unwatched,
 ) -> None:
     """Fill float32[n, width] in place, block by block, the same for any number of processes and machines.
 
@@ -243,3 +256,4 @@ def initialise(
         else:
             values = uniform_rows(seed, stream, first + start, stop - start, width, -spread, spread)
         rows[start:stop] = torch.from_numpy(values)
+        moved(values.nbytes)

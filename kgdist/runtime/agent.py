@@ -14,14 +14,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kgdist.errors import KgdistError
 from kgdist.files import safe_join, write_json
 from kgdist.log import log, setup
+from kgdist.runtime.beside import Beside, Doing
 from kgdist.runtime.owner import Owner, Partner
 from kgdist.version import __version__
 
@@ -41,16 +42,27 @@ class Agent:
         self.run_name = ""
         self.lease = LEASE
         self.ended = False
-        self._heard = self._told = time.monotonic()
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="kgdist-agent")
-        self._work: list[Future[None]] = []
+        self._heard = time.monotonic()
+        self._beside = Beside()
         self._missed: set[str] = set()  # files that could not be written the last time
+        self._over = threading.Event()
         self.turns = 0  # of the loop; it hangs while this does not change
 
     def tell(self, **event: Any) -> None:
         """Send an event to the launcher."""
-        self._told = time.monotonic()
         self.owner.send(**event)
+
+    def _show_life(self) -> None:
+        """Tell the launcher every moment that this machine lives, and how far it has come; the body of a thread, so that nothing
+        that the loop waits for can look like a lost machine. A loop that hangs is `guard`'s business."""
+        with contextlib.suppress(EOFError):  # the loop hears of it, too
+            while not self._over.wait(timeout=min(0.5, self.lease / 5)):
+                self.tell(beat=self._doing())
+
+    def _doing(self) -> Doing:
+        """What the disk has to do comes before what trainers do, which may go on meanwhile."""
+        doing = self._beside.doing
+        return doing if doing[0] or self.site is None else self.site.doing
 
     def run(self) -> int:
         """Serve until told to end; the exit code."""
@@ -58,6 +70,7 @@ class Agent:
 
         self.tell(hello={"version": __version__, "pid": os.getpid(), "python": sys.version.split()[0]})
         code = 0
+        threading.Thread(target=self._show_life, name="kgdist-beat", daemon=True).start()
         try:
             while not self.ended:
                 self._turn()
@@ -74,6 +87,7 @@ class Agent:
         finally:
             if self.site is not None:
                 self.site.close()
+            self._over.set()
         return code
 
     def _turn(self) -> None:
@@ -85,15 +99,10 @@ class Agent:
             message = self.owner.receive(0.0001)
         if self.site is not None:
             self.site.look()
-        for future in [future for future in self._work if future.done()]:
-            self._work.remove(future)
-            future.result(timeout=0)
-        now = time.monotonic()
-        if now - self._heard > self.lease:
+        self._beside.look()
+        if time.monotonic() - self._heard > self.lease:
             log.error("nothing heard from the launcher for %.0f s; all processes of this machine end", self.lease)
             raise EOFError
-        if now - self._told > min(0.5, self.lease / 5):
-            self.tell(beat=True)
 
     def _wait_for_the_end(self) -> None:
         """Processes end at once; the launcher closes the channel when it has heard why."""
@@ -114,13 +123,9 @@ class Agent:
             raise KgdistError(f"the launcher asks for {name!r}, which this agent does not know; is kgdist the same everywhere?")
         getattr(self, name)(**message)
 
-    def _later(self, work: Callable[[], None]) -> None:
-        """Do what takes long beside the loop, which must go on to show that this machine lives; one after another."""
-        self._work.append(self._worker.submit(work))
-
     def settle(self, seconds: float) -> bool:
         """Wait until what was begun beside the loop has ended; whether it has."""
-        return not wait(self._work, timeout=seconds).not_done
+        return self._beside.settle(seconds)
 
     # ---- commands
 
@@ -143,10 +148,10 @@ class Agent:
             checkpoints = []
             if not found:
                 self.site = Site(job, machine, self.tell)
-                checkpoints = self.site.shard.checkpoints(run) if run else []
+                checkpoints = self.site.shard.checkpoints(run, self._beside.moved) if run else []
             self.tell(checked={"problems": found, "checkpoints": checkpoints})
 
-        self._later(work)
+        self._beside.later("read", f"the checkpoints of {run}" if run else "partition", work)
 
     def open(self, run: str, resume: int | None, share: bool = False) -> None:
         """Take the run folder `run` (a new one if that is empty), fill the rows, start the servers; `share`: tell another agent
@@ -159,13 +164,16 @@ class Agent:
 
             shard = site.shard
             self.run_name = run or runs.create(shard.folder("x").parent, site.config.run_name).name
-            shard.fill(self.run_name, resume)
+            shard.fill(self.run_name, resume, self._beside.moved)
+
+        def then() -> None:  # in the loop: children end with the thread that has started them
             if share:
-                self.tell(shared=shard.share() | {"run": self.run_name})
+                self.tell(shared=site.shard.share() | {"run": self.run_name})
             site.serve()
             self.tell(opened=self.run_name)
 
-        self._later(work)
+        what = "rows" if resume is None else f"checkpoint of step {resume}"
+        self._beside.later("filled" if resume is None else "read", what, work, then)
 
     def attach(self, run: str, **shared: Any) -> None:
         """Take the run folder and the rows of another agent of this machine."""
@@ -177,7 +185,7 @@ class Agent:
             self.run_name = run
             self.tell(opened=run)
 
-        self._later(work)
+        self._beside.later("read", "rows of the other process", work)
 
     def train(self) -> None:
         """Start the trainers."""
@@ -193,21 +201,24 @@ class Agent:
         """Write a checkpoint, or the best rows; a failure is told and is not the end."""
         assert self.site is not None
         shard = self.site.shard
-        self._try("saved", lambda: shard.save(self.run_name, step, meta, best=best))
+        what = f"{'best rows' if best else 'checkpoint'} of step {step}"
+        work = partial(shard.save, self.run_name, step, meta, best=best, moved=self._beside.moved)
+        self._try("saved", "written", what, work)
 
     def keep(self, steps: list[int], best: list[int]) -> None:
         """Remove checkpoints but these."""
         assert self.site is not None
         shard = self.site.shard
-        self._later(lambda: shard.keep(self.run_name, steps, best))
+        self._beside.later("written", "what is left of old checkpoints", partial(shard.keep, self.run_name, steps, best))
 
     def best(self, step: int, trial: bool) -> None:
         """Take the best rows, those of `step`, or only look whether they are whole; a failure is told and is not the end."""
         assert self.site is not None
         shard = self.site.shard
-        self._try("loaded", lambda: shard.best(self.run_name, step, trial=trial))
+        work = partial(shard.best, self.run_name, step, trial=trial, moved=self._beside.moved)
+        self._try("loaded", "read", f"best rows of step {step}", work)
 
-    def _try(self, answer: str, work: Callable[[], None]) -> None:
+    def _try(self, answer: str, verb: str, what: str, work: Callable[[], None]) -> None:
         """Do it beside the loop, and tell what was wrong, or nothing."""
 
         def attempt() -> None:
@@ -218,7 +229,7 @@ class Agent:
                 problem = str(error)
             self.tell(**{answer: {"problem": problem}})
 
-        self._later(attempt)
+        self._beside.later(verb, what, attempt)
 
     def task(self, what: dict[str, Any], ranks: list[int]) -> None:
         """Let trainers do something else than training."""
@@ -227,26 +238,32 @@ class Agent:
 
     def write(self, name: str, value: Any) -> None:
         """Write JSON into the run folder."""
-        with self._harmless(name) as path:
-            write_json(path, value)
+        self._harmless(name, lambda path: write_json(path, value))
 
     def append(self, name: str, line: str) -> None:
         """Add a line to a file of the run folder."""
-        with self._harmless(name) as path, path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
 
-    @contextlib.contextmanager
-    def _harmless(self, name: str) -> Iterator[Path]:
+        def write(path: Path) -> None:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+
+        self._harmless(name, write)
+
+    def _harmless(self, name: str, write: Callable[[Path], None]) -> None:
         """A file of the run folder that no training is worth ending for: on a full disk it is missed, with one warning."""
         assert self.site is not None
         path = safe_join(self.site.shard.folder(self.run_name), name)
-        try:
-            yield path
-            self._missed.discard(name)
-        except (OSError, KgdistError) as error:
-            if name not in self._missed:
-                log.warning("%s; training goes on", error if isinstance(error, KgdistError) else f"{path}: {error.strerror}")
-            self._missed.add(name)
+
+        def work() -> None:
+            try:
+                write(path)
+                self._missed.discard(name)
+            except (OSError, KgdistError) as error:
+                if name not in self._missed:
+                    log.warning("%s; training goes on", error if isinstance(error, KgdistError) else f"{path}: {error.strerror}")
+                self._missed.add(name)
+
+        self._beside.later("written", name, work)
 
     def stop(self, leave: bool) -> None:
         """Let trainers end before their next step; `leave`: and not evaluate either."""

@@ -31,7 +31,6 @@ from kgdist.shared_evaluator import Collected, SharedEvaluator
 from kgdist.version import __version__
 
 Connect = Callable[[], Fleet]
-OPENING = 600.0  # seconds to fill the rows and start the servers, besides what the tables take
 GRACE = 15.0  # seconds that agents have to end their processes
 
 
@@ -66,6 +65,7 @@ class Attempt:
         except UsageError as error:
             raise self._again(error) from error
         self.fleet.news, self.fleet.quiet = self._news, self.config.quiet
+        self.fleet.stall, self.fleet.leaving = self.config.stall_timeout, lambda: self.interrupts.asked
         calm = False
         try:
             yield self
@@ -99,13 +99,12 @@ class Attempt:
         resume = None
         if saved.run:
             resume = saved.find({n: answer["checkpoints"] for n, answer in answers.items()}, first=not self.plan.attempt)
-        opening = OPENING + 4e-9 * max(self.plan.memory_of(n) for n in range(len(self.plan.machines)))
         if not saved.run:
-            saved.run = fleet.ask("opened", "open", opening, [0], run="", resume=None)[0]
+            saved.run = fleet.ask("opened", "open", None, [0], run="", resume=None)[0]
             others = list(range(1, len(self.plan.machines)))
-            fleet.ask("opened", "open", opening, others, run=saved.run, resume=None)
+            fleet.ask("opened", "open", None, others, run=saved.run, resume=None)
         else:
-            fleet.ask("opened", "open", opening, run=saved.run, resume=resume)
+            fleet.ask("opened", "open", None, run=saved.run, resume=resume)
         fleet.tell("write", [0], name="config.json", value=self._settings())
         fleet.gather("ready", list(range(len(self.plan.machines))), 60.0)
         where = f"{config.save_path}/{saved.run} on the first machine"
@@ -128,14 +127,14 @@ class Attempt:
         try:
             fleet.tell("train")
             self.began = True
-            stopped = False
+            stopped, asked = False, False
             while len(self._trained) < len(self.plan.machines):
                 fleet.pump(0.02)
                 self.observer.update(int(self.steps.sum()), int(self._positives.sum()), self._sums.sum(0))
                 self._tell_who_is_late()
-                if (self.interrupts.asked or self.early) and not stopped:
-                    stopped = True
-                    fleet.tell("stop", leave=self.interrupts.asked)
+                if (self.early and not stopped) or (self.interrupts.asked and not asked):
+                    stopped, asked = True, self.interrupts.asked
+                    fleet.tell("stop", leave=asked)
                 waiting = [self._arrived.get(n, 0) for n in range(len(self.plan.machines)) if n not in self._trained]
                 if waiting and min(waiting) > 0 and not stopped:
                     self._meet(min(waiting))

@@ -44,6 +44,7 @@ class Heard(NamedTuple):
     machine: int
     kind: str
     value: Any
+    at: float  # of time.monotonic(), when it came
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class Channel(ABC):
                 if self._over:
                     return
                 try:
-                    self._events.put(Heard(self.number, kind, value), timeout=0.0 if self._closing else TICK)
+                    self._events.put(Heard(self.number, kind, value, time.monotonic()), timeout=0.0 if self._closing else TICK)
                     told = True
                 except queue.Full:
                     told = self._closing  # to nobody: the queue is not read any more

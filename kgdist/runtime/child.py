@@ -14,11 +14,14 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from kgdist.log import log
+
 GRACE = 5.0  # seconds between asking a process to end and making it
+FORCE = 2.0  # seconds in which one that is made to end is gone, unless the system holds it
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 # {"say": line} and others of its job, and as the last one {"done": value}, {"error": line, "traceback": text, "code": exit code}
@@ -99,10 +102,27 @@ class Child:
 
     def close(self, deadline: float) -> None:
         """End it: asked until `deadline` (time.monotonic()), then by force."""
-        self.release()
+        end([self], deadline)
+
+
+def end(children: Sequence[Child], deadline: float) -> None:
+    """End all of them: asked until `deadline` (time.monotonic()), then by force. It is said which ones even that does not end:
+    the system holds a process that waits for a file system, and ends it when that answers."""
+    for child in children:
+        child.release()
+    for child in children:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.process.wait(timeout=max(0.1, deadline - time.monotonic()))
+    left = [child for child in children if child.process.poll() is None]
+    for child in left:
+        child.process.kill()
+    deadline = time.monotonic() + FORCE
+    for child in left:
         try:
-            self.process.wait(timeout=max(0.1, deadline - time.monotonic()))
+            child.process.wait(timeout=max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait(timeout=GRACE)
-        self.stdout.close()
+            log.error(
+                "process %d cannot be ended: the system holds it, perhaps for a file system that does not answer", child.pid
+            )
+    for child in children:
+        child.stdout.close()

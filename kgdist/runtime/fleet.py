@@ -6,6 +6,7 @@ a machine, which is the end of the attempt.
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -14,10 +15,16 @@ from typing import Any, Protocol
 
 from kgdist.errors import KgdistError, PeersLost
 from kgdist.log import log, say
+from kgdist.runtime.beside import Doing
 from kgdist.runtime.channel import Heard
 from kgdist.runtime.cluster import Machine
+from kgdist.runtime.workers import STALL
 from kgdist.version import __version__
 
+NAMED = 30.0  # seconds without progress after which a machine is named
+HURRY = 4.0  # seconds that a machine may do nothing, or say nothing, once the user wants to leave
+TURN = 0.05  # seconds of hearing before whoever pumps may look at other things
+HANGS = 300.0  # seconds without a pump after which the machines are told no longer that this launcher lives
 ANSWERS = ("hello", "checked", "opened", "ready", "saved", "loaded", "memory")
 FIRST = 60.0  # seconds in which an agent says its first word
 News = Callable[[int, str, Any], None]  # machine, kind, value
@@ -42,7 +49,11 @@ class Fleet:
 
     Args:
         timeout: seconds of silence after which a machine counts as lost.
+
+    Attributes:
         news: called with events that nobody waits for.
+        stall: seconds after which a machine that lives, but does nothing of what it is at, counts as lost.
+        leaving: whether the user wants to leave: then nothing that stands still is waited for much longer.
     """
 
     def __init__(
@@ -52,21 +63,37 @@ class Fleet:
         self.channels = dict(channels)
         self.news: News = lambda machine, kind, value: None
         self.quiet = False
-        self._heard = dict.fromkeys(channels, time.monotonic() + FIRST)
-        self._told = 0.0
+        self.stall = STALL
+        self.leaving: Callable[[], bool] = lambda: False
+        self._left: float | None = None  # when the user wanted to leave
+        now = time.monotonic()
+        self._heard = dict.fromkeys(channels, now + FIRST)
+        self._doing: dict[int, tuple[Doing, float]] = dict.fromkeys(channels, (("", "", 0), now))  # and since when
+        self._expected: dict[int, float] = {}  # machine -> since when its answer is waited for
+        self._named: set[int] = set()
         self._answers: dict[str, dict[int, Any]] = {}
+        self._pumped = now
+        self._over = threading.Event()
+        threading.Thread(target=self._beat, name="kgdist-beat", daemon=True).start()
+
+    def _beat(self) -> None:
+        """Let the machines know that this launcher lives; the body of a thread, so that nothing it waits for can end the job."""
+        while not self._over.wait(timeout=min(1.0, self.timeout / 5)):
+            if time.monotonic() - self._pumped < HANGS:
+                self.tell("beat")
 
     def tell(self, do: str, machines: Iterable[int] | None = None, **arguments: Any) -> None:
         """Send a command to some machines, by default to all."""
-        for number in self.channels if machines is None else machines:
-            self.channels[number].send({"do": do, **arguments})
+        channels = self.channels
+        for number in channels if machines is None else machines:
+            channels[number].send({"do": do, **arguments})
 
     def ask(
         self, kind: str, do: str | None, seconds: float | None, machines: Iterable[int] | None = None, **arguments: Any
     ) -> dict[int, Any]:
         """Send a command and wait for the answer `kind` of each machine told; machine -> value.
 
-        Without `seconds` the wait is as long as the machines show that they live. Raises AttemptFailed.
+        Without `seconds` the wait is as long as the machines get on with it, see `pump`. Raises AttemptFailed.
         """
         asked = list(self.channels if machines is None else machines)
         self._answers.pop(kind, None)
@@ -77,10 +104,13 @@ class Fleet:
     def gather(self, kind: str, machines: list[int], seconds: float | None) -> dict[int, Any]:
         """Wait for the answer `kind` of each of `machines`. Raises AttemptFailed."""
         deadline = None if seconds is None else time.monotonic() + seconds
+        self._expected = dict.fromkeys(machines, time.monotonic()) if seconds is None else {}
         while missing := [number for number in machines if number not in self._answers.get(kind, {})]:
+            self._expected = {number: since for number, since in self._expected.items() if number in missing}
             self.pump(0.1)
             if deadline is not None and time.monotonic() > deadline:
                 raise AttemptFailed(f"{self.name(missing[0])}: has not said {kind!r} within {seconds:.0f} s")
+        self._expected = {}
         return self._answers.pop(kind, {})
 
     def name(self, machine: int) -> str:
@@ -88,28 +118,54 @@ class Fleet:
         return self.machines[machine].name
 
     def pump(self, seconds: float) -> None:
-        """Hear what there is, waiting `seconds` at most for the first. Raises AttemptFailed, or KgdistError for what no other
-        attempt can cure."""
-        now = time.monotonic()
-        if now - self._told > min(1.0, self.timeout / 5):
-            self._told = now
-            self.tell("beat")
+        """Hear some of what there is, waiting `seconds` at most for the first. Raises KgdistError for what no other attempt can
+        cure, and AttemptFailed for the rest: also for a machine that is silent, or that lives but does nothing."""
+        self._pumped = time.monotonic()
+        present = until = None  # when what was heard last was said: what came after it is not known yet
         try:
             heard = self.events.get(timeout=seconds)
+            until = time.monotonic() + TURN
             while True:
                 self._hear(heard)
+                present = heard.at
+                if time.monotonic() > until:
+                    break
                 heard = self.events.get_nowait()
         except queue.Empty:
-            pass
-        for number, since in self._heard.items():
-            if time.monotonic() - since > self.timeout:
-                raise AttemptFailed(f"{self.name(number)}: silent for {self.timeout:g} s")
+            present = None
+        self._judge(time.monotonic() if present is None else present)
+
+    def _judge(self, now: float) -> None:
+        """See how long every machine has been silent, and how long it has done nothing of what it is at."""
+        if self._left is None and self.leaving():
+            self._left = time.monotonic()
+        hurry = -math.inf if self._left is None else now - self._left  # seconds since the user wants to leave
+        for number in self.channels:
+            name = self.name(number)
+            silent = now - self._heard[number]
+            limit = min(self.timeout, HURRY) if hurry > HURRY else self.timeout
+            if silent > limit:
+                raise AttemptFailed(f"{name}: silent for {limit:g} s")
+            (verb, what, _), since = self._doing[number]
+            if number in self._expected:
+                since = max(since, self._expected[number])
+            elif not what:
+                continue
+            still = now - since
+            how = f"has {verb} nothing for {still:.0f} s ({what})" if what else f"has not answered for {still:.0f} s"
+            if still > NAMED and number not in self._named:
+                self._named.add(number)
+                log.warning("%s %s%s", name, how, "; is its file system answering?" * (verb in ("read", "written")))
+            if (
+                still > self.stall + self.timeout or min(still, hurry) > HURRY
+            ):  # of what a trainer does, its agent is judge before
+                raise AttemptFailed(f"{name}: {how}")
 
     def _hear(self, heard: Heard) -> None:
-        number, kind, value = heard
+        number, kind, value, at = heard
         if number not in self.channels:
             return
-        self._heard[number] = time.monotonic()
+        self._heard[number] = max(self._heard[number], at)
         if kind == "log":
             log.info("%s: %s", self.name(number), value)
         elif kind == "closed":
@@ -120,6 +176,12 @@ class Fleet:
                 self._event(number, event, content)
 
     def _event(self, number: int, event: str, content: Any) -> None:
+        if event == "beat":
+            verb, what, count = content
+            if self._doing[number][0] != (verb, what, count):
+                self._doing[number] = (verb, what, count), time.monotonic()
+                self._named.discard(number)
+            return
         if event == "failed":
             what = f"{self.name(number)}: {content['what']}"
             if content["recoverable"]:
@@ -132,7 +194,7 @@ class Fleet:
                 say(f"machine_{number} {content}")
         elif event in ANSWERS:
             self._answers.setdefault(event, {})[number] = content
-        elif event != "beat":
+        else:
             self.news(number, event, content)
 
     def hello(self, seconds: float) -> None:
@@ -145,8 +207,7 @@ class Fleet:
 
     def close(self, *, grace: float) -> None:
         """End every agent, at once or after it has carried out what it was told."""
-        for number in self.channels:
-            self._heard[number] = time.monotonic()
+        self._over.set()
         threads = [threading.Thread(target=channel.close, args=(grace,)) for channel in self.channels.values()]
         for thread in threads:
             thread.start()

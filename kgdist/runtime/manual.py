@@ -82,6 +82,7 @@ class Pair:
         self._peers = peers
         self._events = events
         self._answers: dict[str, dict[str, Any]] = {}
+        self._doing: dict[str, Any] = {}  # of both halves
         self._over = threading.Event()
         self.closing = False
 
@@ -102,24 +103,31 @@ class Pair:
         """What a half says."""
         for kind, value in message.items():
             if kind == "log":
-                self._events.put(Heard(self.number, "log", f"kgdist-{role}: {value}"))
+                self._tell("log", f"kgdist-{role}: {value}")
             elif kind == "shared":
                 self._peers[CLIENT].post(do="attach", **value)
+            elif kind == "beat":
+                self._doing[role] = value
+                server, client = (self._doing.get(half, ("", "", 0)) for half in ROLES)
+                self._tell("message", {kind: [server[0] or client[0], server[1] or client[1], server[2] + client[2]]})
             elif kind not in JOINED:
-                self._events.put(Heard(self.number, "message", {kind: value}))
+                self._tell("message", {kind: value})
             else:
                 both = self._answers.setdefault(kind, {})
                 both[role] = value
                 if len(both) == len(ROLES):
                     joined = JOINED[kind](both[SERVER], both[CLIENT])
-                    self._events.put(Heard(self.number, "message", {kind: joined}))
+                    self._tell("message", {kind: joined})
                     del self._answers[kind]
 
     def lose(self, role: str, how: str) -> None:
         """A half is in this conversation no longer."""
         if all(peer.pair is not self for peer in self._peers.values()):
             self._over.set()
-        self._events.put(Heard(self.number, "closed", Ending(None, f"(kgdist-{role}) {how}")))
+        self._tell("closed", Ending(None, f"(kgdist-{role}) {how}"))
+
+    def _tell(self, kind: str, value: Any) -> None:
+        self._events.put(Heard(self.number, kind, value, time.monotonic()))
 
 
 class Reception:

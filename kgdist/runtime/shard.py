@@ -14,6 +14,7 @@ import numpy as np
 
 from kgdist import checkpoint
 from kgdist.errors import CheckpointError
+from kgdist.files import Moved, unwatched
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.log import log
 from kgdist.runtime.control import DONE, RELEASED, SharedControl
@@ -55,7 +56,7 @@ class Shard:
         """Where this machine keeps its checkpoints: machines may share a file system."""
         return self.folder(run) / f"machine_{self.number}"
 
-    def fill(self, run: str, resume: int | None) -> None:
+    def fill(self, run: str, resume: int | None, moved: Moved = unwatched) -> None:
         """Make the tables: at random, or as of the checkpoint of step `resume`. Raises KgdistError."""
         shapes, model, layout = self.plan.shapes_of(self.number), model_of(self.config), self.plan.layout()
         self._tables = MemoryTables.create(shapes, self.config.optimizer, shared=True, huge=self.config.huge_pages)
@@ -65,10 +66,10 @@ class Shard:
         if resume is None:
             for name in self.tables.names():
                 first, _ = layout.machine_range(name, self.number)
-                at_random(self.config, model, self.tables, name, first=first, total=self.plan.shapes[name][0])
+                at_random(self.config, model, self.tables, name, first=first, total=self.plan.shapes[name][0], moved=moved)
         else:
-            saved = checkpoint.load(self.place(run) / f"ckpt-{resume}")
-            self._load(saved.arrays)
+            saved = checkpoint.load(self.place(run) / f"ckpt-{resume}", moved)
+            self._load(saved.arrays, moved)
             steps = [int(step) for step in saved.meta["steps"]]
             if len(steps) != self.config.num_proc:  # other workers than before share what has been done
                 steps = [sum(steps) // self.config.num_proc] * self.config.num_proc
@@ -86,38 +87,38 @@ class Shard:
         self._tables = MemoryTables.attach(shared["tables"], self.config.optimizer)
         self._control = SharedControl.attach(shared["control"])
 
-    def _load(self, arrays: dict[str, np.ndarray]) -> None:
+    def _load(self, arrays: dict[str, np.ndarray], moved: Moved) -> None:
         shapes = {key: array.shape for key, array in self.tables.arrays().items()}
         for key, array in arrays.items():
             if shapes.get(key) != array.shape:
                 raise CheckpointError(f"checkpoint: {key} is {array.shape}, but these options make it {shapes.get(key)}")
-        self.tables.load(arrays)
+        self.tables.load(arrays, moved)
 
-    def save(self, run: str, step: int, meta: dict[str, Any], *, best: bool) -> None:
+    def save(self, run: str, step: int, meta: dict[str, Any], *, best: bool, moved: Moved = unwatched) -> None:
         """Write `ckpt-<step>`, or `best-<step>` of the rows alone; nothing is removed. Raises KgdistError."""
         arrays = self.tables.arrays()
         if best:
             arrays = {key: array for key, array in arrays.items() if "." not in key}
         steps = [int(done) for done in self.control.workers[:, DONE]]
         meta = meta | {"steps": steps, "stamp": self.plan.stamp}
-        checkpoint.save(self.place(run), step, arrays, meta, name=f"best-{step}" if best else None, keep=0)
+        checkpoint.save(self.place(run), step, arrays, meta, name=f"best-{step}" if best else None, keep=0, moved=moved)
 
     def keep(self, run: str, steps: list[int], best: list[int]) -> None:
         """Remove all checkpoints but those of `steps`, and all best rows but those of the steps `best`."""
         checkpoint.drop(self.place(run), {f"ckpt-{step}" for step in steps} | {f"best-{step}" for step in best})
 
-    def best(self, run: str, step: int, *, trial: bool) -> None:
+    def best(self, run: str, step: int, *, trial: bool, moved: Moved = unwatched) -> None:
         """Take the best rows, those of `step`; a `trial` only looks whether they are whole. Raises KgdistError."""
-        saved = checkpoint.load(self.place(run) / f"best-{step}")
+        saved = checkpoint.load(self.place(run) / f"best-{step}", moved)
         if not trial:
-            self._load(saved.arrays)
+            self._load(saved.arrays, moved)
 
-    def checkpoints(self, run: str) -> list[list[Any]]:
+    def checkpoints(self, run: str, moved: Moved = unwatched) -> list[list[Any]]:
         """[step, stamp, best validation so far, trainers] of every checkpoint here that is whole, newest first."""
         found: list[list[Any]] = []
         for step, path in checkpoint.numbered(self.place(run)):
             try:
-                meta = checkpoint.load(path).meta
+                meta = checkpoint.load(path, moved).meta
                 found.append([step, str(meta.get("stamp")), meta.get("best", {}), len(meta.get("steps", ()))])
             except CheckpointError as error:
                 log.warning("%s; it is passed over", error)

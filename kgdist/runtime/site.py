@@ -15,6 +15,7 @@ import numpy as np
 
 from kgdist.log import log
 from kgdist.runtime import child as children
+from kgdist.runtime.beside import Doing
 from kgdist.runtime.child import Child, Event
 from kgdist.runtime.control import ALIVE, ARRIVED, BEAT, DONE, POSITIVES, RELEASED, STOP
 from kgdist.runtime.memory import used_now
@@ -23,6 +24,9 @@ from kgdist.runtime.shard import Shard
 from kgdist.runtime.workers import STALL
 
 Tell = Callable[..., None]
+LEAVE = 3.0  # seconds that a trainer has after Ctrl-C to end its step
+KILLED = 10.0  # seconds in which one that is killed is gone, unless the system holds it
+TASKS = {"evaluate": ("ranked", "the share of {split}"), "assemble": ("written", "embeddings")}
 
 
 class Failure(Exception):
@@ -51,6 +55,8 @@ class Site:
         self._arrived = 0
         self._moved = np.full(self.config.num_proc, time.monotonic())  # when each trainer last showed that it does something
         self._alive = np.zeros(self.config.num_proc, np.int64)
+        self._stopping = False
+        self._killed: dict[int, Child] = {}
         self._told = 0.0
 
     # ---- processes
@@ -105,6 +111,17 @@ class Site:
         if self.shard.ready:
             self.shard.control.stop(leave=leave)
 
+    @property
+    def doing(self) -> Doing:
+        """What trainers do besides training, and a number that grows as long as any trainer does anything."""
+        if not self.shard.ready:
+            return "", "", 0
+        workers = self.shard.control.workers
+        count = int(workers[:, ALIVE].sum()) + sum(self._incarnations)
+        task = next(iter(self._tasks.copy().values()), None)
+        verb, what = TASKS[task["what"]] if task is not None else ("", "")
+        return verb, what.format(**(task or {})), count
+
     # ---- watching
 
     def look(self) -> None:
@@ -152,9 +169,7 @@ class Site:
         if "say" in event:
             self.tell(say=event["say"])
         elif "trained" in event:
-            self.done[rank] = event["trained"]
-            if len(self.done) == len(self.trainers):
-                self.tell(trained=[self.done[number] for number in range(len(self.trainers))])
+            self._trained(rank, event["trained"])
         elif "result" in event:
             self.tell(result=event["result"])
         elif "finished" in event:
@@ -166,12 +181,23 @@ class Site:
             self._show(who, event)
             raise Failure(f"{who} failed: {event['error']}", recoverable=event["code"] == 3, code=event["code"])
 
+    def _trained(self, rank: int, steps: int) -> None:
+        """It trains no more."""
+        self.done[rank] = steps
+        if len(self.done) == len(self.trainers):
+            self.tell(trained=[self.done[number] for number in range(len(self.trainers))])
+
     def _show(self, who: str, event: Event) -> None:
         for line in event["traceback"].splitlines():
             log.error("[%s] %s", who, line)
 
     def _again(self, rank: int, how: str) -> None:
-        """Start a trainer that died again."""
+        """Start a trainer that died again; when all are to leave it is only said how far it has come."""
+        control = self.shard.control
+        if control.leaving():
+            if rank not in self.done:
+                self._trained(rank, self._steps(rank))
+            return
         if self._incarnations[rank] > self.config.max_restarts:
             raise Failure(f"trainer {rank} {how}, for the {self._incarnations[rank]}th time", recoverable=False)
         self._incarnations[rank] += 1
@@ -188,22 +214,42 @@ class Site:
     def _check_progress(self) -> None:
         """Make an end of a trainer that does nothing for too long."""
         control, now = self.shard.control, time.monotonic()
-        alive = control.workers[:, ALIVE].copy()
-        waiting = (control.workers[:, ARRIVED] > control.header[RELEASED]) | (control.header[STOP] != 0)
+        alive, stopping = control.workers[:, ALIVE].copy(), bool(control.header[STOP])
+        waiting = (control.workers[:, ARRIVED] > control.header[RELEASED]) & (not stopping)
         waiting[list(self.done)] = True
         waiting[list(self._tasks)] = False
         self._moved[waiting] = np.maximum(self._moved[waiting], now)
         self._moved[alive != self._alive] = now
         self._alive = alive
-        for rank in np.flatnonzero(now - self._moved > self.stall):
-            if rank >= len(self.trainers):
-                continue
-            trainer = self.trainers[rank]
-            log.warning("trainer %d has done nothing for %.0f s; its stacks follow, and it is started again", rank, self.stall)
-            trainer.show_stack()
+        if stopping and not self._stopping:  # those that are just being started have nothing left to do
+            self._stopping = True
+            self._moved = np.minimum(self._moved, now)
+        patience = self._patience()
+        hung = [int(rank) for rank in np.flatnonzero(now - self._moved > patience) if rank < len(self.trainers)]
+        for rank in hung:
+            if self._killed.get(rank) is self.trainers[rank]:
+                what = "cannot be ended: the system holds it, perhaps for a file system that does not answer"
+                raise Failure(f"trainer {rank} {what}", recoverable=True)
+            then = "ended where it is" if control.leaving() else "started again"
+            log.warning("trainer %d has done nothing for %.0f s; its stacks follow, and it is %s", rank, patience, then)
+            self.trainers[rank].show_stack()
+        if hung:
             time.sleep(0.5)
-            trainer.process.kill()
-            self._moved[rank] = now
+        for rank in hung:
+            self.trainers[rank].process.kill()
+            self._killed[rank] = self.trainers[rank]
+            self._moved[rank] = now - patience + KILLED
+            if control.leaving():
+                self._tasks.pop(rank, None)  # nobody waits for that any more
+            if stopping and rank not in self.done:  # its rows are in memory that it does not own, and its steps are known
+                self._trained(rank, self._steps(rank))
+
+    def _patience(self) -> float:
+        """Seconds without a sign of life after which a trainer counts as hung: fewer when all it has to do is to end its step."""
+        control = self.shard.control
+        if control.leaving():
+            return min(LEAVE, self.stall)
+        return min(2 * self.config.peer_timeout, self.stall) if control.header[STOP] and not self._tasks else self.stall
 
     def memory(self) -> int:
         """Bytes that all processes of this machine hold now."""
@@ -212,10 +258,5 @@ class Site:
     def close(self) -> None:
         """End every process and give up the rows."""
         self.stop()
-        every = (*self.trainers, *self.servers)
-        for child in every:
-            child.release()
-        deadline = time.monotonic() + children.GRACE
-        for child in every:
-            child.close(deadline)
+        children.end((*self.trainers, *self.servers), time.monotonic() + children.GRACE)
         self.shard.close()

@@ -13,6 +13,7 @@ from kgdist import checkpoint, runs
 from kgdist.config import Config
 from kgdist.data.store import Dataset
 from kgdist.errors import CheckpointError, OptionError
+from kgdist.files import Moved, unwatched
 from kgdist.kvstore.tables import MemoryTables, initialise
 from kgdist.log import log
 from kgdist.models.base import Model
@@ -30,12 +31,21 @@ def fresh(config: Config, model: Model, dataset: Dataset, tables: MemoryTables, 
         _warm_start(config, model, dataset, tables, say)
 
 
-def at_random(config: Config, model: Model, tables: MemoryTables, name: str, *, first: int = 0, total: int | None = None) -> None:
+def at_random(
+    config: Config,
+    model: Model,
+    tables: MemoryTables,
+    name: str,
+    *,
+    first: int = 0,
+    total: int | None = None,
+    moved: Moved = unwatched,
+) -> None:
     """Fill a table, or rows `first` and following of one of `total`, with what they start at."""
     # TransR's projections start in U(-1, 1) whatever --init says, as in DGL-KE.
     kind, spread = (config.init, model.init_range) if name != "projection" else ("uniform", 1.0)
     stream = tables.names().index(name)
-    initialise(tables.rows[name], kind, spread, seed=config.seed, stream=stream, first=first, total=total)
+    initialise(tables.rows[name], kind, spread, seed=config.seed, stream=stream, first=first, total=total, moved=moved)
 
 
 def _warm_start(config: Config, model: Model, dataset: Dataset, tables: MemoryTables, say: Say) -> None:
