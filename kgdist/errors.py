@@ -7,6 +7,7 @@
     │   └── CheckpointError     2   a run or checkpoint folder cannot be used
     ├── ProtocolError           1   a message from another process is not one of ours
     ├── WorkerError             1   a process of this run died
+    ├── Diverged                1   the loss is no number any more
     └── PeersLost               3   other machines are gone
 
 A message is one line: where, what is wrong, what to do. `kgdist.cli` prints it after ``error:`` and exits with `exit_code`;
@@ -63,6 +64,10 @@ class ProtocolError(KgdistError):
 
 class WorkerError(KgdistError):
     """A process of this run ended before its work was done."""
+
+
+class Diverged(KgdistError):
+    """The loss is no number any more: what was trained since the last checkpoint is not worth keeping."""
 
 
 class PeersLost(KgdistError):

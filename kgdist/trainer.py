@@ -15,7 +15,7 @@ import torch
 from kgdist.autograd_step import AutogradStep
 from kgdist.config import Config
 from kgdist.data.batches import Batches
-from kgdist.errors import KgdistError
+from kgdist.errors import Diverged
 from kgdist.kernels import choice
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
@@ -109,7 +109,7 @@ class Trainer:
         return max(start, self.total)
 
     def step(self, number: int) -> tuple[Losses, int]:
-        """Train on the batch of step `number`: its losses and its number of positives. Raises KgdistError if it diverges."""
+        """Train on the batch of step `number`: its losses and its number of positives. Raises Diverged."""
         clock, started = self.clock, perf_counter()
         plan = self._plans.pop(number, None) or self._plan(number)
         self._plans.clear()
@@ -118,9 +118,7 @@ class Trainer:
         clock.sample += perf_counter() - started
         updates, losses = self._step(plan, clock)
         if not math.isfinite(losses.total):
-            raise KgdistError(
-                f"the loss became {losses.total} at step {number + 1}; lower --lr, or --gamma if scores are too large"
-            )
+            raise Diverged(f"the loss became {losses.total} at step {number + 1}; lower --lr, or --gamma if scores are too large")
         computed, lr = perf_counter(), self.schedule.at(number)
         self.tables.push(updates, lr)
         clock.update += perf_counter() - computed

@@ -24,8 +24,8 @@ GRACE = 5.0  # seconds between asking a process to end and making it
 FORCE = 2.0  # seconds in which one that is made to end is gone, unless the system holds it
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
-# {"say": line} and others of its job, and as the last one {"done": value}, {"error": line, "traceback": text, "code": exit code}
-# or {"lost": how}
+# {"say": line} and others of its job, and as the last one {"done": value}, {"error": line, "traceback": text, "code": exit code},
+# which says of an error without a traceback whether the training has "diverged", or {"lost": how}
 Event = dict[str, Any]
 LAST = ("done", "error", "lost")
 

@@ -1,4 +1,8 @@
-"""What Ctrl-C and SIGTERM mean: once, finish the step and save; twice, leave now."""
+"""What Ctrl-C, SIGTERM and SIGHUP mean: once, finish the step and save; Ctrl-C twice, leave now.
+
+Systems send SIGTERM and SIGHUP more than once: schedulers to a script that passes it on and to its children as well, a terminal
+that is closed by itself and by its shell. Only a person who presses Ctrl-C is impatient.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +15,20 @@ from typing import Any
 
 
 class Interrupts:
-    """While active, the first signal sets `asked` (or raises KeyboardInterrupt where `at_once` is set), the second always
-    raises."""
+    """While active, the first signal sets `asked` (or raises KeyboardInterrupt where `at_once` is set). A second one raises if
+    one of them was Ctrl-C and it is not SIGHUP. SIGHUP that was ignored before (nohup) stays ignored."""
 
     def __init__(self) -> None:
         self.asked = False
         self.at_once = False
+        self._pressed = False  # Ctrl-C
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._handle)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -42,5 +48,6 @@ class Interrupts:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         again, self.asked = self.asked, True
-        if again or self.at_once:
+        self._pressed |= number == signal.SIGINT
+        if self.at_once or (again and self._pressed and number != signal.SIGHUP):
             raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kgdist import checkpoint, runs
+from kgdist import runs
 from kgdist.callbacks import Callback, Callbacks
 from kgdist.config import Config
 from kgdist.data.store import Dataset
@@ -27,6 +27,7 @@ from kgdist.log import background, log, say
 from kgdist.runtime.control import SharedControl, WorkerControl
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import device_of, meetings_of, model_of, open_dataset, steps_of, train_rank, trainer_of
+from kgdist.runtime.kept import Kept
 from kgdist.runtime.memory import keep_freed_memory, peak_of_this_process, used_now
 from kgdist.runtime.observe import Observer, curves_writer, validation
 from kgdist.runtime.processes import Processes
@@ -51,7 +52,7 @@ class Result:
 def train(config: Config, callbacks: Iterable[Callback] = ()) -> Result:
     """Train as `config` says (already resolved). Raises KgdistError; Ctrl-C ends it with a checkpoint and `interrupted`.
 
-    A callback that raises does the same, and its exception is raised in the end.
+    A callback that raises does the same, and its exception is raised in the end. What was trained is saved whatever ends it.
     """
     heard = Callbacks(callbacks)
     check_model(config)
@@ -85,8 +86,7 @@ class Session:
         self.model = model_of(config)
         self.total = steps_of(config, len(dataset.train))
         self.meeting = meetings_of(config)
-        self.start = [0] * config.num_proc  # steps done by each process
-        self.best = dict(NEVER)
+        self.start = [0] * config.num_proc  # steps done by each process before
         self.validated = 0  # the step of the last validation
         self.stop_early = False
         self.memory = 0
@@ -105,7 +105,13 @@ class Session:
             if several:
                 self.workers = self._workers()
             self.evaluator = Evaluator(dataset, config)
-            self.folder = self._resume(Path(config.resume)) if config.resume else self._new_run()
+            best = dict(NEVER)
+            if config.resume:
+                self.folder, best = self._resume(Path(config.resume))
+            else:
+                self.folder = self._new_run()
+            self.kept = Kept(config, self.folder, self.tables, interrupts, best)
+            self.steps = list(self.start)  # done by each process
             steps, done = self.total * config.num_proc, sum(self.start)
             self.observer = Observer(config, self.folder, total=steps, initial=done, heard=callbacks.tell)
         except BaseException:
@@ -143,30 +149,34 @@ class Session:
         self.say(f"run folder: {folder}")
         return folder
 
-    def _resume(self, folder: Path) -> Path:
-        self.start, self.best = resumed(self.config, self.dataset, self.tables, folder)
+    def _resume(self, folder: Path) -> tuple[Path, dict[str, Any]]:
+        self.start, best = resumed(self.config, self.dataset, self.tables, folder)
         runs.save_settings(folder, self.config, self.dataset.entities, self.dataset.relations)
         self.say(f"resumed {folder} at step {min(self.start)} of {self.total}")
         if min(self.start) >= self.total:
             say(f"nothing is left to train: it has done all {self.total} steps; give a larger --max_step to go on")
-        return folder
+        return folder, best
 
     # ---- the course
 
     def train(self) -> None:
-        """Run the loop to its end, early stop or Ctrl-C."""
+        """Run the loop to its end, early stop or Ctrl-C. An error that ends it is raised when what was trained is saved."""
         warm_up(self.config, weighted=self.dataset.train.weights is not None)
         self.observer.resume()  # compiling is no training
-        if self.workers is None:
-            trainer = trainer_of(self.config, self.dataset.train, self.tables, 0)
-            self.start = [trainer.run(_SoloControl(self), self.start[0])]
-        else:
-            self.start = self._watch(self.workers)
+        try:
+            if self.workers is None:
+                trainer = trainer_of(self.config, self.dataset.train, self.tables, 0)
+                self.steps = [trainer.run(_SoloControl(self), self.start[0])]
+            else:
+                self._watch(self.workers)
+        except Exception as error:
+            self.kept.rescue(error, self.steps, self.start)
+            raise
         self.observer.pause()
         self.observer.bar.close()
 
-    def _watch(self, workers: Workers) -> list[int]:
-        """Let the workers train, and do here what is to be done when all of them wait; returns the steps each has done."""
+    def _watch(self, workers: Workers) -> None:
+        """Let the workers train, and do here what is to be done when all of them wait."""
         ticks = 0
 
         def tick(shared: SharedControl) -> None:
@@ -180,9 +190,10 @@ class Session:
 
         workers.begin(self.start)
         try:
-            return workers.watch(lambda step: self.meet(step, workers.steps()), tick, self.say)
+            workers.watch(lambda step: self.meet(step, workers.steps()), tick, self.say)
         finally:
-            workers.close()
+            workers.close()  # now the rows stand still
+            self.steps = workers.steps()
 
     def stopping(self) -> bool:
         """Whether to end before the next step."""
@@ -204,7 +215,7 @@ class Session:
                 log.warning("%s; training goes on", error)
         if config.checkpoint_interval and step % config.checkpoint_interval == 0 and not config.no_save_emb:
             try:
-                self._checkpoint(steps)
+                self.kept.checkpoint(steps)
             except KgdistError as error:
                 log.warning("%s; training goes on", error)
         self.observer.resume()
@@ -217,61 +228,74 @@ class Session:
             return  # the loop stops at its next step and saves
         finally:
             self.interrupts.at_once = False
-        mrr, self.validated = report["all"]["realistic"]["mrr"], step
+        mrr, self.validated, best = report["all"]["realistic"]["mrr"], step, self.kept.best
         self.observer.write("valid", step=step, **report["all"]["realistic"])
         write_json(self.folder / "valid.json", report | {"step": step})
-        self.callbacks.tell(validation(report, step, self.total, mrr > self.best["mrr"], self.folder))
-        if mrr > self.best["mrr"]:
-            if not self.config.no_save_emb:
-                rows = {name: array for name, array in self.tables.arrays().items() if "." not in name}
-                checkpoint.save(self.folder, step, rows, {"mrr": mrr}, name="best")
-            self.best = {"mrr": mrr, "step": step, "waited": 0}  # only now that it is saved
+        self.callbacks.tell(validation(report, step, self.total, mrr > best["mrr"], self.folder))
+        if mrr > best["mrr"]:
+            self.kept.keep_best(step, mrr)
             return
-        self.best["waited"] += 1
-        if 0 < self.config.early_stop_patience <= self.best["waited"] and step < self.total:
-            say(f"early stop at step {step}: no better MRR than {self.best['mrr']:.4f} at step {self.best['step']}")
+        best["waited"] += 1
+        if 0 < self.config.early_stop_patience <= best["waited"] and step < self.total:
+            say(f"early stop at step {step}: no better MRR than {best['mrr']:.4f} at step {best['step']}")
             self.stop_early = True
-
-    def _checkpoint(self, steps: list[int]) -> None:
-        checkpoint.save(self.folder, min(steps), self.tables.arrays(), {"steps": steps, "best": self.best})
 
     # ---- the end
 
     def finish(self) -> Result:
-        """Save, test and say what was reached."""
-        config, interrupted = self.config, self.interrupts.asked
-        if not config.no_save_emb:
-            self._checkpoint(self.start)
+        """Save, test and say what was reached. Raises KgdistError when the embeddings could not be saved, or the test failed."""
+        config, kept, keep, step = self.config, self.kept, not self.config.no_save_emb, min(self.steps)
+        interrupted = self.interrupts.asked
         if interrupted or self.callbacks.failure is not None:
-            if config.no_save_emb:
-                say("interrupted; nothing was saved, because of --no_save_emb")
-            else:
-                say(f"interrupted at step {min(self.start)}; go on with: kgdist-train --resume {self.folder}")
+            if keep:
+                kept.stop(self.steps)
+            hint = f"interrupted at step {step}; go on with: kgdist-train --resume {self.folder}"
+            say(hint if keep else "interrupted; nothing was saved, because of --no_save_emb")
             return Result(self.folder, interrupted, None)
-        if self.callbacks.stop and min(self.start) < self.total:
-            say(f"stopped at step {self.start[0]} of {self.total} by a callback")
-        if config.valid and self.start[0] not in (self.best["step"], self.validated):
-            self._validate(self.start[0])
-        if config.valid and not config.no_save_emb and self.best["step"] not in (0, self.start[0]):
-            self.tables.load(checkpoint.load(self.folder / "best").arrays)
-            say(f"the embeddings of step {self.best['step']} are kept, which had the best validation MRR, {self.best['mrr']:.4f}")
-        if not config.no_save_emb:
-            runs.save_embeddings(self.folder, config, {n: a for n, a in self.tables.arrays().items() if "." not in n})
+        if self.callbacks.stop and step < self.total:
+            say(f"stopped at step {self.steps[0]} of {self.total} by a callback")
+        if keep and (problem := kept.insist(lambda: kept.checkpoint(self.steps))):
+            log.warning("%s; the embeddings themselves may find room", problem)
+        if config.valid and not self.interrupts.asked:
+            try:
+                self._choose()
+            except KgdistError as error:
+                log.warning("%s; the embeddings of step %d are kept", error, step)
+            except Exception:
+                kept.embeddings()  # before it is told
+                raise
+        if keep and (problem := kept.insist(kept.embeddings)):
+            raise KgdistError(problem)
         self.observer.say_speed()
+        where = f"saved in {self.folder}" if keep else f"embeddings not saved (--no_save_emb); metrics in {self.folder}"
         metrics = None
         if config.test:
-            self.interrupts.at_once = True
-            metrics = self.evaluator.run(self.model, self.tables, "test")
-            write_json(self.folder / "test.json", metrics)
-            self.observer.write("test", step=self.start[0], **metrics["all"]["realistic"])
+            try:
+                metrics = self._test()
+            except KeyboardInterrupt:
+                say(f"interrupted; {where}")
+                return Result(self.folder, True, None)
         memory = max(self.memory, peak_of_this_process())
         say(f"peak memory: {memory / 2**20:.0f} MiB")
-        say(
-            f"saved in {self.folder}"
-            if not config.no_save_emb
-            else f"embeddings not saved (--no_save_emb); metrics in {self.folder}"
-        )
+        say(where)
         return Result(self.folder, False, metrics)
+
+    def _choose(self) -> None:
+        """Validate the last rows, where that was not done, and take the best ones. Raises KgdistError."""
+        step, kept = self.steps[0], self.kept
+        if step not in (kept.best["step"], self.validated):
+            self._validate(step)
+        best = kept.best
+        if not self.config.no_save_emb and best["step"] not in (0, step):
+            kept.take_best()
+            say(f"the embeddings of step {best['step']} are kept, which had the best validation MRR, {best['mrr']:.4f}")
+
+    def _test(self) -> dict[str, Any]:
+        with self.interrupts.immediate():
+            report = self.evaluator.run(self.model, self.tables, "test")
+        write_json(self.folder / "test.json", report)
+        self.observer.write("test", step=self.steps[0], **report["all"]["realistic"])
+        return report
 
     def close(self) -> None:
         """Give up bar, files, workers and shared memory."""
@@ -302,6 +326,7 @@ class _SoloControl:
         """See Control."""
         self.sums += (losses.positive, losses.negative, losses.total, losses.regularization)
         self.positives += positives
+        self.session.steps = [step]
         self.session.observer.update(step, self.positives, self.sums)
 
     def meet(self, step: int) -> None:

@@ -100,10 +100,9 @@ class Observer:
                 if not self._missed:  # once is enough
                     log.warning("metrics.jsonl: cannot be written (%s); rows will be missing", error.strerror or error)
                 self._missed = True
-        if self.writer is not None:
-            for name, value in values.items():
-                if isinstance(value, int | float):
-                    self.writer.add_scalar(f"{kind}/{name}", value, step)
+        for name, value in values.items():
+            if isinstance(value, int | float):
+                self._draw("add_scalar", f"{kind}/{name}", value, step)
 
     def pause(self) -> None:
         """Training waits (validation, checkpoint)."""
@@ -125,8 +124,17 @@ class Observer:
     def close(self) -> None:
         """End the bar and flush the curves."""
         self.bar.close()
-        if self.writer is not None:
-            self.writer.close()
+        self._draw("close")
+
+    def _draw(self, what: str, *arguments: Any) -> None:
+        """Let TensorBoard's writer do something; one that fails draws no more, and the training goes on."""
+        if self.writer is None:
+            return
+        try:
+            getattr(self.writer, what)(*arguments)
+        except Exception as error:  # of a library, and of the thread with which it writes
+            log.warning("--tensorboard: %s; curves will end here", error)
+            self.writer = None
 
 
 def validation(report: Mapping[str, Any], step: int, total: int, best: bool, folder: Path) -> Validation:

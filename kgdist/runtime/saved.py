@@ -7,7 +7,6 @@ shards of different ages are never put together.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,10 +14,8 @@ from kgdist.checkpoint import KEEP
 from kgdist.errors import KgdistError, UsageError
 from kgdist.log import log
 from kgdist.runtime.fleet import Fleet
+from kgdist.runtime.insist import Insist
 from kgdist.runtime.start import NEVER
-
-AGAIN = 30.0  # seconds between two tries at saving what would be lost otherwise
-PATIENCE = 600.0  # seconds in which it must succeed
 
 
 class Saved:
@@ -34,7 +31,7 @@ class Saved:
         self.best = dict(best or NEVER)
         self.trainers = 0
         self._whole: dict[int, int] = {}  # step -> the step of the best rows then; checkpoints that all machines have
-        self._deadline = 0.0
+        self._insist = Insist()
 
     def __bool__(self) -> bool:
         return bool(self._whole)
@@ -101,21 +98,8 @@ class Saved:
         fleet.tell("keep", steps=list(self._whole), best=sorted({*self._whole.values(), int(self.best["step"])}))
 
     def insist(self, fleet: Fleet, work: Callable[[], list[str]], hurry: Callable[[], bool]) -> list[str]:
-        """Do what returns its problems, again and again, while the embeddings wait in memory; the problems of the last try.
-
-        All calls together have PATIENCE seconds; none when there is a `hurry`.
-        """
-        self._deadline = self._deadline or time.monotonic() + PATIENCE
-        while problems := work():
-            left = self._deadline - time.monotonic()
-            if hurry() or left <= 0:
-                break
-            for line in problems:
-                log.warning("%s; the embeddings are kept in memory: another try in %g s, for %.0f s more", line, AGAIN, left)
-            pause = time.monotonic() + min(AGAIN, left)
-            while time.monotonic() < pause and not hurry():
-                fleet.pump(0.1)
-        return problems
+        """Do what saves and returns its problems, see Insist, while the embeddings wait in the machines' memory."""
+        return self._insist(work, hurry, lambda: fleet.pump(0.1))
 
     def lost(self, problems: list[str]) -> KgdistError:
         """The error for embeddings that could not be saved; all problems but the last are told at once."""

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import faulthandler
 import queue
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kgdist.errors import KgdistError
+from kgdist.errors import Diverged, KgdistError
+from kgdist.log import complain
 from kgdist.runtime.child import Event
 from kgdist.runtime.workers import Say
 
@@ -43,7 +45,7 @@ class Threads:
         try:
             send(done=work(rank, lambda line: send(say=line)))
         except KgdistError as error:
-            send(error=str(error), traceback="", code=error.exit_code)
+            send(error=str(error), traceback="", code=error.exit_code, diverged=isinstance(error, Diverged))
         except BaseException as error:  # whatever it is, the run must hear of it
             send(error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc(), code=1)
 
@@ -62,7 +64,10 @@ class Threads:
 
     def show_stacks(self) -> None:
         """See Crew."""
-        faulthandler.dump_traceback(all_threads=True)
+        with tempfile.TemporaryFile("w+") as file:
+            faulthandler.dump_traceback(file, all_threads=True)
+            file.seek(0)
+            complain(file.read().rstrip("\n"))
 
     def close(self) -> None:
         """Wait until the threads, which have been told to stop, have made their last step."""

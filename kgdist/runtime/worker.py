@@ -15,7 +15,7 @@ import signal
 import sys
 import traceback
 
-from kgdist.errors import KgdistError
+from kgdist.errors import Diverged, KgdistError
 from kgdist.log import background
 from kgdist.runtime.owner import Owner
 
@@ -50,7 +50,7 @@ def work(owner: Owner) -> int:
 
             owner.send(done=(roles.serve if role == "server" else roles.train)(job, owner))
     except KgdistError as error:
-        owner.send(error=str(error), traceback="", code=error.exit_code)
+        owner.send(error=str(error), traceback="", code=error.exit_code, diverged=isinstance(error, Diverged))
         return error.exit_code
     except BaseException as error:  # whatever it is, the owner must hear of it
         owner.send(error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc(), code=1)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kgdist.errors import KgdistError, WorkerError
+from kgdist.errors import Diverged, KgdistError, WorkerError
 from kgdist.log import log
 from kgdist.runtime.child import Event
 from kgdist.runtime.control import ARRIVED, DONE, POSITIVES, RELEASED, STOP, SharedControl
@@ -107,8 +107,8 @@ class Workers:
         else:
             for text in event["traceback"].splitlines():
                 log.error("[proc %d] %s", rank, text)
-            error = KgdistError if not event["traceback"] else WorkerError
-            failure = error(f"{self._who(rank)} failed: {event['error']}")
+            kind = WorkerError if event["traceback"] else Diverged if event["diverged"] else KgdistError
+            failure = kind(f"{self._who(rank)} failed: {event['error']}")
             failure.exit_code = event["code"]
             raise failure
 

@@ -18,6 +18,7 @@ import pytest
 from kgdist import checkpoint
 from kgdist.cli import train as train_command
 from kgdist.errors import CheckpointError
+from kgdist.runtime.interrupt import Interrupts
 from tests.cli.graphs import write
 from tests.faults.commands import FOREVER, Command, alive, children, train_flags, until
 
@@ -62,16 +63,29 @@ def errors(command: Command) -> list[str]:
     return [line for line in command.err if line.startswith("error: ")]
 
 
-def test_a_killed_worker_ends_the_run(start: Start) -> None:
-    command = start("--num_proc", "2", "--checkpoint_interval", "20")
+def test_a_killed_worker_ends_the_run_with_a_checkpoint(start: Start) -> None:
+    """The rows are in memory that it did not own."""
+    command = start("--num_proc", "2")
     workers = command.trains(2)
-    until("a checkpoint", lambda: bool(checkpoint.numbered(command.folder)))
     os.kill(workers[1], signal.SIGKILL)
-    assert command.ends(limit=20) == 1
+    assert command.ends() == 1
     (line,) = errors(command)
     assert "process 1 of 2 was killed by signal SIGKILL" in line
     assert not any(map(alive, workers))
-    assert whole(command.folder) >= 20
+    goes_on(command, "what was trained is saved at step {}; go on with: kgdist-train ")
+
+
+def goes_on(command: Command, line: str) -> None:
+    """The command has saved, said so by this `line` with its step, and what it names goes on and ends well."""
+    step = whole(command.folder)
+    assert step >= 10
+    resume = line.format(step)
+    (words,) = [line.removeprefix(resume).split() for line in command.out if line.startswith(resume)]
+    assert words == ["--resume", str(command.folder)]
+    # One of two processes may be far ahead of the other; both have steps left up to here.
+    last = max(checkpoint.latest(command.folder).meta["steps"]) + 10
+    assert train_command.main([*words, "--max_step", str(last)]) == 0
+    assert whole(command.folder) == last and (command.folder / "toy_TransE_l2_entity.npy").exists()
 
 
 def test_workers_do_not_outlive_a_killed_parent(start: Start) -> None:
@@ -92,23 +106,40 @@ def test_workers_do_not_outlive_a_killed_parent(start: Start) -> None:
         (TWO, signal.SIGINT, True),
         (THREADS, signal.SIGINT, True),
         (THREADS, signal.SIGTERM, False),
+        (ONE, signal.SIGHUP, True),
+        (TWO, signal.SIGHUP, True),
     ],
 )
 def test_a_signal_ends_the_run_with_a_checkpoint(start: Start, workers: Workers, number: signal.Signals, group: bool) -> None:
     command = start(*workers.flags)
     pids = command.trains(*workers.counts)
     command.signal(number, group=group)
-    assert command.ends(limit=20) == 130
+    assert command.ends() == 130
     assert not any(map(alive, pids)) and errors(command) == []
-    step = whole(command.folder)
-    assert step >= 10
-    resume = f"interrupted at step {step}; go on with: kgdist-train "
-    (words,) = [line.removeprefix(resume).split() for line in command.out if line.startswith(resume)]
-    assert words == ["--resume", str(command.folder)]
-    # One of two processes may be far ahead of the other; both have steps left up to here.
-    last = max(checkpoint.latest(command.folder).meta["steps"]) + 10
-    assert train_command.main([*words, "--max_step", str(last)]) == 0
-    assert whole(command.folder) == last and (command.folder / "toy_TransE_l2_entity.npy").exists()
+    goes_on(command, "interrupted at step {}; go on with: kgdist-train ")
+
+
+def test_what_systems_send_twice_still_saves(start: Start) -> None:
+    """A terminal that is closed sends SIGHUP, and so does its shell; a scheduler SIGTERM, and so does the script that gets it."""
+    command = start("--num_proc", "2")
+    command.trains(2)
+    command.signal(signal.SIGHUP, signal.SIGTERM, signal.SIGHUP, signal.SIGTERM)
+    assert command.ends() == 130
+    assert whole(command.folder) >= 10
+
+
+def test_a_hangup_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not interrupts.asked
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert interrupts.asked
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("workers", [ONE, TWO, THREADS])
@@ -116,7 +147,7 @@ def test_two_signals_end_the_run_at_once(start: Start, workers: Workers) -> None
     command = start(*workers.flags)
     pids = command.trains(*workers.counts)
     command.signal(signal.SIGINT, signal.SIGTERM)
-    assert command.ends(limit=4) == 130
+    assert command.ends() == 130
     assert command.err[-1] == "interrupted" and errors(command) == []
     assert not any(map(alive, pids)) and checkpoint.numbered(command.folder) == []
 
@@ -125,7 +156,7 @@ def test_a_signal_without_anything_to_save(start: Start) -> None:
     command = start("--no_save_emb")
     command.trains()
     command.signal(signal.SIGINT)
-    assert command.ends(limit=20) == 130
+    assert command.ends() == 130
     assert command.out[-1] == "interrupted; nothing was saved, because of --no_save_emb"
     with pytest.raises(CheckpointError):
         whole(command.folder)
@@ -140,7 +171,7 @@ def test_a_signal_in_the_midst_of_validation(start: Start, tmp_path: Path) -> No
     time.sleep(0.5)
     assert not any("(20/" in line for line in command.out)
     command.signal(signal.SIGINT)
-    assert command.ends(limit=10) == 130
+    assert command.ends() == 130
     assert errors(command) == [] and whole(command.folder) == 10 and not (command.folder / "valid.json").exists()
 
 
@@ -163,7 +194,7 @@ def test_a_full_disk(start: Start) -> None:
     until("checkpoints are written again", lambda: checkpoint.numbered(command.folder)[0][0] > before)
     limit_files(command.pid, 600)
     command.signal(signal.SIGINT)
-    assert command.ends(limit=20) == 1
+    assert command.ends() == 1
     (line,) = errors(command)
     assert "cannot be written (File too large); the previous checkpoint is unchanged" in line
     assert whole(command.folder) > before
@@ -183,7 +214,7 @@ def test_a_run_folder_that_goes_away(start: Start) -> None:
     command.folder.rename(moved)
     command.prints("WARNING: .*training goes on")
     command.signal(signal.SIGINT)
-    assert command.ends(limit=20) == 1
+    assert command.ends() == 1
     (line,) = errors(command)
     assert "cannot be written (No such file or directory)" in line and str(command.folder) in line
     checkpoint.latest(moved)
@@ -197,7 +228,7 @@ def test_a_read_only_run_folder(start: Start) -> None:
     command.folder.chmod(0o500)
     command.signal(signal.SIGINT)
     try:
-        assert command.ends(limit=20) == 1
+        assert command.ends() == 1
     finally:
         command.folder.chmod(0o700)
     (line,) = errors(command)
@@ -218,7 +249,7 @@ def test_a_small_disk(start: Start, tmp_path: Path) -> None:
                 pass
         command.prints("WARNING: .*not enough disk space.*; the previous checkpoint is unchanged; training goes on")
         command.signal(signal.SIGINT)
-        assert command.ends(limit=20) == 1
+        assert command.ends() == 1
         assert re.search("not enough disk space", *errors(command))
         assert whole(command.folder) >= 300
     finally:

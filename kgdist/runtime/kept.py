@@ -1,0 +1,93 @@
+"""What a training on one machine has on disk, and how what is in memory gets there, whatever happens: full disks, failures.
+
+The checkpoints of several machines are `kgdist.runtime.saved`'s; both save what would be lost otherwise by one rule (`insist`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kgdist import checkpoint, runs
+from kgdist.config import Config
+from kgdist.errors import Diverged, KgdistError
+from kgdist.kvstore.tables import MemoryTables
+from kgdist.log import log, say
+from kgdist.runtime.insist import Insist
+from kgdist.runtime.interrupt import Interrupts
+
+
+class Kept:
+    """Of the run in `folder`, whose rows are in `tables`.
+
+    Attributes:
+        best: the best validation so far, {"mrr", "step", "waited"}; the rows of that step are kept.
+    """
+
+    def __init__(self, config: Config, folder: Path, tables: MemoryTables, interrupts: Interrupts, best: dict[str, Any]) -> None:
+        self.config, self.folder, self.tables, self.interrupts = config, folder, tables, interrupts
+        self.best = dict(best)
+        self._insist = Insist()
+
+    def rows(self) -> dict[str, np.ndarray]:
+        """The embeddings, without the optimiser's state."""
+        return {name: array for name, array in self.tables.arrays().items() if "." not in name}
+
+    def checkpoint(self, steps: list[int]) -> None:
+        """Save all there is, after so many steps of each worker. Raises KgdistError."""
+        checkpoint.save(self.folder, min(steps), self.tables.arrays(), {"steps": steps, "best": self.best})
+
+    def keep_best(self, step: int, mrr: float) -> None:
+        """Keep the rows of this step as the best ones. Raises KgdistError, and the ones before stay the best."""
+        if not self.config.no_save_emb:
+            checkpoint.save(self.folder, step, self.rows(), {"mrr": mrr}, name="best")
+        self.best = {"mrr": mrr, "step": step, "waited": 0}
+
+    def take_best(self) -> None:
+        """Put the best rows in the place of the last ones. Raises KgdistError, and nothing is changed."""
+        self.tables.load(checkpoint.load(self.folder / "best").arrays)
+
+    def embeddings(self) -> None:
+        """Save the embeddings, as they are to be used. Raises KgdistError."""
+        runs.save_embeddings(self.folder, self.config, self.rows())
+
+    def insist(self, work: Callable[[], None]) -> str:
+        """Do what saves, waiting for room where there is none; why it cannot be done, if so."""
+
+        def tried() -> list[str]:
+            try:
+                work()
+            except KgdistError as error:
+                return [str(error)]
+            return []
+
+        return "".join(self._insist(tried, lambda: self.interrupts.asked, lambda: time.sleep(0.1)))
+
+    def stop(self, steps: list[int]) -> None:
+        """Save a training that is to go on another time; where rows and state find no room, the embeddings alone may.
+
+        Raises KgdistError when the checkpoint could not be written.
+        """
+        problem = self.insist(partial(self.checkpoint, steps))
+        if problem:
+            found = "" if self.insist(self.embeddings) else f"; the embeddings of step {min(steps)} are saved in {self.folder}"
+            raise KgdistError(problem + found)
+
+    def rescue(self, error: Exception, steps: list[int], begun: list[int]) -> None:
+        """Save what was trained since `begun` before `error` is told, which has ended it; rows that diverge are not worth it.
+
+        What cannot be saved is logged: `error` is what the user has to hear.
+        """
+        if self.config.no_save_emb or steps == begun or isinstance(error, Diverged):
+            return
+        try:
+            self.stop(steps)
+        except Exception as another:  # whatever it is, it came second
+            log.error("what was trained could not be saved: %s", another)
+            return
+        say(f"what was trained is saved at step {min(steps)}; go on with: kgdist-train --resume {self.folder}")
