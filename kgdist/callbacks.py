@@ -34,7 +34,7 @@ STOP = _Answer.STOP
 
 @dataclass(frozen=True)
 class Progress:
-    """Every `log_interval` steps: means over the steps since the last one."""
+    """Every `log_interval` steps, or after more when workers are faster than whoever looks: means over the steps since then."""
 
     step: int  # of each worker
     total: int  # steps of each worker, in the end

@@ -25,8 +25,10 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 
+from tests.patience import SLOWNESS, patience  # noqa: E402
+
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 3.0  # seconds in which what a test started may still end by itself
+PATIENCE = patience(10.0)  # seconds in which what a test started may still end by itself
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")  # one for each Python, ends with it
 POOLS = ("tqdm_monitor", "pytest_timeout", "execnet", "pydevd")  # threads of tools
 OURS = ("kgdist", "psm_", "sem.mp-", "torch_")  # names in /dev/shm
@@ -44,6 +46,17 @@ def pytest_configure(config: pytest.Config) -> None:
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a suite in the background of a shell: its tests of Ctrl-C still count
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What a test may take is said for a machine that is not slow."""
+    if SLOWNESS == 1 or not config.pluginmanager.hasplugin("timeout"):
+        return
+    usual = float(config.getini("timeout"))
+    for item in items:
+        own = item.get_closest_marker("timeout")
+        seconds = usual if own is None else float(own.args[0])
+        item.add_marker(pytest.mark.timeout(patience(seconds)), append=False)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -180,7 +193,7 @@ def _locked(path: Path) -> Iterator[None]:
     import fcntl
 
     with path.open("w") as file:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patience(60)
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

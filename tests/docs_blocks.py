@@ -33,6 +33,7 @@ import kgdist
 from kgdist import api, flags
 from kgdist.kernels import jit
 from tests.cli.graphs import random_splits, write
+from tests.patience import patience
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -162,7 +163,7 @@ class Reader:
             module, _, function = scripts()[first].partition(":")
             return int(getattr(importlib.import_module(module), function)([*words[1:], *smaller(words)]) or 0)
         if first in PROGRAMS:
-            return subprocess.run(["bash", "-c", line], timeout=30, stdout=subprocess.DEVNULL).returncode
+            return subprocess.run(["bash", "-c", line], timeout=patience(60), stdout=subprocess.DEVNULL).returncode
         if first == "make":
             return 0 if re.search(rf"^{line.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE) else 2
         if first == "pip":

@@ -21,6 +21,7 @@ from kgdist import checkpoint
 from kgdist.cli import eval as eval_command
 from kgdist.errors import CheckpointError, DataError, OptionError, UsageError
 from tests.cli.graphs import MODELS, metrics, random_splits, rows, write
+from tests.patience import patience
 
 TRAIN, VALID, TEST = random_splits()
 SMALL: dict[str, Any] = {
@@ -304,7 +305,7 @@ def test_callbacks_hear_what_metrics_jsonl_says(how: dict[str, Any]) -> None:
     assert where == {here} and {event.folder for event in events} == {str(run.path)}
     for kind, row in (("train", kgdist.Progress), ("valid", kgdist.Validation)):
         heard, written = [event for event in events if isinstance(event, row)], rows(run.path, kind)
-        assert [event.step for event in heard] == [line["step"] for line in written] and len(heard) >= 2
+        assert [event.step for event in heard] == [line["step"] for line in written] and heard
         assert all(event.total == 40 for event in heard)
         name = "loss" if kind == "train" else "mrr"
         assert [getattr(event, name) for event in heard] == [line[name] for line in written]
@@ -368,6 +369,7 @@ def test_a_report_is_written_when_asked_for() -> None:
     assert run.report().is_file()
 
 
+@pytest.mark.timeout(400)
 def test_a_script_needs_no_guard_for_its_workers_nor_the_main_thread(tmp_path: Path) -> None:
     """Nothing is printed, and the threads of torch are as before."""
     script = f"""
@@ -378,13 +380,14 @@ made, heard = [], []
 options = {SMALL | {"num_proc": 2}!r}
 thread = threading.Thread(target=lambda: made.append(kgdist.train({TRAIN!r}, test={TEST!r}, callbacks=[heard.append], **options)))
 thread.start()
-thread.join(90)
-print(made[0].config.num_proc, torch.get_num_threads(), made[0].path.name, len(heard) > 1)
+thread.join({patience(300)})
+each = {{event.step for event in heard}}
+print(made[0].config.num_proc, torch.get_num_threads(), made[0].path.name, 0 < len(heard) == len(each))
 """
     (tmp_path / "script.py").write_text(script)
     paths = os.pathsep.join(filter(None, (str(Path(kgdist.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
     words = [sys.executable, "script.py"]
-    done = subprocess.run(words, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(words, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, timeout=patience(300))
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
     assert first == "started" and second.startswith("2 3 TransE_triples-") and second.endswith(" True")

@@ -14,6 +14,7 @@ import pytest
 
 from kgdist import checkpoint
 from kgdist.errors import CheckpointError, KgdistError
+from tests.patience import patience
 
 ARRAYS = {"entity": np.arange(12, dtype=np.float32).reshape(4, 3), "entity.sum": np.ones((4, 1), np.float32)}
 
@@ -121,7 +122,9 @@ def test_a_file_that_cannot_grow_leaves_the_one_before(tmp_path: Path) -> None:
         "except Exception as error:\n"
         "    print(type(error).__name__, error)\n"
     )
-    ran = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=patience(60), check=True
+    )
     assert ran.stdout.startswith("KgdistError") and "previous checkpoint is unchanged" in ran.stdout
     assert checkpoint.latest(tmp_path).step == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-1"]

@@ -35,6 +35,7 @@ from tests.docs_blocks import (
     small_train,
     smaller,
 )
+from tests.patience import patience
 from tests.test_layers import LAYERS
 
 DOCS = ROOT / "docs"
@@ -46,7 +47,9 @@ PAGES_THAT_RUN = [name for name in NAMES if any(block.kind in RUN for block in b
 @pytest.mark.timeout(300)
 def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", "-b", "html", "-d", str(tmp_path / "trees")]
-    done = subprocess.run([*command, str(DOCS), str(tmp_path / "html")], cwd=ROOT, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(
+        [*command, str(DOCS), str(tmp_path / "html")], cwd=ROOT, capture_output=True, text=True, timeout=patience(250)
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     made = {str(path.relative_to(tmp_path / "html").with_suffix("")) for path in (tmp_path / "html").rglob("*.html")}
     assert made >= {str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.rglob("*.md")}

@@ -18,6 +18,7 @@ import pytest
 from kgdist import flags
 from tests.faults.sshd import free_port
 from tests.own_models import as_before, forget
+from tests.patience import patience
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -180,8 +181,8 @@ def output_of(words: list[str], folder: Path, variables: dict[str, str]) -> tupl
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(timeout=250)
+        out, err = process.communicate(timeout=patience(250))
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=patience(100))
     return out, err, process.returncode

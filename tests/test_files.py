@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kgdist.files import atomic_write
+from tests.patience import patience
 
 WRITE = "import sys; from kgdist.files import write_json; write_json(sys.argv[1], {}); write_json(sys.argv[2], {}, private=True)"
 
@@ -18,7 +19,7 @@ WRITE = "import sys; from kgdist.files import write_json; write_json(sys.argv[1]
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o077, 0o002])
 def test_files_get_the_rights_that_the_user_wants(mask: int, tmp_path: Path) -> None:
     paths = [str(tmp_path / "shared"), str(tmp_path / "private")]
-    subprocess.run([sys.executable, "-c", WRITE, *paths], check=True, timeout=60, umask=mask)
+    subprocess.run([sys.executable, "-c", WRITE, *paths], check=True, timeout=patience(60), umask=mask)
     assert [stat.S_IMODE(os.stat(path).st_mode) for path in paths] == [0o666 & ~mask, 0o600]
 
 

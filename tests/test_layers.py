@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import patience
+
 PACKAGE = Path(__file__).resolve().parents[1] / "kgdist"
 
 # A name with a slash is a folder with all its files; "__init__" is the package itself, which hands on the Python API.
@@ -181,7 +183,7 @@ def test_the_map_in_the_readme_is_complete() -> None:
 def test_importing_the_package_loads_no_library() -> None:
     code = "import sys, kgdist; print(*sorted({'torch', 'numpy', 'numba', 'pyarrow', 'yaml', 'tqdm'} & set(sys.modules)))"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, timeout=patience(60), check=True
     )
     assert done.stdout.split() == []
 

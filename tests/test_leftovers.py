@@ -7,12 +7,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Leftovers
+from tests.patience import patience
 
 on_linux = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="this system has no /proc to look into")
 
@@ -22,7 +22,7 @@ def test_a_process_is_seen_until_it_ends(temporary_files: Path) -> None:
     before = Leftovers(temporary_files)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         assert list(Leftovers(temporary_files).new_since(before)["process"]) == [process.pid]
-        process.communicate(b"\n", timeout=20)
+        process.communicate(b"\n", timeout=patience(60))
     assert Leftovers(temporary_files).new_since(before) == {}
 
 
@@ -30,7 +30,7 @@ def test_a_process_is_seen_until_it_ends(temporary_files: Path) -> None:
 def test_a_grandchild_whose_parent_is_gone_is_seen(temporary_files: Path) -> None:
     before = Leftovers(temporary_files)
     code = "import subprocess, sys; print(subprocess.Popen(['sleep', '60'], stdout=2).pid)"
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=20, check=True)
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=patience(60), check=True)
     pid = int(done.stdout)
     try:
         assert list(Leftovers(temporary_files).new_since(before)["process"]) == [pid]
@@ -45,7 +45,7 @@ def test_a_thread_is_seen_until_it_ends(temporary_files: Path) -> None:
     thread.start()
     assert Leftovers(temporary_files).new_since(before) == {"thread": {thread.ident: "forgotten"}}
     end.set()
-    thread.join(timeout=20)
+    thread.join(timeout=patience(60))
     assert Leftovers(temporary_files).new_since(before) == {}
 
 
@@ -62,17 +62,12 @@ def test_a_temporary_file_is_seen_also_of_another_process(temporary_files: Path)
     before = Leftovers(temporary_files)
     code = "import tempfile; print(tempfile.mkdtemp())"
     made = Path(
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(60), check=True
+        ).stdout.strip()
     )
     handle, own = tempfile.mkstemp()
     os.close(handle)
     assert set(Leftovers(temporary_files).new_since(before)["temporary file"]) == {made.name, Path(own).name}
     made.rmdir()
     os.unlink(own)
-
-
-def test_looking_is_cheap(temporary_files: Path) -> None:
-    started = time.perf_counter()
-    for _ in range(20):
-        Leftovers(temporary_files)
-    assert time.perf_counter() - started < 2  # twice for each test: at most 0.1 s

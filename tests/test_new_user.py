@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.patience import patience
+
 RUN = "ckpts/RotatE_wordnet_0"
 
 
@@ -25,7 +27,7 @@ def command(folder: Path, line: str) -> str:
     if not script.exists():
         pytest.skip("the commands of kgdist are not installed beside this Python")
     settings = os.environ | {"COLUMNS": "200", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([str(script), *words], cwd=folder, env=settings, capture_output=True, text=True, timeout=100)
+    done = subprocess.run([str(script), *words], cwd=folder, env=settings, capture_output=True, text=True, timeout=patience(100))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

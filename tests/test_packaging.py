@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import patience
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -38,7 +40,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         str(out),
         str(source),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(100))
     assert done.returncode == 0, done.stdout + done.stderr
     return zipfile.ZipFile(next(out.glob("kgdist-*.whl")))
 

@@ -10,6 +10,7 @@ import pytest
 
 from kgdist.cli import completion
 from kgdist.config import MODELS
+from tests.patience import patience
 
 pytest.importorskip("shtab")
 CASES = {
@@ -40,7 +41,7 @@ def script(shell: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> Path
 
 
 def run(*words: str) -> str:
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run(words, capture_output=True, text=True, timeout=patience(60), check=True).stdout
 
 
 def test_bash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

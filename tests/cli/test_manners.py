@@ -24,6 +24,7 @@ from kgdist.help_texts import TEXTS
 from kgdist.progress import bar
 from kgdist.version import __version__
 from tests.cli.graphs import Bench
+from tests.patience import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -137,7 +138,9 @@ def test_the_umbrella(bench: Bench) -> None:
 
 def test_asking_for_versions_imports_little() -> None:
     code = "import sys; from kgdist.cli import kgdist; kgdist.main(['--version']); print(*{'torch', 'numba'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=patience(60), check=True
+    )
     assert done.stdout.splitlines()[-1] == ""
 
 
@@ -203,5 +206,5 @@ def test_bars_are_for_terminals_and_never_quiet(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("stream", ["1", "2"])
 def test_a_stream_that_is_closed_from_the_start(stream: str) -> None:
     command = f"exec {sys.executable} -m kgdist.cli.train --bad {stream}>&-"
-    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, timeout=60)
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, timeout=patience(60))
     assert done.returncode == 2 and b"Traceback" not in done.stderr

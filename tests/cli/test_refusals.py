@@ -10,6 +10,7 @@ import pytest
 
 from kgdist.cli import train
 from tests.cli.graphs import Bench, random_splits, write
+from tests.patience import patience
 
 COMMAND_LINES = [
     ("--model_name TransX", "--model_name"),
@@ -148,7 +149,7 @@ def test_a_bad_train_file(bench: Bench, content: str) -> None:
 
 def test_the_exit_code_and_the_line_are_those_of_the_process(bench: Bench) -> None:
     command = [sys.executable, "-m", "kgdist.cli.train", *bench.flags("--hidden_dim", "-3")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(120), check=False)
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1 and done.stderr.startswith("error: ")
 
 

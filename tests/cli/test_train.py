@@ -13,6 +13,7 @@ import pytest
 from kgdist import checkpoint
 from kgdist.cli import train
 from tests.cli.graphs import MODELS, Bench, embeddings, grid_splits, metrics, random_splits, rows, state, write
+from tests.patience import patience
 
 VARIANTS = [
     *(("ComplEx", f"--optimizer {name}") for name in ("adagrad", "adam", "sgd")),
@@ -146,7 +147,7 @@ def test_an_option_file_and_relative_paths_work(bench: Bench, monkeypatch: pytes
 
 def test_an_interrupted_run_is_saved_and_goes_on(bench: Bench) -> None:
     def interrupt() -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patience(60)
         while time.monotonic() < deadline and not list(bench.ckpts.glob("*/metrics.jsonl")):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)

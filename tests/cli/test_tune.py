@@ -21,6 +21,7 @@ from kgdist.runtime.trial import Trial
 from kgdist.tuning.search import owned
 from kgdist.tuning.trials import Folder, trial_config
 from tests.cli.graphs import FILES, Bench, embeddings, metrics, random_splits, write
+from tests.patience import patience
 
 pytest.importorskip("optuna")
 pytestmark = pytest.mark.timeout(300)  # a dozen processes that import torch, on machines that are busy
@@ -63,7 +64,7 @@ def tuning(tmp_path_factory: pytest.TempPathFactory) -> Tuning:
 def searched(tuning: Tuning) -> dict[str, Any]:
     """What two trials, one after the other, came to."""
     process = tuning.start(tuning.words("whole", "--trials", "2", "--json"))
-    out, _ = process.communicate(timeout=200)
+    out, _ = process.communicate(timeout=patience(200))
     assert process.returncode == 0
     found = json.loads(out)
     assert isinstance(found, dict)
@@ -85,7 +86,7 @@ def alive(pid: int) -> bool:
 
 def wait_for(done: Any, seconds: float = 200.0) -> None:
     """Wait until `done()`."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience(seconds)
     while not done():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -114,16 +115,16 @@ def test_a_search_that_is_interrupted_and_killed_comes_to_the_same(tuning: Tunin
     first = tuning.start(words)
     wait_for(lambda: tuning.reported("torn", 1))
     first.send_signal(signal.SIGINT)
-    out, _ = first.communicate(timeout=200)
+    out, _ = first.communicate(timeout=patience(200))
     assert first.returncode == 130 and b"interrupted; go on with: kgdist-tune --out" in out
     second = tuning.start(words)
     wait_for(lambda: tuning.reported("torn", 4))
     below = children(second.pid)
     second.kill()
-    second.communicate(timeout=200)
+    second.communicate(timeout=patience(200))
     wait_for(lambda: not any(map(alive, below)), 10)
     third = tuning.start(["--out", str(tuning.root / "torn"), "--trials", "2", "--json", "--quiet"])
-    out, _ = third.communicate(timeout=200)
+    out, _ = third.communicate(timeout=patience(200))
     assert third.returncode == 0
     found = json.loads(out)
     assert found["trials"] == searched["trials"]

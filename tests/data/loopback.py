@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.patience import patience
+
 PAGE = b"<html><body>Please log in to use this network</body></html>"
 
 
@@ -54,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
             elif mood == "moved":
                 self.answer(302, b"", {"Location": self.path})
             elif mood == "silent":
-                time.sleep(1.5)
+                time.sleep(patience(1.5))
             elif content is not None:
                 self.serve(content, mood, wanted)
 
@@ -128,7 +130,7 @@ def serving() -> Iterator[Site]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(timeout=10)
+        thread.join(timeout=patience(60))
 
 
 def zipped(members: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:

@@ -14,6 +14,7 @@ from kgdist.data import builtin
 from kgdist.data.builtin import BUILTIN, BuiltIn, ensure
 from kgdist.errors import DataError, KgdistError, OptionError
 from tests.data.loopback import Site, serving, zipped
+from tests.patience import patience
 
 SPLITS = {"train.txt": b"a\tr\tb\nb\tr\tc\n", "valid.txt": b"a\tr\tc\n", "test.txt": b"c\tr\ta"}
 GOOD = {**SPLITS, "entities.dict": b"0\ta\n1\tb\n2\tc\n", "relations.dict": b"0\tr\n"}
@@ -155,7 +156,7 @@ def test_many_processes_may_ask_at_once(site: Site, tmp_path: Path) -> None:
     command = [sys.executable, "-c", ASKING, str(tmp_path), site.url]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     for process in processes:
-        assert process.communicate(timeout=60)[0] == f"{sorted(GOOD)}\n" and process.returncode == 0
+        assert process.communicate(timeout=patience(60))[0] == f"{sorted(GOOD)}\n" and process.returncode == 0
     assert [path for path, _ in site.asked] == ["/tiny.zip.sha256", "/tiny.zip"] and names(tmp_path) == ["tiny"]
 
 

@@ -16,6 +16,7 @@ import pytest
 from kgdist.data import cache
 from kgdist.errors import DataError, KgdistError
 from tests.data.graphs import TEST, TRAIN, VALID, built, fails, named, raw, text, write_raw
+from tests.patience import patience
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +162,7 @@ def test_many_builders_at_once(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", script, str(tmp_path), *files]
     children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) for _ in range(3)]
-    answers = {child.communicate(timeout=100)[0] for child in children}
+    answers = {child.communicate(timeout=patience(100))[0] for child in children}
     assert all(child.returncode == 0 for child in children)
     dataset = raw(tmp_path, files)
     assert answers == {f"{dataset.digest} {dataset.train.array.sum()}\n"}
@@ -179,7 +180,9 @@ def test_a_cached_graph_is_used_without_the_parser(tmp_path: Path) -> None:
         "print([name for name in sys.modules if name.startswith('pyarrow')])"
     )
     command = [sys.executable, "-c", script, str(tmp_path), *files]
-    made = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2], timeout=100, check=True)
+    made = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2], timeout=patience(100), check=True
+    )
     assert made.stdout == "[]\n"
 
 
@@ -215,5 +218,5 @@ def test_readers_during_rebuilds_see_one_graph_or_the_other(tmp_path: Path) -> N
                 assert "while it was read" in str(error)
     finally:
         done.set()
-        thread.join(timeout=60)
+        thread.join(timeout=patience(60))
     assert not thread.is_alive() and not wrong

@@ -17,9 +17,10 @@ from kgdist import files
 from kgdist.data.download import Patience, fetch, fetch_sha256
 from kgdist.errors import DataError, KgdistError
 from tests.data.loopback import Site, serving
+from tests.patience import patience
 
 CONTENT = b"PK" + bytes(range(256)) * 400  # about 100 kB
-QUICK = Patience(timeout=0.5, slowest=64, attempts=4, delay=0.0)
+QUICK = Patience(timeout=patience(0.5), slowest=64, attempts=4, delay=0.0)
 
 
 @pytest.fixture

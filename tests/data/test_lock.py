@@ -12,6 +12,7 @@ import pytest
 
 from kgdist.data.lock import exclusive
 from kgdist.errors import KgdistError
+from tests.patience import patience
 
 # Adds one to a number in a file, slowly: two at a time would lose additions.
 ADDING = """
@@ -39,7 +40,7 @@ def test_processes_take_turns_and_leave_no_file(tmp_path: Path) -> None:
     number.write_text("0")
     command = [sys.executable, "-c", ADDING, str(lock), str(number), "5"]
     for process in [subprocess.Popen(command) for _ in range(4)]:
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=patience(60)) == 0
     assert number.read_text() == "20" and not lock.exists()
 
 
@@ -52,8 +53,8 @@ def test_a_lock_is_free_when_its_holder_is_killed(tmp_path: Path) -> None:
         with hung, exclusive(tmp_path / "lock", patience=0.3):
             pytest.fail("two hold the lock")
         process.kill()
-        process.wait(timeout=10)
-        with exclusive(tmp_path / "lock", patience=5):
+        process.wait(timeout=patience(60))
+        with exclusive(tmp_path / "lock", patience=patience(60)):
             pass
 
 
@@ -63,19 +64,19 @@ def test_one_that_moves_is_waited_for(tmp_path: Path) -> None:
     held = threading.Event()
 
     def work() -> None:
-        with exclusive(tmp_path / "lock", patience=0.5) as beat:
+        with exclusive(tmp_path / "lock", patience=patience(0.5)) as beat:
             held.set()
             for _ in range(40):
-                time.sleep(0.05)
+                time.sleep(patience(0.05))
                 beat()
             order.append("first")
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert held.wait(timeout=10)
-    with exclusive(tmp_path / "lock", patience=0.5):
+    assert held.wait(timeout=patience(60))
+    with exclusive(tmp_path / "lock", patience=patience(0.5)):
         order.append("second")
-    thread.join(timeout=10)
+    thread.join(timeout=patience(60))
     assert order == ["first", "second"]
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kgdist.kernels import gemm
 from tests.kernels.float32_law import check
+from tests.patience import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG = 600  # seconds; a process that imports torch and multiplies for a second or two
@@ -51,7 +52,7 @@ def held(*words: str, **environment: str) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=LONG,
+        timeout=patience(LONG),
     )
     assert found.returncode == 0, found.stderr
     lines = found.stdout.splitlines()
@@ -124,11 +125,14 @@ torch.backends.mkldnn.matmul.fp32_precision = "bf16"
 from kgdist.kernels import gemm
 from kgdist.kernels.compare import COMPARATORS
 from tests.kernels.float32_law import check
+from tests.patience import patience
 assert gemm.allowed() is None
 check(2, 30, 40, 50)
 assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
 q = torch.rand(5, 8)
 print((COMPARATORS["dot"].slack(q, q) > 2.0**-9 * (q * q).sum(1)).all().item())
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LONG, check=True, cwd=ROOT)
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(LONG), check=True, cwd=ROOT
+    )
     assert found.stdout == "True\n"

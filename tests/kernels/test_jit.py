@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kgdist.kernels import choice
+from tests.patience import patience
 
 SCORE = """
 import sys, torch
@@ -91,7 +92,9 @@ LOOPS = {  # that matter: those over the numbers of a row, or the scores of a po
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "KGDIST_KERNELS")}
     env = kept | {"PYTHONPATH": os.fspath(Path(__file__).resolve().parents[2])} | environment
-    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=patience(100), check=False
+    )
 
 
 def test_numba_is_imported_only_when_a_kernel_is_needed() -> None:

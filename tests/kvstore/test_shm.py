@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from kgdist.kvstore.shm import SharedArray, huge_pages_refused, private_array
+from tests.patience import patience
 
 SHAPES = [(0, 3), (1,), (7, 5), (3000, 400)]
 
@@ -66,7 +67,7 @@ def test_a_process_that_inherited_nothing_maps_the_same_memory_and_nothing_else(
     words = "".join(json.dumps(handle) + "\n" for handle in handles)
     try:
         done = subprocess.run(
-            [sys.executable, "-c", BORROWER], input=words, capture_output=True, text=True, timeout=60, check=True
+            [sys.executable, "-c", BORROWER], input=words, capture_output=True, text=True, timeout=patience(60), check=True
         )
         lines = done.stdout.splitlines()
         assert lines[0] == "[2, 3, 4]" and first.array[17].tolist() == [2, 3, 4]

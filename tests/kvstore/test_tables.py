@@ -13,6 +13,7 @@ import torch
 from kgdist.kvstore.tables import AsyncTables, MemoryTables, initialise
 from kgdist.optim import OPTIMIZERS
 from tests.kvstore.servers import push
+from tests.patience import patience
 
 SHAPES = {"entity": (7, 4), "relation": (3, 2)}
 
@@ -54,7 +55,7 @@ def test_another_process_sees_and_changes_the_same_rows() -> None:
         "tables.apply('entity', torch.tensor([6]), torch.ones(1, 4), 0.5)\n"
     )
     fds = [handle["fd"] for handle in handles.values()]
-    subprocess.run([sys.executable, "-c", script, json.dumps(handles)], pass_fds=fds, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script, json.dumps(handles)], pass_fds=fds, check=True, timeout=patience(60))
     torch.testing.assert_close(tables.rows["entity"][6], torch.full((4,), -0.5))
     assert tables.state["entity"]["sum"][6].item() == 1.0
     tables.close()

@@ -25,6 +25,7 @@ from kgdist.partition.verify import open_all, same_answers, verify
 from kgdist.ranking import relation_categories
 from kgdist.types import Side
 from tests.partition.worlds import BALANCES, METHODS, communities, dataset, graphs, partitioned
+from tests.patience import patience
 
 laws = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -320,7 +321,7 @@ def test_old_partitions_go_when_the_new_are_complete_and_not_before(root: Path, 
 def test_what_a_killed_writer_left_goes_with_the_next_one(root: Path) -> None:
     code = "import os, sys, pathlib; from kgdist.partition import writer\n"
     code += "with writer.staged(pathlib.Path(sys.argv[1]), 2): os.kill(os.getpid(), 9)"
-    done = subprocess.run([sys.executable, "-c", code, str(root)], timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code, str(root)], timeout=patience(60), check=False)
     assert done.returncode == -9 and len(list(root.glob(".partition_*.tmp"))) == 2
     before = numbered(root)
     with pytest.raises(RuntimeError), writer.staged(root, 1):

@@ -18,8 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.patience import patience
+
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PATIENCE = 60.0  # seconds for one answer: machines under test are busy
+PATIENCE = patience(60.0)  # seconds for one answer: machines under test are busy
 FLAGS = (
     "--headless=new --remote-debugging-pipe --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --hide-scrollbars "
     "--disable-extensions --disable-background-networking --disable-component-update --disable-sync --mute-audio"
@@ -157,10 +159,10 @@ def browser(folder: Path) -> Iterator[Browser]:
         yield made
         made.session = None
         made.call("Browser.close")
-        process.wait(timeout=20)
+        process.wait(timeout=patience(60))
     finally:
         os.close(there[1])
         os.close(here[0])
         if process.poll() is None:
             process.kill()
-            process.wait(timeout=20)
+            process.wait(timeout=patience(60))

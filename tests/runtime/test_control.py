@@ -14,6 +14,7 @@ from kgdist.errors import WorkerError
 from kgdist.runtime import control
 from kgdist.runtime.control import ARRIVED, BEAT, DONE, POSITIVES, SharedControl, WorkerControl
 from kgdist.step import Losses
+from tests.patience import patience
 
 
 @contextlib.contextmanager
@@ -61,7 +62,7 @@ def test_a_process_waits_until_it_may_go_on(how: str) -> None:
         worker = of(shared, 1)
         assert not worker.stopping()
         thread = begin(lambda: worker.meet(5))
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + patience(60)
         while shared.workers[1, ARRIVED] != 5 and time.monotonic() < deadline:
             time.sleep(0.001)
         assert shared.workers[:, ARRIVED].tolist() == [0, 5]
@@ -69,7 +70,7 @@ def test_a_process_waits_until_it_may_go_on(how: str) -> None:
         thread.join(0.1)
         assert thread.is_alive()
         shared.release(5) if how == "release" else shared.stop()
-        thread.join(5)
+        thread.join(patience(60))
         assert not thread.is_alive() and worker.stopping() == (how == "stop")
 
 
@@ -79,19 +80,19 @@ def test_a_silent_coordinator_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
         begun = time.monotonic()
         with pytest.raises(WorkerError, match="coordinating process has been silent"):
             of(shared, 0).meet(5)
-        assert 0.3 <= time.monotonic() - begun < 5
+        assert time.monotonic() - begun >= 0.3
 
 
 def test_a_coordinator_that_shows_life_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with two() as shared:
-        monkeypatch.setattr(control, "PATIENCE", 0.5)
+        monkeypatch.setattr(control, "PATIENCE", patience(1.0))
         thread = begin(lambda: of(shared, 0).meet(5))
-        for _ in range(20):  # twice the patience, a sign of life every tenth of it
+        for _ in range(40):  # twice the patience, a sign of life every twentieth of it
             shared.header[BEAT] += 1
-            time.sleep(0.05)
+            time.sleep(patience(0.05))
         assert thread.is_alive()
         shared.release(5)
-        thread.join(5)
+        thread.join(patience(60))
         assert not thread.is_alive()
 
 
@@ -99,9 +100,9 @@ def test_the_beat_ends_when_told() -> None:
     with two() as shared:
         ended = threading.Event()
         thread = begin(lambda: shared.beat(ended))
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + patience(60)
         while not shared.header[BEAT] and time.monotonic() < deadline:
             time.sleep(0.01)
         ended.set()
-        thread.join(5)
+        thread.join(patience(60))
         assert shared.header[BEAT] > 0 and not thread.is_alive()

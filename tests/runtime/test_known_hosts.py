@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.runtime.known_hosts import KnownHosts, fingerprint, host_name, parse_known_hosts, remember
+from tests.patience import patience
 
 ONE, TWO = b"\0\0\0\x0bssh-ed25519one", b"\0\0\0\x0bssh-ed25519two"
 
@@ -90,7 +91,7 @@ def test_what_is_remembered_is_known(hashed: bool, before: str, tmp_path: Path) 
     if keygen is None:
         pytest.skip("no ssh-keygen here to ask for its reading")
     done = subprocess.run(
-        [keygen, "-F", "[hostb]:2222", "-f", str(path)], capture_output=True, text=True, timeout=20, check=False
+        [keygen, "-F", "[hostb]:2222", "-f", str(path)], capture_output=True, text=True, timeout=patience(60), check=False
     )
     assert done.returncode == 0, done.stderr
 
@@ -104,8 +105,10 @@ def test_the_fingerprint_is_that_of_ssh(tmp_path: Path) -> None:
     keygen = shutil.which("ssh-keygen")
     if keygen is None:
         pytest.skip("no ssh-keygen here")
-    subprocess.run([keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "k")], check=True, timeout=20)
-    done = subprocess.run([keygen, "-l", "-f", str(tmp_path / "k")], capture_output=True, text=True, timeout=20, check=True)
+    subprocess.run([keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "k")], check=True, timeout=patience(60))
+    done = subprocess.run(
+        [keygen, "-l", "-f", str(tmp_path / "k")], capture_output=True, text=True, timeout=patience(60), check=True
+    )
     assert fingerprint(base64.b64decode((tmp_path / "k.pub").read_text().split()[1])) == done.stdout.split()[1]
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kgdist.config import Config
 from kgdist.errors import OptionError, UsageError
 from kgdist.runtime.ssh_config import Login, SshOptions, login_of, remote_command, with_includes
+from tests.patience import patience
 
 
 def login(spec: str = "hosta", found: Mapping[str, Any] | None = None, *, jumping: bool = False, **options: Any) -> Login:
@@ -146,6 +147,6 @@ def test_a_real_shell_as_well(path: str, tmp_path: Path) -> None:
     program.write_text('#!/bin/sh\necho "$1 $2"\n')
     program.chmod(0o755)
     done = subprocess.run(
-        ["/bin/sh", "-c", remote_command(str(program), "m")], capture_output=True, text=True, timeout=20, check=False
+        ["/bin/sh", "-c", remote_command(str(program), "m")], capture_output=True, text=True, timeout=patience(60), check=False
     )
     assert done.stdout == "-m m\n", done.stderr

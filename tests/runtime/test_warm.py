@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import patience
+
 # A fresh process, in which nothing else has asked for a kernel: prints the kernels that real steps ask for after the warm-up.
 CODE = """
 import gc, json, sys
@@ -61,7 +63,7 @@ def test_a_step_asks_for_no_kernel_that_is_not_warm(model: str, options: dict[st
         env=env,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=patience(200),
         check=False,
     )
     assert (done.stdout, done.returncode) == ("True []\n", 0), done.stderr
