@@ -1,4 +1,4 @@
-"""The agent of one machine: `python -m kgdist.runtime.agent`, started by the launcher over a channel.
+"""The agent of one machine: `main` in a process of its own, started by the launcher over a channel.
 
 It reads commands as lines of JSON on stdin and writes events as lines of JSON on stdout; the names of both are the methods of
 `Agent` and the calls of `tell`. It owns the machine's servers and trainers. When stdin closes, or nothing has been heard from the
@@ -313,7 +313,3 @@ def main() -> None:
             owner.send(failed={"what": f"{type(error).__name__}: {error}", "recoverable": False, "code": 1})
     sys.stderr.flush()
     os._exit(code)  # a thread sits in a read that no one will end
-
-
-if __name__ == "__main__":
-    main()

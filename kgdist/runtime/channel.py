@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kgdist.log import log
-from kgdist.runtime.child import environment
+from kgdist.runtime.child import environment, program
 from kgdist.runtime.lines import Lines, message_of, readable
 
 AGENT = "kgdist.runtime.agent"
@@ -251,7 +251,7 @@ class Channel(ABC):
 
 
 class LocalChannel(Channel):
-    """A process of this machine, `python -m module`, with this process's Python and environment and in a session of its own.
+    """A process of this machine, `main` of `module`, with this process's Python and environment and in a session of its own.
 
     Args:
         threads: intra-op threads that it may start by importing libraries.
@@ -269,7 +269,7 @@ class LocalChannel(Channel):
     ) -> None:
         super().__init__(number, name, events, patience=patience)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module],
+            [sys.executable, "-c", program(module)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

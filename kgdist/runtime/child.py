@@ -30,9 +30,19 @@ Event = dict[str, Any]
 LAST = ("done", "error", "lost")
 
 
+def program(module: str) -> str:
+    """What `python -c` is given to run `main` of a module of ours.
+
+    `-m` would look into the working folder first, where the user's own queue.py may lie, or another kgdist; on a machine reached
+    over SSH that is the home folder. PYTHONSAFEPATH forbids it from Python 3.11 on only. `-c` makes the same place an empty first
+    entry of the path, which is gone before anything is imported.
+    """
+    return f"import sys; sys.path[:] = filter(None, sys.path); from {module} import main; main()"
+
+
 def environment(threads: int) -> dict[str, str]:
     """The environment of a process: `threads` intra-op threads, and kgdist found where this process has found it."""
-    changed = os.environ | dict.fromkeys(THREADS, str(threads)) | {"PYTHONSAFEPATH": "1"}  # not what lies in the working folder
+    changed = os.environ | dict.fromkeys(THREADS, str(threads))
     folder = os.fspath(Path(__file__).resolve().parents[2])
     if folder not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):  # there every Python looks by itself
         changed["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
@@ -50,7 +60,7 @@ class Child:
 
     def __init__(self, fds: list[int], *, threads: int, name: str = "") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "kgdist.runtime.worker", *([name] if name else [])],
+            [sys.executable, "-c", program("kgdist.runtime.worker"), *([name] if name else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=fds,

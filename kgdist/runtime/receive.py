@@ -1,4 +1,4 @@
-"""The receiving end of kgdist-copy, `python -m kgdist.runtime.receive`: what is here already, and is what arrived what was sent?
+"""The receiving end of kgdist-copy, a process on the machine: what is here already, and is what arrived what was sent?
 
 The bytes come in over SFTP as NAME.DIGEST.part, where an interrupted transfer of the same contents goes on; here they are
 hashed and get their names. Orders are lines of JSON on stdin, answers lines of JSON on stdout; the process ends with its stdin.
@@ -111,7 +111,3 @@ def main() -> None:
             answer = {"error": f"an order was not understood ({type(error).__name__}: {error}); is kgdist the same everywhere?"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
-
-
-if __name__ == "__main__":
-    main()

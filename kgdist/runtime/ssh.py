@@ -280,7 +280,7 @@ def _reason(error: BaseException) -> str:
 
 
 class SshChannel(Channel):
-    """A process on a machine over SSH: `<python> -m module`, without a terminal.
+    """A process on a machine over SSH: `main` of `module`, without a terminal.
 
     Its stdin closes with this channel, however that ends: a process that is to end with it watches for that.
     """

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kgdist.errors import OptionError, UsageError, one_line
+from kgdist.runtime.child import program
 
 _SPEC = re.compile(r"(?:(?P<user>[^@]+)@)?(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^@:\[\]]+))(?::(?P<port>[0-9]{1,5}))?")
 _NAME = re.compile(r"[^\s\0-\x1f'\"`$\\;&<>|(){}-][^\s\0-\x1f'\"`$\\;&<>|(){}]*")  # of users and hosts, after OpenSSH's own rule
@@ -153,14 +154,13 @@ def with_includes(text: str, folder: Path, warn: Callable[[str], None], depth: i
 def remote_command(python: str, module: str) -> str:
     """The one command that is ever given to a machine's login shell; only the interpreter's path comes from the user.
 
-    `env` and single quotes mean the same to sh, csh and fish. Modules of the home folder must not be taken for Python's own.
-    Raises OptionError.
+    Single quotes mean the same to sh, csh and fish. Modules of the home folder are not imported. Raises OptionError.
     """
     path = python.removeprefix("~/")  # the command starts in the home folder
     if not path or path.startswith("-") or "=" in path or any(not letter.isprintable() for letter in path):
         raise OptionError("--remote_python", f"expected the path of a Python, not {python[:60]!r}")
     quoted = "'" + path.replace("'", "'\"'\"'") + "'"
-    return f"exec env PYTHONSAFEPATH=1 {quoted} -m {module}"
+    return f"exec {quoted} -c '{program(module)}'"
 
 
 def _parts(spec: str) -> tuple[str | None, str, int | None]:

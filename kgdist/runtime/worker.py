@@ -1,4 +1,4 @@
-"""A process of a run: `python -m kgdist.runtime.worker`, started by `kgdist.runtime.child`.
+"""A process of a run: `main`, started by `kgdist.runtime.child`.
 
 It imports what it needs, reads its job as one line of JSON on stdin, does it, and writes events (see `kgdist.runtime.child`) as
 lines of JSON on stdout; further lines on stdin are commands. When stdin closes, the process that owns it is gone, and it ends at
@@ -68,7 +68,3 @@ def main() -> None:
         code = work(owner)
     sys.stderr.flush()
     os._exit(code)  # the listening thread sits in a read that no one will end, and holds a lock that an orderly exit wants
-
-
-if __name__ == "__main__":
-    main()

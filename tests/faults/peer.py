@@ -62,7 +62,3 @@ def main() -> None:
     say(pid=os.getpid())
     for line in sys.stdin:
         obey(json.loads(line))
-
-
-if __name__ == "__main__":
-    main()

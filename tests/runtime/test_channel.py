@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from kgdist.runtime import channel as channel_file
 from kgdist.runtime.channel import Channel, Ending, Heard, LocalChannel
+from kgdist.runtime.child import Child
 from kgdist.runtime.lines import Lines, message_of, readable
 from kgdist.runtime.ssh import SshChannel
 from tests.faults.commands import alive, until
@@ -235,15 +236,43 @@ def test_a_process_that_leaves_its_pipes_to_another(talk: Callable[..., Talk], k
         os.kill(pid, signal.SIGKILL)
 
 
-def test_modules_of_the_working_folder_are_not_taken(
-    talk: Callable[..., Talk], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if sys.version_info >= (3, 11):  # older ones know no PYTHONSAFEPATH
-        monkeypatch.chdir(tmp_path)
-        (tmp_path / "json.py").write_text("raise SystemExit('not this one')")
-    t = talk()
-    t.channel.send({"environment": 1})
-    assert t.message()["environment"]["PYTHONSAFEPATH"] == "1"
+TRAPS = ("queue", "json", "re", "kgdist", "numpy", "torch", "numba")
+
+
+@pytest.fixture
+def traps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with modules of names that ours import, for a Python that does not know PYTHONSAFEPATH (3.10)."""
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    folder = tmp_path / "traps"
+    folder.mkdir()
+    for name in TRAPS:
+        (folder / f"{name}.py").write_text("raise SystemExit('a module of the working folder was imported')")
+    return folder
+
+
+def test_an_agent_takes_no_modules_of_the_working_folder(traps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(traps)
+    events: queue.Queue[Heard] = queue.Queue()
+    with LocalChannel(3, "machine_3 (here)", events) as opened:
+        assert "hello" in Talk(opened, events).hello
+
+
+def test_nor_of_the_home_folder_of_its_machine(traps: Path, make_sshd: Callable[..., Sshd]) -> None:
+    server = make_sshd(lines=f'ForceCommand cd {traps} && sh -c "$SSH_ORIGINAL_COMMAND"')
+    events: queue.Queue[Heard] = queue.Queue()
+    with SshChannel.open(server.machine(3), server.options(), events) as opened:
+        assert "hello" in Talk(opened, events).hello
+
+
+def test_nor_does_a_worker(traps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(traps)
+    child, heard = Child([], threads=1), list[dict[str, Any]]()
+    try:
+        child.send({"role": "share"})  # a job without options
+        until("it has understood the job", lambda: bool(heard.extend(child.events()) or heard))
+        assert list(heard[0]) == ["error", "traceback", "code"] and "KeyError" in heard[0]["error"]
+    finally:
+        child.close(time.monotonic() + LIMIT)
 
 
 def test_channels_share_a_queue() -> None:

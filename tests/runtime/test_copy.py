@@ -19,7 +19,7 @@ from kgdist.cli.copy import main
 from kgdist.errors import KgdistError, PeersLost, UsageError
 from kgdist.files import sha256
 from kgdist.partition.folder import Partition, folder_of
-from kgdist.runtime.child import environment
+from kgdist.runtime.child import environment, program
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.copy import Delivery, Sender, send
 from kgdist.runtime.receive import MANIFEST, Receiver, part_name
@@ -338,6 +338,6 @@ def test_an_answer_that_is_none_is_told_in_a_line(copying: Copying, tmp_path: Pa
 
 @pytest.mark.parametrize("order", [b"[]", b"{}", b"x", b'{"do": "look"}', b'{"do": "look", "folder": 3, "files": {"a": 1}}'])
 def test_an_order_that_is_none_is_answered_by_a_line(order: bytes) -> None:
-    words = [sys.executable, "-m", "kgdist.runtime.receive"]
+    words = [sys.executable, "-c", program("kgdist.runtime.receive")]
     done = subprocess.run(words, input=order + b"\n", capture_output=True, timeout=60, check=True, env=environment(1))
     assert json.loads(done.stdout)["error"].startswith("an order was not understood (") and b"Traceback" not in done.stderr

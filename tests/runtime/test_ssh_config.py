@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kgdist.config import Config
 from kgdist.errors import OptionError, UsageError
+from kgdist.runtime.child import program
 from kgdist.runtime.ssh_config import Login, SshOptions, login_of, remote_command, with_includes
 from tests.patience import patience
 
@@ -122,8 +123,9 @@ def test_includes(tmp_path: Path) -> None:
 
 
 def test_the_command_is_fixed_but_for_the_path() -> None:
-    assert remote_command("/usr/py 3/bin/python", "m") == "exec env PYTHONSAFEPATH=1 '/usr/py 3/bin/python' -m m"
-    assert remote_command("~/venv/bin/python", "m").endswith(" 'venv/bin/python' -m m")
+    assert remote_command("/usr/py 3/bin/python", "m") == f"exec '/usr/py 3/bin/python' -c '{program('m')}'"
+    assert remote_command("~/venv/bin/python", "m") == f"exec 'venv/bin/python' -c '{program('m')}'"
+    assert "'" not in program("kgdist.runtime.agent") and "!" not in program("kgdist.runtime.agent")
 
 
 @pytest.mark.parametrize("python", ["", "-c", "--version", "a=b", "python\nid", "a\0b", "~/"])
@@ -138,15 +140,14 @@ def test_a_shell_takes_the_path_as_one_word(path: str) -> None:
         command = remote_command(path, "m")
     except OptionError:
         return
-    assert shlex.split(command) == ["exec", "env", "PYTHONSAFEPATH=1", path.removeprefix("~/"), "-m", "m"]
+    assert shlex.split(command) == ["exec", path.removeprefix("~/"), "-c", program("m")]
 
 
 @pytest.mark.parametrize("path", ["a'b", "a;b", "$(id)", "`id`", "a b", '"', "a\\", "#", "*", "!"])
 def test_a_real_shell_as_well(path: str, tmp_path: Path) -> None:
-    program = tmp_path / path
-    program.write_text('#!/bin/sh\necho "$1 $2"\n')
-    program.chmod(0o755)
-    done = subprocess.run(
-        ["/bin/sh", "-c", remote_command(str(program), "m")], capture_output=True, text=True, timeout=patience(60), check=False
-    )
-    assert done.stdout == "-m m\n", done.stderr
+    python = tmp_path / path
+    python.write_text('#!/bin/sh\necho "$1 $2"\n')
+    python.chmod(0o755)
+    words = ["/bin/sh", "-c", remote_command(str(python), "m")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=patience(60), check=False)
+    assert done.stdout == f"-c {program('m')}\n", done.stderr
