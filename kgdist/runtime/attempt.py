@@ -83,19 +83,34 @@ class Attempt:
         """What keeps a job from starting may pass once it has run: machines come back, ports become free."""
         return AttemptFailed(str(error)) if self.plan.attempt else error
 
+    def _preflight(self) -> dict[int, Any]:
+        """What every machine has found: all are asked, each as far as it gets, before any problem is told. Raises UsageError.
+
+        In a later attempt the first problem ends it: what keeps one machine away need not keep the others busy.
+        """
+        config, fleet, saved, later = self.config, self.fleet, self.saved, self.plan.attempt > 0
+        found = dict(fleet.unreached)
+        if not (found and later):
+            found |= fleet.hello(60.0)
+        answers: dict[int, Any] = {}
+        if not (found and later):
+            plan = self.plan.to_json()
+            for n in fleet.channels:
+                fleet.tell("check", [n], plan=plan, machine=n, lease=config.peer_timeout, run=saved.run, debug=config.debug)
+            answers = fleet.survey("checked", None, found)
+        listed = {n: [why] for n, why in found.items()}
+        listed |= {n: [f"{fleet.name(n)}: {line}" for line in answer["problems"]] for n, answer in answers.items()}
+        lines = [line for _, lines in sorted(listed.items()) for line in lines]
+        if not lines:
+            return answers
+        for line in lines[:-1]:
+            log.error("%s", line)
+        raise self._again(UsageError(f"{lines[-1]} ({len(lines)} problem{'s' * (len(lines) > 1)}; nothing was started)"))
+
     def _open(self) -> int | None:
         """Let every machine check, fill its rows and start its servers; the step that training goes on from."""
         config, fleet, saved = self.config, self.fleet, self.saved
-        fleet.hello(60.0)
-        plan = self.plan.to_json()
-        for n in range(len(self.plan.machines)):
-            fleet.tell("check", [n], plan=plan, machine=n, lease=config.peer_timeout, run=saved.run, debug=config.debug)
-        answers = fleet.gather("checked", list(range(len(self.plan.machines))), None)
-        found = [f"{fleet.name(n)}: {line}" for n, answer in sorted(answers.items()) for line in answer["problems"]]
-        if found:
-            for line in found[:-1]:
-                log.error("%s", line)
-            raise self._again(UsageError(f"{found[-1]} ({len(found)} problem{'s' * (len(found) > 1)}; nothing was started)"))
+        answers = self._preflight()
         resume = None
         if saved.run:
             resume = saved.find({n: answer["checkpoints"] for n, answer in answers.items()}, first=not self.plan.attempt)

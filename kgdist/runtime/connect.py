@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 from kgdist.config import Config
 from kgdist.errors import KgdistError, UsageError
-from kgdist.log import log
 from kgdist.runtime.channel import Channel, Heard, LocalChannel
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.fleet import Fleet
 from kgdist.runtime.interrupt import Interrupts
 
 AT_ONCE = 64  # machines
+BEAT = 5.0  # seconds between two signs of life for those that are reached already
 PATIENCE = 120.0  # seconds for all machines to be reached; each step of it has a shorter deadline of its own
 
 
@@ -32,7 +33,7 @@ def connecting(config: Config, machines: list[Machine], interrupts: Interrupts) 
 
 
 def connect(config: Config, machines: list[Machine]) -> Fleet:
-    """An agent on every machine. Raises KgdistError when one cannot be had; all problems are told, and none is left running."""
+    """Agents on all machines that can be reached; the fleet says which cannot, and why."""
     events: queue.Queue[Heard] = queue.Queue()
     reach = _ssh(config, events) if config.backend == "ssh" else _here(events)
     reached = _Reached(reach, machines)
@@ -41,13 +42,7 @@ def connect(config: Config, machines: list[Machine]) -> Fleet:
     except BaseException:  # Ctrl-C: whoever is still on the way finds nobody here
         reached.close()
         raise
-    if problems:
-        reached.close()
-        for problem in problems[:-1]:
-            log.error("%s", problem)
-        count = f"{len(problems)} of {len(machines)} machines cannot be reached" if len(problems) > 1 else "nothing was started"
-        raise UsageError(f"{problems[-1]} ({count})")
-    return Fleet(machines, reached.channels, events, config.peer_timeout)
+    return Fleet(machines, reached.channels, events, config.peer_timeout, problems)
 
 
 class _Reached:
@@ -73,30 +68,39 @@ class _Reached:
                 channel = self._reach(machine)
             except Exception as error:  # whatever it is, the launcher tells it
                 with self._lock:
-                    self._problems[machine.number] = error
+                    self._problems.setdefault(machine.number, error)
                     self._lock.notify()
                 continue
             with self._lock:
-                self.channels[machine.number] = channel
-                self._lock.notify()
-                late = self._closed.is_set()
+                late = self._closed.is_set() or machine.number in self._problems
+                if not late:
+                    self.channels[machine.number] = channel
+                    self._lock.notify()
             if late:
                 channel.close(grace=0.5)
 
-    def wait(self, seconds: float) -> list[KgdistError]:
-        """Until all are reached, or have failed to be; the problems. Raises what is no KgdistError."""
+    def wait(self, seconds: float) -> dict[int, str]:
+        """Until all are reached, or have failed to be: machine -> why. Raises what is no KgdistError."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            with self._lock:
+                if self._lock.wait_for(self._settled, timeout=min(left, BEAT)):
+                    break
+                reached = list(self.channels.values())
+            for channel in reached:  # an agent that hears nothing while others are waited for would end
+                channel.send({"do": "beat"})
         with self._lock:
-            self._lock.wait_for(lambda: len(self.channels) + len(self._problems) == len(self._machines), timeout=seconds)
-            found = dict(self._problems)
-            missing = [m for m in self._machines if m.number not in self.channels and m.number not in found]
-        for machine in missing:  # not even the resolver waits that long
-            found[machine.number] = UsageError(f"{machine.name}: not reached within {seconds:.0f} s")
-        problems = []
-        for _, error in sorted(found.items()):
+            for machine in self._machines:  # not even the resolver waits that long
+                if machine.number not in self.channels:
+                    late = UsageError(f"{machine.name}: not reached within {seconds:.0f} s")
+                    self._problems.setdefault(machine.number, late)
+        for error in self._problems.values():
             if not isinstance(error, KgdistError):
                 raise error
-            problems.append(error)
-        return problems
+        return {machine: str(error) for machine, error in self._problems.items()}
+
+    def _settled(self) -> bool:
+        return len(self.channels) + len(self._problems) == len(self._machines)
 
     def close(self) -> None:
         """End what was reached, and what still will be."""

@@ -41,7 +41,22 @@ class Correspondent(Protocol):
 
 
 class AttemptFailed(PeersLost):
-    """This attempt is over, because a process or a machine was lost; another one may begin at the last checkpoint."""
+    """This attempt is over, because a process or a machine was lost; another one may begin at the last checkpoint.
+
+    `machine`: which one, where it is known.
+    """
+
+    def __init__(self, message: str, machine: int | None = None) -> None:
+        super().__init__(message)
+        self.machine = machine
+
+
+class MachineFailed(KgdistError):
+    """A machine could not do what it was told, and no other attempt can cure it."""
+
+    def __init__(self, message: str, machine: int, code: int) -> None:
+        super().__init__(message)
+        self.machine, self.exit_code = machine, code
 
 
 class Fleet:
@@ -49,6 +64,7 @@ class Fleet:
 
     Args:
         timeout: seconds of silence after which a machine counts as lost.
+        unreached: machine -> why it has no channel.
 
     Attributes:
         news: called with events that nobody waits for.
@@ -57,10 +73,17 @@ class Fleet:
     """
 
     def __init__(
-        self, machines: list[Machine], channels: Mapping[int, Correspondent], events: queue.Queue[Heard], timeout: float
+        self,
+        machines: list[Machine],
+        channels: Mapping[int, Correspondent],
+        events: queue.Queue[Heard],
+        timeout: float,
+        unreached: Mapping[int, str] | None = None,
     ) -> None:
         self.machines, self.events, self.timeout = machines, events, timeout
         self.channels = dict(channels)
+        self.unreached = dict(unreached or {})
+        self._dropped: list[Correspondent] = []
         self.news: News = lambda machine, kind, value: None
         self.quiet = False
         self.stall = STALL
@@ -109,9 +132,29 @@ class Fleet:
             self._expected = {number: since for number, since in self._expected.items() if number in missing}
             self.pump(0.1)
             if deadline is not None and time.monotonic() > deadline:
-                raise AttemptFailed(f"{self.name(missing[0])}: has not said {kind!r} within {seconds:.0f} s")
+                raise AttemptFailed(f"{self.name(missing[0])}: has not said {kind!r} within {seconds:.0f} s", missing[0])
         self._expected = {}
         return self._answers.pop(kind, {})
+
+    def survey(self, kind: str, seconds: float | None, problems: dict[int, str]) -> dict[int, Any]:
+        """As `gather`, of all machines; one that is lost or fails meanwhile is dropped, and in `problems` it is said why."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                found = self.gather(kind, list(self.channels), left)
+                return {number: answer for number, answer in found.items() if number in self.channels}
+            except (AttemptFailed, MachineFailed) as error:
+                if error.machine is None:
+                    raise
+                problems[error.machine] = str(error)
+                self.drop(error.machine)
+
+    def drop(self, machine: int) -> None:
+        """Hear and tell it no more; it is ended with the others."""
+        self._dropped.append(self.channels[machine])
+        self.channels = {number: channel for number, channel in self.channels.items() if number != machine}
+        del self._heard[machine]
 
     def name(self, machine: int) -> str:
         """How messages call a machine."""
@@ -145,7 +188,7 @@ class Fleet:
             silent = now - self._heard[number]
             limit = min(self.timeout, HURRY) if hurry > HURRY else self.timeout
             if silent > limit:
-                raise AttemptFailed(f"{name}: silent for {limit:g} s")
+                raise AttemptFailed(f"{name}: silent for {limit:g} s", number)
             (verb, what, _), since = self._doing[number]
             if number in self._expected:
                 since = max(since, self._expected[number])
@@ -159,7 +202,7 @@ class Fleet:
             if (
                 still > self.stall + self.timeout or min(still, hurry) > HURRY
             ):  # of what a trainer does, its agent is judge before
-                raise AttemptFailed(f"{name}: {how}")
+                raise AttemptFailed(f"{name}: {how}", number)
 
     def _hear(self, heard: Heard) -> None:
         number, kind, value, at = heard
@@ -170,14 +213,16 @@ class Fleet:
             log.info("%s: %s", self.name(number), value)
         elif kind == "closed":
             reason = f": {value.last}" if value.last else ""
-            raise AttemptFailed(f"{self.name(number)}: its agent {value.words}{reason}")
+            raise AttemptFailed(f"{self.name(number)}: its agent {value.words}{reason}", number)
         else:
             for event, content in value.items():
                 self._event(number, event, content)
 
     def _event(self, number: int, event: str, content: Any) -> None:
         if event == "beat":
-            verb, what, count = content
+            verb, what, count = (
+                content if isinstance(content, list) else ("", "", 0)
+            )  # of another release, which is not yet known
             if self._doing[number][0] != (verb, what, count):
                 self._doing[number] = (verb, what, count), time.monotonic()
                 self._named.discard(number)
@@ -185,10 +230,8 @@ class Fleet:
         if event == "failed":
             what = f"{self.name(number)}: {content['what']}"
             if content["recoverable"]:
-                raise AttemptFailed(what)
-            error = KgdistError(what)
-            error.exit_code = content["code"]
-            raise error
+                raise AttemptFailed(what, number)
+            raise MachineFailed(what, number, content["code"])
         if event == "say":
             if not self.quiet:
                 say(f"machine_{number} {content}")
@@ -197,20 +240,24 @@ class Fleet:
         else:
             self.news(number, event, content)
 
-    def hello(self, seconds: float) -> None:
-        """Wait until every agent has said that it is there. Raises KgdistError when it is another kgdist than this one."""
-        answers = self.gather("hello", list(self.channels), seconds)
-        wrong = {self.name(n): found["version"] for n, found in answers.items() if found["version"] != __version__}
-        if wrong:
-            listed = ", ".join(f"{name} has {version}" for name, version in wrong.items())
-            raise KgdistError(f"kgdist must be the same everywhere: here it is {__version__}, but {listed}")
+    def hello(self, seconds: float) -> dict[int, str]:
+        """Wait until every agent has said that it is there. Those that do not, or are of another kgdist than this one, are
+        dropped: machine -> why."""
+        problems: dict[int, str] = {}
+        for number, found in self.survey("hello", seconds, problems).items():
+            if found["version"] != __version__:
+                different = f"has kgdist {found['version']}, and here it is {__version__}"
+                problems[number] = f"{self.name(number)}: {different}; kgdist must be the same everywhere"
+                self.drop(number)
+        return problems
 
     def close(self, *, grace: float) -> None:
         """End every agent, at once or after it has carried out what it was told."""
         self._over.set()
-        threads = [threading.Thread(target=channel.close, args=(grace,)) for channel in self.channels.values()]
+        channels = [*self.channels.values(), *self._dropped]
+        threads = [threading.Thread(target=channel.close, args=(grace,)) for channel in channels]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(timeout=grace + 10)
-        self.channels = {}
+        self.channels, self._dropped = {}, []

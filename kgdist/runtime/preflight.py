@@ -93,12 +93,10 @@ def _disk(plan: Plan, number: int) -> list[str]:
     whole = sum(4 * rows * width for rows, width in plan.shapes.values())
     copies = (1 if plan.config.resume else 3) + (4 if plan.config.valid else 0)  # checkpoints; best rows, of these and of now
     need = copies * plan.memory_of(number) + (whole if number == 0 else 0)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        writable = os.access(folder, os.W_OK | os.X_OK)
-    except OSError:
-        writable = False
-    if not writable:
+    place = folder.absolute()
+    while not place.exists():  # a job that is refused leaves nothing behind, not even a folder
+        place = place.parent
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
         return [f"--save_path {folder}: cannot be written here"]
     if (free := free_bytes(folder)) < need:
         return [f"--save_path {folder}: {free / 1e9:.2f} GB are free, but the run may take {need / 1e9:.2f} GB with checkpoints"]
