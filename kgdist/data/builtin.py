@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import hashlib
+import ipaddress
 import os
 import shutil
 import urllib.parse
@@ -33,6 +35,7 @@ class BuiltIn(NamedTuple):
     triples: int  # of all splits
     splits: tuple[int, int, int] | None = None  # train, valid, test, where published
     packaged: bool = False
+    digests: tuple[str, str, str] | None = None  # `_digest` of train, valid, test, where somebody has compared the files
 
     @property
     def most_bytes(self) -> int:
@@ -42,10 +45,50 @@ class BuiltIn(NamedTuple):
 
 BUILTIN = {
     "wordnet": BuiltIn(34589, 15, 95218, (89218, 3000, 3000), packaged=True),
-    "FB15k": BuiltIn(14951, 1345, 592213, (483142, 50000, 59071)),
-    "FB15k-237": BuiltIn(14541, 237, 310116, (272115, 17535, 20466)),
-    "wn18": BuiltIn(40943, 18, 151442, (141442, 5000, 5000)),
-    "wn18rr": BuiltIn(40943, 11, 93003, (86835, 3034, 3134)),
+    "FB15k": BuiltIn(
+        14951,
+        1345,
+        592213,
+        (483142, 50000, 59071),
+        digests=(
+            "696337a2d6133546ab6806e35dcbd5c0bfbef4f3e553e61714b95f754a6f3c5b",
+            "bac82edda6b039f852c8f316eb39cc26061029a762c5d75d52b7a3b1db738663",
+            "c60cb5d919959724021809b504b648dfe385b4733bd75918b4dd93c1c3b5f97e",
+        ),
+    ),
+    "FB15k-237": BuiltIn(
+        14541,
+        237,
+        310116,
+        (272115, 17535, 20466),
+        digests=(
+            "8d2a771809b0f38f2824c839f25ec57e3a187405049112751e72c82ee9eb3e12",
+            "1c4febacc6daabc6f3f8e72650935126ef208b098be3a90a81780ba69401836d",
+            "a7156e4560d173ee2e3e8504c490e95d14fa893f1863a6d584d2f5053489a647",
+        ),
+    ),
+    "wn18": BuiltIn(
+        40943,
+        18,
+        151442,
+        (141442, 5000, 5000),
+        digests=(
+            "20ffc507447671047488b59e3df9e336f30a49fcbfb1770398320e6e0a17db8b",
+            "2ab057b18def3db5dfeff4b68d19de0cff0d813aeebd4ff2cee173fb7bc7bc9d",
+            "381e7807e5b5d40663a2c40a881dbb81f794bde7a8909f6a67fc4d3cfff69a4a",
+        ),
+    ),
+    "wn18rr": BuiltIn(
+        40943,
+        11,
+        93003,
+        (86835, 3034, 3134),
+        digests=(
+            "70fbc1c7881f33bd10c77bb493127fad58e5720f260d39c137fc927ecfb5d7f6",
+            "0f42971b8aa35b97350a9aec3e2015bdce5d33636ed2d5a5b9ea5b2ea5f36547",
+            "92f29d2ed83e81896b91575792696fb4d79db289789128f4c1ddbb38b1a07350",
+        ),
+    ),
     "Freebase": BuiltIn(86054151, 14824, 338586276),
     "wikikg2": BuiltIn(2500604, 535, 17137181),
     "biokg": BuiltIn(93773, 51, 5088434),
@@ -72,6 +115,9 @@ def ensure(name: str, path: PathLike, *, data_url: str | None = None) -> Path:
     if known is None:
         raise _unknown(name, path)
     base = _base(data_url)
+    if known.digests is None and _readable_on_the_way(base):
+        message = f"{data_url} is not encrypted, and of {name} no digests are known that could tell what was changed on the way"
+        raise OptionError("--data_url", f"{message}; name an https address, or fetch it by hand to {path / name}.zip")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -94,9 +140,13 @@ def _bring(name: str, known: BuiltIn, path: Path, folder: Path, base: str, beat:
         return
     url, by_hand, ours = f"{base}/{name}.zip", path / f"{name}.zip", path / f".{name}.zip"
     if by_hand.exists():
-        _unpack(by_hand, known, folder, beat)
+        try:
+            _unpack(by_hand, known, folder, beat)
+        except DataError as error:
+            advice = f"take it away, and it is fetched; what you unpack to {folder} yourself is used as it is"
+            raise DataError(by_hand, f"{str(error).removeprefix(f'{error.path}: ')}; {advice}") from error
         return
-    advice = f"fetch it by hand to {by_hand}, or name another place with --data_url"
+    advice = f"fetch it by hand to {by_hand} or, unpacked, to {folder}, or name another place with --data_url"
     if not ours.exists():
         sha256 = download.fetch_sha256(f"{url}.sha256")
         download.fetch(url, ours, sha256=sha256, limit=known.most_bytes, advice=advice, beat=beat)
@@ -128,7 +178,7 @@ def _unpack(source: Path, known: BuiltIn, folder: Path, beat: Callable[[], None]
 
 
 def _verify(folder: Path, source: Path, known: BuiltIn, beat: Callable[[], None]) -> None:
-    """Compare the counts of lines with the table. Raises DataError naming `source`."""
+    """Compare the counts of lines and the digests with the table. Raises DataError naming `source`."""
 
     def expect(what: str, found: int, expected: int) -> None:
         if found != expected:
@@ -155,6 +205,20 @@ def _verify(folder: Path, source: Path, known: BuiltIn, beat: Callable[[], None]
             expect(what, int(first) if first.isdigit() else 0, expected)
         else:
             raise DataError(source, f"it has neither {plain} nor {counted}")
+    for split, digest in zip(SPLITS, known.digests or (), strict=False):
+        beat()
+        if (own := _digest(folder / f"{split}.txt")) != digest:
+            message = (
+                f"its {split}.txt holds other triples: the sha256 of its sorted lines is {own}, that of this data set {digest}"
+            )
+            raise DataError(source, message)
+
+
+def _digest(path: Path) -> str:
+    """sha256 of the lines in the order of their bytes, each ended by one line feed: neither the order of triples nor the kind of
+    line ends is content, and mirrors differ in both."""
+    lines = (line.rstrip(b"\r\n") for line in path.read_bytes().split(b"\n"))
+    return hashlib.sha256(b"".join(line + b"\n" for line in sorted(filter(None, lines)))).hexdigest()
 
 
 def _count_lines(path: Path, beat: Callable[[], None]) -> int:
@@ -186,6 +250,14 @@ def _base(data_url: str | None) -> str:
     if not sound or not all("!" <= letter <= "~" for letter in url):
         raise OptionError("--data_url", f"{data_url!r} is not an address like https://example.org/folder that holds NAME.zip")
     return url
+
+
+def _readable_on_the_way(base: str) -> bool:
+    """Whether others can change what comes from there: plain HTTP that leaves this machine."""
+    parts = urllib.parse.urlsplit(base)
+    with contextlib.suppress(ValueError):
+        return parts.scheme == "http" and not ipaddress.ip_address(parts.hostname or "").is_loopback
+    return parts.scheme == "http" and parts.hostname != "localhost"
 
 
 def _unknown(name: str, path: Path) -> OptionError:

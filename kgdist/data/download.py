@@ -141,6 +141,8 @@ class _Job:
             error.close()  # the file has become shorter than what we have of it
             raise self._changed() from error
         with response:
+            if self.url.startswith("https:") and not response.url.startswith("https:"):
+                raise KgdistError(f"{self.url}: leads to {response.url}, which is not encrypted; {self.advice}")
             if response.status == 206 and state:
                 if not _continues(response.headers, offset, state):
                     raise self._changed()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import ssl
 import threading
 import time
 import zipfile
@@ -24,7 +25,7 @@ class Site:
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)  # path -> content; others answer 404
     # What happens to the next requests, one word each, then "ok": a status, cut:N (the body ends after N bytes), html, empty,
-    # moved, long (announces more than it has), short (announces less), chunked (announces nothing), endless (nor stops),
+    # moved, to:URL, long (announces more than it has), short (announces less), chunked (announces nothing), endless (nor stops),
     # trickle, silent
     plan: list[str] = field(default_factory=list)
     ranges: bool = True  # whether Range is understood
@@ -55,6 +56,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.answer(200, PAGE, {"Content-Type": "text/html; charset=utf-8"})
             elif mood == "moved":
                 self.answer(302, b"", {"Location": self.path})
+            elif mood.startswith("to:"):
+                self.answer(302, b"", {"Location": mood.removeprefix("to:")})
             elif mood == "silent":
                 time.sleep(patience(1.5))
             elif content is not None:
@@ -116,15 +119,17 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[Site]:
-    """A site for the block."""
+def serving(secure: ssl.SSLContext | None = None) -> Iterator[Site]:
+    """A site for the block, over TLS if there is a context with a certificate."""
     site = Site()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"site": site}))
+    if secure is not None:
+        server.socket = secure.wrap_socket(server.socket, server_side=True)
     server.daemon_threads = True
     server.block_on_close = False
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
-    site.url = f"http://127.0.0.1:{server.server_address[1]}"
+    site.url = f"{'http' if secure is None else 'https'}://127.0.0.1:{server.server_address[1]}"
     try:
         yield site
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import subprocess
 import sys
 import zipfile
@@ -93,7 +95,7 @@ def test_another_archive_is_refused_and_fetched_anew_next_time(
 ) -> None:
     right, wrong = site.files["/tiny.zip"], {**GOOD, **change}
     site.files["/tiny.zip"] = zipped({name: content for name, content in wrong.items() if content is not None})
-    after = r"kept as .*tiny.zip.refused, .* fetches it anew, or fetch it by hand to .*tiny.zip"
+    after = r"kept as .*tiny.zip.refused, .* fetches it anew, or fetch it by hand to .*tiny.zip or, unpacked, to .*tiny, or"
     with pytest.raises(DataError, match=f"^{site.url}/tiny.zip: .*{message}.*; {after}"):
         ensure("tiny", tmp_path, data_url=site.url)
     assert names(tmp_path) == ["tiny.zip.refused"] and not (tmp_path.parent / "evil").exists()
@@ -128,10 +130,41 @@ def test_a_hash_beside_the_archive_is_checked(site: Site, tmp_path: Path) -> Non
 )
 def test_a_failure_of_the_network_says_what_to_do(site: Site, tmp_path: Path, mood: str, message: str) -> None:
     site.plan = [mood]
-    advice = rf"fetch it by hand to {tmp_path}/tiny.zip, or name another place with --data_url"
+    advice = rf"fetch it by hand to {tmp_path}/tiny.zip or, unpacked, to {tmp_path}/tiny, or name another place with --data_url"
     with pytest.raises(KgdistError, match=f"^{site.url}/tiny.zip: {message}.*; {advice}$") as failure:
         ensure("tiny", tmp_path, data_url=site.url)
     assert "\n" not in str(failure.value) and failure.value.exit_code == 1 and names(tmp_path) == []
+
+
+def test_a_hash_that_is_pinned_is_of_the_content_whatever_its_order_and_line_ends(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests = tuple(hashlib.sha256(text).hexdigest() for text in (b"a\tr\tb\nb\tr\tc\n", b"a\tr\tc\n", b"c\tr\ta\n"))
+    monkeypatch.setitem(BUILTIN, "tiny", BuiltIn(3, 1, 4, (2, 1, 1), digests=digests))  # type: ignore[arg-type]
+    assert contents(ensure("tiny", tmp_path / "one", data_url=site.url)) == GOOD
+    site.files["/tiny.zip"] = zipped({**GOOD, "train.txt": b"b\tr\tc\r\na\tr\tb"})
+    assert ensure("tiny", tmp_path / "two", data_url=site.url)
+    wrong = {**GOOD, "test.txt": b"c\tr\tb\n"}
+    site.files["/tiny.zip"] = zipped(wrong)
+    site.files["/tiny.zip.sha256"] = hashlib.sha256(site.files["/tiny.zip"]).hexdigest().encode()  # of the same mirror
+    found = hashlib.sha256(b"c\tr\tb\n").hexdigest()
+    told = rf"its test.txt holds other triples: the sha256 of its sorted lines is {found}, that of this data set {digests[2]}"
+    with pytest.raises(DataError, match=rf"^{site.url}/tiny.zip: {told}; kept as .*, or name another place with --data_url$"):
+        ensure("tiny", tmp_path / "three", data_url=site.url)
+    (tmp_path / "three/tiny.zip.refused").rename(tmp_path / "three/tiny.zip")
+    with pytest.raises(DataError, match=rf"three/tiny.zip: {told}; take it away, .*; what you unpack to .*tiny yourself is used"):
+        ensure("tiny", tmp_path / "three", data_url=site.url)
+    (tmp_path / "three/tiny").mkdir()
+    (tmp_path / "three/tiny/train.txt").write_bytes(b"mine")
+    assert ensure("tiny", tmp_path / "three", data_url=site.url)
+
+
+@pytest.mark.parametrize("place", ["http://mirror.example", "http://192.0.2.1:80", "HTTP://[2001:db8::1]/a"])
+@pytest.mark.parametrize("name", ["biokg", "wikikg2", "Freebase"])
+def test_what_cannot_be_checked_does_not_come_over_an_open_line(tmp_path: Path, place: str, name: str) -> None:
+    with pytest.raises(OptionError, match=rf"^--data_url: .* is not encrypted, and of {name} no digests .* https .*{name}.zip$"):
+        ensure(name, tmp_path, data_url=place)
+    assert names(tmp_path) == []
 
 
 def test_what_a_killed_process_left_is_cleared_away(site: Site, tmp_path: Path) -> None:
@@ -205,6 +238,7 @@ def test_a_data_path_that_is_a_file_is_named(site: Site, tmp_path: Path) -> None
 def test_the_table_adds_up() -> None:
     for known in BUILTIN.values():
         assert known.splits is None or sum(known.splits) == known.triples
+        assert known.digests is None or all(re.fullmatch("[0-9a-f]{64}", digest) for digest in known.digests)
     assert set(BUILTIN) == {"wordnet", "FB15k", "FB15k-237", "wn18", "wn18rr", "Freebase", "wikikg2", "biokg"}
     assert builtin.USUAL_PLACE == "https://data.dgl.ai/dataset"
 
@@ -222,3 +256,15 @@ def test_the_real_fb15k_passes_as_fb15k_and_not_as_another(
     assert {name: (folder / name).read_bytes() for name in GOOD} == {name: (source / name).read_bytes() for name in GOOD}
     with pytest.raises(DataError, match=r"it has 483,142 triples in train.txt, this data set has 272,115"):
         ensure("FB15k-237", tmp_path / "data", data_url=site.url)
+
+
+@pytest.mark.parametrize("name", ["FB15k-237", "wn18", "wn18rr"])
+def test_the_real_sets_have_the_digests_that_are_pinned(
+    site: Site, tmp_path: Path, shared_data: Callable[[str], Path], name: str
+) -> None:
+    source = shared_data(name.upper() if name.startswith("wn") else name)
+    with zipfile.ZipFile(tmp_path / f"{name}.zip", "w", zipfile.ZIP_STORED) as archive:
+        for file in GOOD:
+            archive.write(source / file, f"{name}/{file}")
+    folder = ensure(name, tmp_path, data_url=site.url)
+    assert (folder / "test.txt").read_bytes() == (source / "test.txt").read_bytes() and site.asked == []

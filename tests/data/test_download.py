@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import resource
 import socket
+import ssl
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -216,3 +223,34 @@ def test_a_mirror_may_publish_a_hash(site: Site, served: bytes | None, found: st
     if served is not None:
         site.files["/a.zip.sha256"] = served
     assert fetch_sha256(site.url + "/a.zip.sha256", QUICK) == found
+
+
+def certified(folder: Path) -> Path:
+    """A certificate of 127.0.0.1, with its key."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(timezone.utc)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    signed = made.add_extension(address, critical=False).sign(key, hashes.SHA256())
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    path = folder / "certificate.pem"
+    path.write_bytes(key.private_bytes(*form) + signed.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+def test_an_encrypted_address_does_not_lead_to_one_that_is_not(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = certified(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with serving(context) as secure:
+        secure.files["/a.zip"] = CONTENT
+        get(secure, tmp_path / "a.zip")
+        assert (tmp_path / "a.zip").read_bytes() == CONTENT
+        secure.plan = [f"to:{site.url}/a.zip"]
+        with pytest.raises(KgdistError, match=rf"/a.zip: leads to {site.url}/a.zip, which is not encrypted; try this$"):
+            get(secure, tmp_path / "b.zip")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "certificate.pem"]
