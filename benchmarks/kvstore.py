@@ -28,6 +28,7 @@ import torch
 
 from kgdist.kernels.adagrad import adagrad_rows, gather_rows
 from kgdist.kvstore.client import StoreTables
+from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import HEADER, Identity
 from kgdist.kvstore.security import TCP_BYTES, Keys, Transport
@@ -52,7 +53,7 @@ def serve(job: dict[str, Any]) -> None:
     """A server process, until its stdin ends."""
     settle()
     transport = Transport(Keys.from_json(job["keys"]) if job["keys"] else None)
-    wire = transport.server("127.0.0.1", job["port"])
+    wire = transport.server("127.0.0.1", job["port"], name_of(0))
     server = Server(0, Layout.from_json(job["layout"]), MemoryTables.attach(job["handles"], "adagrad_row"), IDENTITY, wire)
     print("ready", flush=True)
     server.serve(lambda: os.getppid() != job["parent"])

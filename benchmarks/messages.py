@@ -24,6 +24,7 @@ import zmq
 from roofs import machine
 
 from kgdist.kvstore.client import StoreTables
+from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import Identity
 from kgdist.kvstore.security import Keys, Transport
@@ -55,7 +56,7 @@ def serve(job: dict[str, Any]) -> None:
             machines[-1].rows[name].fill_(0.1)  # or the first to look up a row would pay for its memory
     servers, ports = {}, []
     for number, where in enumerate(layout.machine_of):
-        wire = transport.server("127.0.0.1", 0)
+        wire = transport.server("127.0.0.1", 0, name_of(number))
         ports.append(int(wire.socket.get(zmq.LAST_ENDPOINT).rpartition(b":")[2]))
         servers[wire.socket] = Server(number, layout, machines[where], IDENTITY, wire)
         poller.register(wire.socket, zmq.POLLIN)
@@ -131,12 +132,12 @@ def train(tables: StoreTables, batches: Sequence[np.ndarray], dim: int) -> None:
     """A step for each batch of rows as a trainer makes them, without their arithmetic."""
     rows = len(batches[0])
     out, grads, squares = torch.empty(rows, dim), torch.full((rows, dim), 1e-3), torch.full((rows,), 1e-6)
-    tables.ahead({"entity": batches[0]})
+    tables.ahead(*({"entity": ids} for ids in batches[:2]))
     for step, ids in enumerate(batches):
-        if step + 1 < len(batches):
-            tables.ahead({"entity": batches[step + 1]})
         tables.pull("entity", torch.from_numpy(ids), out)
         tables.push({"entity": Update(ids, grads, squares)}, 0.1)
+        if step + 2 < len(batches):
+            tables.ahead({"entity": batches[step + 2]})
     tables.flush()
 
 

@@ -43,7 +43,7 @@ STRETCH = 50
 class LockStep(StoreTables):
     """Without looking ahead, and with every push confirmed before the next step."""
 
-    def ahead(self, wanted: Mapping[str, np.ndarray]) -> None:
+    def ahead(self, *wanted: Mapping[str, np.ndarray]) -> None:
         """Nothing is asked for in advance."""
 
     def push(self, *given: Any, **more: Any) -> None:

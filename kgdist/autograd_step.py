@@ -41,8 +41,8 @@ class AutogradStep:
         near, far = batch.negatives[:, : batch.in_batch].ravel(), batch.negatives[:, batch.in_batch :].ravel()
         ids, places = np.unique(np.concatenate([batch.heads, batch.tails, near, far]), return_inverse=True)
         relation_ids, relation_places = np.unique(batch.relations, return_inverse=True)
-        self.tables.ahead({"entity": ids} | dict.fromkeys(self.relation_tables, relation_ids))
-        return Plan(batch, ids, places, relation_ids, relation_places, ids)
+        wanted = {"entity": ids} | dict.fromkeys(self.relation_tables, relation_ids)
+        return Plan(batch, ids, places, relation_ids, relation_places, wanted)
 
     def __call__(self, plan: Plan, clock: Clock) -> tuple[dict[str, Update], Losses]:
         """See kgdist.step.Step."""

@@ -52,10 +52,9 @@ class FusedStep:
         near, far = batch.negatives[:, : batch.in_batch].ravel(), batch.negatives[:, batch.in_batch :].ravel()
         ids, places = unique(np.concatenate([batch.heads, batch.tails, near, far]))
         first = int(places[: 2 * size].max()) + 1  # rows of the positives; those of the draws follow
-        pulled = np.concatenate([ids[:first], far])
         relation_ids, index = unique(batch.relations)
-        self.tables.ahead({"entity": pulled} | dict.fromkeys(self.relation_tables, relation_ids))
-        return Plan(batch, ids, places, relation_ids, index, pulled)
+        wanted = {"entity": np.concatenate([ids[:first], far])} | dict.fromkeys(self.relation_tables, relation_ids)
+        return Plan(batch, ids, places, relation_ids, index, wanted)
 
     def __call__(self, plan: Plan, clock: Clock) -> tuple[dict[str, Update], Losses]:
         """See kgdist.step.Step."""
@@ -63,10 +62,11 @@ class FusedStep:
         size, (chunks, n), ids = len(batch), batch.negatives.shape, plan.ids
         near = chunks * batch.in_batch
         heads, tails, own, drawn = np.split(plan.places, [size, 2 * size, 2 * size + near])
-        first = len(plan.pulled) - len(drawn)
+        pulled = plan.wanted["entity"]
+        first = len(pulled) - len(drawn)
         width = self.tables.shape("entity")[1]
-        rows = take("rows", len(plan.pulled), width)
-        self.tables.pull("entity", torch.from_numpy(plan.pulled), rows)
+        rows = take("rows", len(pulled), width)
+        self.tables.pull("entity", torch.from_numpy(pulled), rows)
         anchors, true = batch.side.pick(head=(tails, heads), tail=(heads, tails))
         relations = self.relations(self.model, self.tables, self.buffers, plan, rows.numpy(), anchors, true, self.penalty)
         queries = take("queries", chunks * batch.chunk, self.width)

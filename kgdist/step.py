@@ -51,7 +51,7 @@ class Plan(NamedTuple):
     places: np.ndarray  # int64[.], which of them: heads, tails, in-batch candidates, drawn negatives, one after another
     relation_ids: np.ndarray  # int64[V]
     relation_places: np.ndarray  # int64[B]
-    pulled: np.ndarray  # int64[.], the entities whose rows the step pulls, in its order
+    wanted: dict[str, np.ndarray]  # int64[.], the ids that the step pulls from each table, in its order
 
 
 def agreement(plan: Plan, machines: int) -> np.ndarray:
@@ -71,7 +71,7 @@ class Step(Protocol):
     """One way to do it. It pulls rows, and leaves pushing to the trainer."""
 
     def plan(self, batch: Batch) -> Plan:
-        """What to do for `batch`. Tells the tables which rows come next, which may send for them meanwhile."""
+        """What to do for `batch`."""
 
     def __call__(self, plan: Plan, clock: Clock) -> tuple[dict[str, Update], Losses]:
         """Updates by table, and the losses, `total` with the regularisation. Adds to the clock's forward and backward."""

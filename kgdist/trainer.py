@@ -84,7 +84,7 @@ class Trainer:
         self.schedule = Schedule(config.lr_schedule, config.lr, total, config.lr_warmup)
         self.clock = Clock()
         self._step = make_step(config, model, tables, device, machines)
-        self._plans: dict[int, Plan] = {}  # of the next step
+        self._plans: dict[int, Plan] = {}  # of the next steps
 
     def run(self, control: Control, start: int = 0) -> int:
         """Train steps start..total unless told to stop; returns the number of steps done since the very first."""
@@ -111,18 +111,33 @@ class Trainer:
     def step(self, number: int) -> tuple[Losses, int]:
         """Train on the batch of step `number`: its losses and its number of positives. Raises Diverged."""
         clock, started = self.clock, perf_counter()
-        plan = self._plans.pop(number, None) or self._plan(number)
-        self._plans.clear()
-        if number + 1 < self.total:  # rows from other machines travel while this step computes
-            self._plans[number + 1] = self._plan(number + 1)
+        if number not in self._plans:
+            self._plans.clear()
+            self._look_ahead(number, number + 2)
+        plan = self._plans.pop(number)
         clock.sample += perf_counter() - started
         updates, losses = self._step(plan, clock)
         if not math.isfinite(losses.total):
             raise Diverged(f"the loss became {losses.total} at step {number + 1}; lower --lr, or --gamma if scores are too large")
         computed, lr = perf_counter(), self.schedule.at(number)
         self.tables.push(updates, lr)
-        clock.update += perf_counter() - computed
+        pushed = perf_counter()
+        clock.update += pushed - computed
+        self._look_ahead(number + 2, number + 3)
+        clock.sample += perf_counter() - pushed
         return losses, len(plan.batch)
+
+    def _look_ahead(self, start: int, stop: int) -> None:
+        """Plan these steps, and let the tables send for their rows, which travel while the step before is computed.
+
+        Asked for after the push of step n are the rows of step n + 2: they show all own updates but the one between. The request
+        and the push before it are one message.
+        """
+        steps = range(start, min(stop, self.total))
+        for number in steps:
+            self._plans[number] = self._plan(number)
+        if steps:
+            self.tables.ahead(*(self._plans[number].wanted for number in steps))
 
     def _plan(self, number: int) -> Plan:
         return self._step.plan(self.negatives.batch(number, self.batches.at(number)))

@@ -129,6 +129,25 @@ def gather_bfloat(table: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
         out[:] = picked.view(torch.int16).numpy().view(np.uint16)
 
 
+def gather_parts(table: np.ndarray, places: np.ndarray, bounds: np.ndarray, at: np.ndarray, out: np.ndarray) -> None:
+    """The rows of each group, one after another from out[at[g]] on: rows places[bounds[g]:bounds[g + 1]] of float32[n, D], into
+    float32[.] or as uint16[.] of bfloat16; int64[k] in bounds, int64[G + 1], int64[G]."""
+    if choice.numba():
+        from kgdist.kernels import route_loops
+
+        if out.dtype == np.uint16:
+            route_loops.gather_parts_bfloat(table, table.view(np.uint32), places, bounds, at, out)
+        else:
+            route_loops.gather_parts(table, places, bounds, at, out)
+        return
+    for first, start, stop in zip(at.tolist(), bounds.tolist(), bounds[1:].tolist(), strict=True):
+        part = out[first : first + (stop - start) * table.shape[1]].reshape(stop - start, table.shape[1])
+        if out.dtype == np.uint16:
+            gather_bfloat(table, places[start:stop], part)
+        else:
+            part[:] = table[places[start:stop]]
+
+
 def widen(bits: np.ndarray) -> np.ndarray:
     """uint16[k, D] of bfloat16 -> float32[k, D]."""
     return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).float().numpy()

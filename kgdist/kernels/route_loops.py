@@ -139,6 +139,28 @@ def gather_bfloat(table, bits, rows, out):
             out[i, k] = np.uint16(u32(top | u32(0x40))) if nan else np.uint16(rounded)
 
 
+@disjoint
+def gather_parts(table, places, bounds, at, out):
+    """For each group g: rows places[bounds[g]:bounds[g + 1]] of float32[n, D], one after another from out[at[g]] on."""
+    for g in range(len(at)):
+        first = at[g]
+        for i in range(bounds[g], bounds[g + 1]):
+            ahead(table, places, i)
+            row = places[i]
+            for k in range(table.shape[1]):
+                out[first + k] = table[row, k]
+            first += table.shape[1]
+
+
+@disjoint
+def gather_parts_bfloat(table, bits, places, bounds, at, out):
+    """The same rounded to bfloat16, see gather_bfloat; uint16[.]."""
+    for g in range(len(at)):
+        rows = places[bounds[g] : bounds[g + 1]]
+        part = out[at[g] : at[g] + len(rows) * table.shape[1]]
+        gather_bfloat(table, bits, rows, part.reshape(len(rows), table.shape[1]))
+
+
 @kernel
 def within(values, mask, limit):
     """Whether the bits of float32[n] & mask are at most `limit`; 32 bits in an int, which is quicker to call with."""

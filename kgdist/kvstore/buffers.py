@@ -36,3 +36,18 @@ class Buffers:
         self._stock.append((memory, trackers))
         while sum(len(piece) for piece, _ in self._stock) > MOST:
             del self._stock[0]  # the transport keeps what it still needs
+
+
+class Loan:
+    """Memory of `Buffers` that several messages lie in: given back when none of its users needs it any more."""
+
+    def __init__(self, buffers: Buffers, memory: np.ndarray, users: int) -> None:
+        self._buffers, self._memory, self._users = buffers, memory, users
+        self._trackers: list[Any] = []
+
+    def give(self, trackers: list[Any]) -> None:
+        """One user needs it no more, once these trackers are done."""
+        self._trackers += trackers
+        self._users -= 1
+        if not self._users:
+            self._buffers.give(self._memory, self._trackers)

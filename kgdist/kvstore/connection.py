@@ -1,18 +1,15 @@
-"""One server as a client sees it: the session of `session`, carried by a socket. Never waits; the client pumps it."""
+"""One server as a client sees it: the session of `session`, carried by a socket that all of them share. Never waits."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from kgdist.errors import KgdistError, PeersLost, ProtocolError
-from kgdist.kvstore.buffers import Buffers
-from kgdist.kvstore.messages import Identity, Kind, Message, pack, parse
-from kgdist.kvstore.security import CONNECTED, STRANGER, Wire
+from kgdist.kvstore.buffers import Loan
+from kgdist.kvstore.messages import MOST_TOGETHER, PIECE_BYTES, Identity, Kind, Message, pack, pack_stamped, parse, read_body
+from kgdist.kvstore.places import at
+from kgdist.kvstore.security import Wire
 from kgdist.kvstore.session import ClientSession, Entry
 
 ROUNDS = 6  # tries to get an answer before a silent server counts as lost
@@ -20,117 +17,151 @@ ROUNDS = 6  # tries to get an answer before a silent server counts as lost
 Answer = Callable[[Message], None]
 
 
-@dataclass
 class _Load:
     """What an entry of the session carries."""
 
-    message: Message
-    answer: Answer | None = None
-    memory: np.ndarray | None = None  # of Buffers, that the message's values lie in
-    trackers: list[Any] | None = None
+    __slots__ = ("answer", "loan", "message", "size", "trackers")
+
+    def __init__(self, message: Message, size: int, answer: Answer | None = None, loan: Loan | None = None) -> None:
+        self.message = message
+        self.size = size  # bytes of values, there or back
+        self.answer = answer
+        self.loan = loan  # of the memory that the message's values lie in
+        self.trackers: list[Any] = []
+
+
+def name_of(server: int) -> bytes:
+    """By which a client's socket knows a server."""
+    return b"server-%d" % server
 
 
 class Connection:
-    """A client's connection to one server.
+    """A client's connection to one server. What it has to say goes out with `transmit`, as few envelopes as that takes.
 
     Args:
-        place: host:port, for errors.
         hello: the HELLO of this client.
+        identity: which the server must share.
         window: pushes that may be unconfirmed.
         patience: seconds of silence after which the server counts as lost, once it has welcomed us.
         first_patience: the same before.
+        now: seconds of the clock that every other call is told.
     """
 
     def __init__(
-        self, place: str, wire: Wire, hello: Message, buffers: Buffers, *, window: int, patience: float, first_patience: float
-    ) -> None:
-        self.place = place
-        self.wire = wire
+        self, server: int, place: tuple[str, int], wire: Wire, hello: Message, identity: Identity, *, window: int,
+        patience: float, first_patience: float, now: float,
+    ) -> None:  # fmt: skip
+        self.server = server
+        self.place = at(*place)
         self.sent = self.received = 0  # bytes of frames
+        self._name = name_of(server)
+        self._wire = wire
         self._hello = hello
-        self._buffers = buffers
+        self._identity = identity
         self._patience = patience
-        self._session = ClientSession(window, retry=patience / ROUNDS, patience=first_patience, now=time.monotonic())
-        self.room, self.waiting, self.unconfirmed = self._session.room, self._session.waiting, self._session.unconfirmed
-        self.blocked = False  # the socket would take no more
+        self._session = ClientSession(window, retry=patience / ROUNDS, patience=first_patience, now=now)
+        session = self._session
+        self.room, self.waiting, self.unconfirmed, self.begin = session.room, session.waiting, session.unconfirmed, session.begin
 
     @property
     def open(self) -> bool:
         """Whether the server has welcomed us."""
         return self._session.open
 
-    def push(self, message: Message, memory: np.ndarray) -> None:
-        """Send a push when possible; `memory` of its values goes back to the buffers when it is confirmed. Needs room."""
-        self._session.push(_Load(message, memory=memory), time.monotonic())
+    @property
+    def acked(self) -> int:
+        """The number of the last push that is confirmed."""
+        return self._session.acked
 
-    def request(self, message: Message, answer: Answer) -> None:
-        """Send PULL, READ or WRITE when possible; `answer` is called once, by `pump`."""
-        self._session.request(_Load(message, answer), time.monotonic())
+    def push(self, message: Message, size: int, loan: Loan, now: float) -> None:
+        """To be sent: a push whose values of `size` bytes lie in memory that is given back when it is confirmed. Needs room."""
+        self._session.push(_Load(message, size, loan=loan), now)
 
-    def pump(self) -> None:
-        """Receive what has arrived and send what can be sent.
+    def request(self, message: Message, size: int, answer: Answer, now: float) -> None:
+        """To be sent: PULL, READ or WRITE; `answer` is called once, when it has come."""
+        self._session.request(_Load(message, size, answer), now)
 
-        Raises PeersLost after too long a silence, KgdistError with the server's reason when it refuses us or a message of ours.
-        """
-        for event in self.wire.events():
-            if event == CONNECTED:
-                self._session.begin(time.monotonic())
-            elif event == STRANGER:
-                raise KgdistError(f"{self.place}: what listens there is no server of this run, or has other keys")
-        while (frames := self.wire.receive()) is not None:
-            self.received += sum(len(frame) for frame in frames)
-            self._receive(frames)
+    def tick(self, now: float) -> bool:
+        """To be called now and then, after all that has arrived was received; True when that began a new round. Raises PeersLost
+        after too long a silence."""
+        before = self._session.round
         try:
-            self._session.tick(time.monotonic())
+            self._session.tick(now)
         except PeersLost as error:
             raise PeersLost(f"{self.place}: {error}") from error
-        self.transmit()
+        return self._session.round != before
 
-    def transmit(self) -> None:
-        """Send what can be sent."""
-        self.blocked = False
-        while (entry := self._session.next()) is not None:
-            frames = pack(self._stamped(entry))
-            trackers = self.wire.send(frames)
+    def transmit(self) -> bool:
+        """Send all there is to say; False when the socket takes no more for now."""
+        while entries := self._next():
+            frames = pack_stamped([self._stamped(entry) for entry in entries])
+            trackers = self._wire.send([self._name, *frames])
             if trackers is None:
-                self.blocked = True
-                return
-            self.sent += sum(len(frame) for frame in frames)
-            if entry.payload is not None:
-                entry.payload.trackers = (entry.payload.trackers or []) + trackers
-            self._session.sent()
+                return False
+            self.sent += sum(map(len, frames))
+            if trackers:
+                for entry in entries:
+                    if entry.payload is not None:
+                        entry.payload.trackers += trackers
+            self._session.sent(len(entries))
+        return True
 
-    def _stamped(self, entry: Entry) -> Message:
+    def _next(self) -> list[Entry]:
+        """What fits in one envelope, and its answers in another."""
+        entries: list[Entry] = []
+        room = PIECE_BYTES
+        while (entry := self._session.next(len(entries))) is not None:
+            room -= entry.payload.size if entry.payload is not None else 0
+            if entries and (room < 0 or len(entries) == MOST_TOGETHER):
+                break
+            entries.append(entry)
+        return entries
+
+    def _stamped(self, entry: Entry) -> tuple[Message, int, int]:
         message = self._hello if entry.payload is None else entry.payload.message
-        client, incarnation = self._hello.client, self._hello.incarnation
-        return message._replace(client=client, incarnation=incarnation, round=self._session.round, number=entry.number)
+        return message, self._session.round, entry.number
 
-    def _receive(self, frames: list[Any]) -> None:
+    def receive(self, frames: list[Any], now: float) -> bool:
+        """What the server has said; True when that began or opened a round. Raises KgdistError with its reason when it refuses us
+        or a message of ours."""
+        session = self._session
+        before = session.round, session.open
+        self.received += sum(map(len, frames))
         try:
-            message = parse(frames)
-            if message.kind in (Kind.ERROR, Kind.REFUSED):
-                raise KgdistError(f"{self.place}: {message.kind.name.lower()}: {message.text}")
-            done = self._session.receive(message.kind, message.number, message.round, time.monotonic())
-        except ProtocolError as error:
-            raise ProtocolError(f"{self.place}: {error}") from error
-        except PeersLost as error:
-            raise PeersLost(f"{self.place}: {error}") from error
-        if message.kind is Kind.WELCOME:
-            self._session.patience = self._patience
-        for entry in done:
+            for message in parse(frames):
+                self._hear(message, now)
+        except (ProtocolError, PeersLost) as error:
+            raise type(error)(f"{self.place}: {error}") from error
+        return (session.round, session.open) != before
+
+    def _hear(self, message: Message, now: float) -> None:
+        kind = message.kind
+        if kind in (Kind.ERROR, Kind.REFUSED):
+            raise KgdistError(f"{self.place}: {kind.name.lower()}: {message.text}")
+        if kind is Kind.WELCOME:
+            self._check(message.text)
+        for entry in self._session.receive(kind, message.number, message.round, now):
             load: _Load = entry.payload
             if load.answer is not None:
-                if message.kind is Kind.ROWS and (came := _sizes(message)) != (asked := _sizes(load.message)):
-                    raise ProtocolError(f"{self.place}: rows of tables {came} where {asked} were asked for")
+                if kind is Kind.ROWS and (came := _sizes(message)) != (asked := _sizes(load.message)):
+                    raise ProtocolError(f"rows of tables {came} where {asked} were asked for")
                 load.answer(message)
-            elif load.memory is not None:
-                self._buffers.give(load.memory, load.trackers or [])
+            elif load.loan is not None:
+                load.loan.give(load.trackers)
+
+    def _check(self, text: str) -> None:
+        """That the server is the one we mean."""
+        body, reason = read_body(text), self._identity.difference(text)
+        if reason is None and (body["role"], body["rank"]) != ("server", self.server):
+            reason = f"{body['role']} {body['rank']} is there, and server {self.server} should be"
+        if reason is not None:
+            raise ProtocolError(reason)
+        self._session.patience = self._patience
 
     def close(self) -> None:
         """Say goodbye, if that is possible at once."""
         if self.open:
-            self.wire.send(pack(self._hello._replace(kind=Kind.BYE, text="")))
-        self.wire.close()
+            self._wire.send([self._name, *pack(self._hello._replace(kind=Kind.BYE, text=""))])
 
 
 def _sizes(message: Message) -> list[tuple[int, int, int]]:

@@ -1,7 +1,8 @@
 """Which server owns which rows of which table: contiguous ranges, known to every process. Plain data; rows live elsewhere.
 
 A machine owns one range of each table (its partition), and its servers share that range evenly, in order. So servers are
-numbered through all machines, and a server's range follows that of the one before.
+numbered through all machines, and a server's range follows that of the one before. Whom a client asks for a row is said here,
+too.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ class Layout:
         widths: table -> numbers in a row, in the order of the tables.
         starts: table -> int64[S + 1]; server s owns rows starts[s]:starts[s + 1].
         machine_of: int64[S], the machine of each server, ascending; every machine has one at least.
+        by_owner: a row is changed by the server that owns it and by nobody else (`--local_update owner`). Otherwise any server of
+            a machine answers for all of its rows, for all map the same memory: a client asks one server of each machine.
     """
 
     widths: dict[str, int]
     starts: dict[str, np.ndarray]
     machine_of: np.ndarray
+    by_owner: bool = False
 
     def __post_init__(self) -> None:
         if not self.servers or self.machine_of[0] != 0 or set(np.diff(self.machine_of).tolist()) - {0, 1}:
@@ -44,7 +48,9 @@ class Layout:
                 raise KgdistError(f"table {name}: a row of {width} numbers is longer than a message of {MOST_BYTES >> 20} MiB")
 
     @classmethod
-    def build(cls, widths: Mapping[str, int], machines: Mapping[str, np.ndarray], servers: Sequence[int]) -> Layout:
+    def build(
+        cls, widths: Mapping[str, int], machines: Mapping[str, np.ndarray], servers: Sequence[int], *, by_owner: bool = False
+    ) -> Layout:
         """From the machines' ranges (table -> int64[k + 1]) and the number of servers of each machine (k numbers)."""
         starts = {}
         if not servers or min(servers) < 1:
@@ -57,7 +63,7 @@ class Layout:
                 first + (last - first) * np.arange(n) // n for first, last, n in zip(bounds, bounds[1:], servers, strict=False)
             ]
             starts[name] = np.concatenate([*parts, bounds[-1:]]).astype(np.int64)
-        return cls(dict(widths), starts, np.repeat(np.arange(len(servers), dtype=np.int64), servers))
+        return cls(dict(widths), starts, np.repeat(np.arange(len(servers), dtype=np.int64), servers), by_owner)
 
     @property
     def servers(self) -> int:
@@ -89,6 +95,23 @@ class Layout:
         servers = self.servers_of(machine)
         return int(self.starts[name][servers.start]), int(self.starts[name][servers.stop])
 
+    def served(self, name: str, server: int) -> tuple[int, int]:
+        """The rows that a server answers for: first, and the one after the last."""
+        return self.range_of(name, server) if self.by_owner else self.machine_range(name, int(self.machine_of[server]))
+
+    def targets(self, client: int) -> list[int]:
+        """The T servers that a client asks, in the order of their rows; clients spread over the servers of a machine."""
+        machines = [self.servers_of(machine) for machine in range(self.machines)]
+        return list(range(self.servers)) if self.by_owner else [servers[client % len(servers)] for servers in machines]
+
+    def bounds(self, name: str) -> np.ndarray:
+        """int64[T + 1], the ranges of any client's targets."""
+        starts = self.starts[name]
+        if self.by_owner:
+            return starts
+        firsts = np.searchsorted(self.machine_of, np.arange(self.machines))
+        return np.append(starts[firsts], starts[-1])
+
     def owner(self, name: str, ids: np.ndarray) -> np.ndarray:
         """int64[n] rows of a table -> int64[n] servers. Raises IndexError for a row that is not there."""
         return owners(self.starts[name], ids)
@@ -96,10 +119,10 @@ class Layout:
     def to_json(self) -> dict[str, Any]:
         """Numbers, lists and names."""
         starts = {name: bounds.tolist() for name, bounds in self.starts.items()}
-        return {"widths": dict(self.widths), "starts": starts, "machine_of": self.machine_of.tolist()}
+        return {"widths": dict(self.widths), "starts": starts, "machine_of": self.machine_of.tolist(), "by_owner": self.by_owner}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Layout:
         """What `to_json` gave. Raises ValueError if it does not fit together."""
         starts = {name: np.array(bounds, np.int64) for name, bounds in value["starts"].items()}
-        return cls(dict(value["widths"]), starts, np.array(value["machine_of"], np.int64))
+        return cls(dict(value["widths"]), starts, np.array(value["machine_of"], np.int64), value["by_owner"])

@@ -1,11 +1,12 @@
-"""What goes over the wire: one or two frames a message, plain numbers of fixed width. No sockets, no pickle.
+"""What goes over the wire: messages of plain numbers of fixed width, several in one envelope. No sockets, no pickle.
 
-    frame 0   header | a line for each part | ids of the parts | squares of the parts, or the text
-    frame 1   values of the parts, one part after another
+    frame 0      the heads of all messages: header | a line for each part | ids of the parts | squares of the parts, or the text
+    frame 1...   for each message that has values: those of its parts, one part after another
 
-A part is rows of one table: what a step has for one server, of whatever tables, travels together.
+A part is rows of one table: what a step has for one server, of whatever tables, travels together. An envelope is what one side
+has to say at one moment (a push, and the request for rows that are to show it); the other side reads it in order.
 
-`parse` is total: frames in, a `Message` out, or ProtocolError. A length must be what the header's counts say before anything is
+`parse` is total: frames in, messages out, or ProtocolError. A length must be what the header's counts say before anything is
 made of it, and arrays are views of the frames, so a lying header costs nothing. Whether ids exist and values are finite is for
 the server to say.
 
@@ -40,13 +41,14 @@ import numpy as np
 from kgdist.errors import ProtocolError, one_line
 
 MAGIC = b"kgds"
-PROTOCOL = 2
-# magic, protocol, kind, dtype of values, client, incarnation, round, parts, number, lr
-HEADER = struct.Struct("<4sHBBIIIIQd")
+PROTOCOL = 3
+# magic, protocol, kind, dtype of values, client, incarnation, round, parts, number, lr, bytes of the head
+HEADER = struct.Struct("<4sHBBIIIIQdI4x")
 # table, bytes of an id, whether it has squares, rows, width, first
 PART = struct.Struct("<HBBII4xq")
 PREFIX = struct.Struct("<4sH")  # these stay where they are in every version
-MOST_FRAMES = 2
+MOST_TOGETHER = 32  # messages in an envelope
+MOST_FRAMES = 1 + MOST_TOGETHER
 MOST_PARTS = 64
 MOST_BYTES = 64 << 20  # of one frame
 PIECE_BYTES = 16 << 20  # what a sender makes of one, at most, where rows allow it
@@ -130,91 +132,123 @@ def size_of(parts: Iterable[Part], dtype: int) -> int:
     return sum(part.rows * part.width for part in parts) * ITEM[dtype].itemsize
 
 
-def pack(message: Message) -> list[Any]:
-    """Frames for the wire; values must be contiguous, and are handed on without a copy. Text is cut at 4096 bytes."""
-    parts = message.parts
-    pieces: list[Any] = [
-        HEADER.pack(
-            *(MAGIC, PROTOCOL, message.kind, message.dtype, message.client, message.incarnation, message.round, len(parts)),
-            *(message.number, message.lr),
-        )
-    ]
-    for part in parts:
-        wide = part.ids.itemsize if part.ids is not None else 0
-        pieces.append(PART.pack(part.table, wide, part.squares is not None, part.rows, part.width, part.first))
-    pieces += [part.ids for part in parts if part.ids is not None]
-    pieces += [part.squares for part in parts if part.squares is not None]
-    if message.kind in TEXTS:
-        pieces.append(message.text.encode()[:TEXT_BYTES])
-    head = b"".join(pieces)
-    return [head] if message.values is None else [head, message.values.view(np.uint8).data]
+def pack(*messages: Message) -> list[Any]:
+    """The frames of one envelope; values must be contiguous, and are handed on without a copy. Text is cut at 4096 bytes."""
+    return pack_stamped((message, message.round, message.number) for message in messages)
 
 
-def parse(frames: Sequence[Any]) -> Message:
-    """The message in these frames (anything with the buffer protocol). Raises ProtocolError for all that `pack` cannot make."""
+def pack_stamped(messages: Iterable[tuple[Message, int, int]]) -> list[Any]:
+    """As `pack`, of messages with the round and the number that they are to bear."""
+    heads: list[Any] = []
+    bodies: list[Any] = []
+    for message, round_, number in messages:
+        kind, client, incarnation, _, _, dtype, lr, parts, values, text = message
+        pieces: list[Any] = []
+        for table, rows, width, first, ids, squares in parts:
+            wide = 0 if ids is None else ids.itemsize
+            pieces.append(PART.pack(table, wide, squares is not None, rows, width, first))
+        pieces += [part.ids for part in parts if part.ids is not None]
+        pieces += [part.squares for part in parts if part.squares is not None]
+        if kind in TEXTS:
+            pieces.append(text.encode()[:TEXT_BYTES])
+        tail = b"".join(pieces)
+        size = HEADER.size + len(tail)
+        heads.append(HEADER.pack(MAGIC, PROTOCOL, kind, dtype, client, incarnation, round_, len(parts), number, lr, size))
+        heads.append(tail)
+        if values is not None:
+            bodies.append(values.view(np.uint8).data)
+    return [b"".join(heads), *bodies]
+
+
+def parse(frames: Sequence[Any]) -> list[Message]:
+    """The messages in these frames (anything with the buffer protocol). Raises ProtocolError for all that `pack` cannot make."""
     if not 1 <= len(frames) <= MOST_FRAMES:
-        raise ProtocolError(f"a message of {len(frames)} frames: 1 or 2 are possible")
-    head = memoryview(frames[0])
-    if head.nbytes < PREFIX.size or bytes(head[:4]) != MAGIC:
+        raise ProtocolError(f"an envelope of {len(frames)} frames: 1 to {MOST_FRAMES} are possible")
+    found: list[Message] = []
+    heads, at, body = memoryview(frames[0]), 0, 1
+    while at < heads.nbytes or not found:
+        if len(found) == MOST_TOGETHER:
+            raise ProtocolError(f"more than {MOST_TOGETHER} messages in an envelope")
+        message, at = _one(heads, at, frames[body] if body < len(frames) else None)
+        found.append(message)
+        body += message.values is not None
+    if body != len(frames):
+        raise ProtocolError(f"{len(frames)} frames for {', '.join(message.kind.name for message in found)}")
+    return found
+
+
+def _one(heads: memoryview, start: int, body: Any) -> tuple[Message, int]:
+    """The message whose head begins at `start`, its values in `body` where it has some, and where its head ends."""
+    left = heads.nbytes - start
+    if left < PREFIX.size or heads[start : start + 4] != MAGIC:
         raise ProtocolError("not a message of kgdist")
-    _, version = PREFIX.unpack_from(head)
+    _, version = PREFIX.unpack_from(heads, start)
     if version != PROTOCOL:
         raise ProtocolError(f"the other side speaks protocol version {version}, this side {PROTOCOL}: use one release everywhere")
-    if head.nbytes < HEADER.size:
-        raise ProtocolError(f"a header of {head.nbytes} bytes instead of {HEADER.size}")
-    _, _, code, dtype, client, incarnation, round_, count, number, lr = HEADER.unpack_from(head)
+    if left < HEADER.size:
+        raise ProtocolError(f"a header of {left} bytes instead of {HEADER.size}")
+    _, _, code, dtype, client, incarnation, round_, count, number, lr, size = HEADER.unpack_from(heads, start)
     kind = KINDS.get(code)
     if kind is None or dtype not in ITEM:
         raise ProtocolError(f"no message has kind {code} and dtype {dtype}")
+    if not HEADER.size <= size <= left:
+        raise ProtocolError(f"{kind.name}: a head of {size} bytes, where {left} have come")
     if kind in (Kind.READ, Kind.WRITE) and dtype != FP32:
         raise ProtocolError(f"{kind.name} is in float32 only")
-    if len(frames) != 1 + (kind in FILLED):
-        raise ProtocolError(f"{kind.name} in {len(frames)} frames")
     if (kind in SIZED) != bool(count) or count > MOST_PARTS:
         raise ProtocolError(f"{kind.name} of {count} parts")
-    parts = _parts(kind, head, count)
-    size = size_of(parts, dtype)
-    if size > MOST_BYTES:
-        raise ProtocolError(f"{kind.name} of {size:,} bytes is over the limit of {MOST_BYTES >> 20} MiB")
+    parts = _parts(kind, heads, start, size, count) if kind not in TEXTS else ()
     values = None
-    if kind in FILLED:
-        body = memoryview(frames[1])
-        if body.nbytes != size:
-            raise ProtocolError(f"{kind.name}: {body.nbytes} bytes of values instead of {size}")
-        values = _array(body, ITEM[dtype])
-    text = _text(head[HEADER.size :]) if kind in TEXTS else ""
-    return Message(kind, client, incarnation, round_, number, dtype, lr, parts, values, text)
+    if count:
+        wanted = size_of(parts, dtype)
+        if wanted > MOST_BYTES:
+            raise ProtocolError(f"{kind.name} of {wanted:,} bytes is over the limit of {MOST_BYTES >> 20} MiB")
+        if kind in FILLED:
+            if body is None:
+                raise ProtocolError(f"{kind.name} without its values")
+            come = memoryview(body).nbytes
+            if come != wanted:
+                raise ProtocolError(f"{kind.name}: {come} bytes of values instead of {wanted}")
+            values = _array(body, ITEM[dtype], wanted // ITEM[dtype].itemsize, 0)
+    text = _text(heads[start + HEADER.size : start + size]) if kind in TEXTS else ""
+    return Message(kind, client, incarnation, round_, number, dtype, lr, parts, values, text), start + size
 
 
-def _parts(kind: Kind, head: memoryview, count: int) -> tuple[Part, ...]:
-    at = HEADER.size + count * PART.size
-    if head.nbytes < at:
-        raise ProtocolError(f"{kind.name}: {head.nbytes} bytes cannot tell of {count} parts")
-    lines = [PART.unpack_from(head, HEADER.size + place * PART.size) for place in range(count)]
-    for _, wide, squared, rows, width, _ in lines:
-        if not width or wide not in (ID_WIDTHS if kind in NAMING else (0,)):
+def _parts(kind: Kind, heads: memoryview, start: int, size: int, count: int) -> tuple[Part, ...]:
+    """The parts of the head of `size` bytes at `start`."""
+    lines, at = [], start + HEADER.size
+    if size < HEADER.size + count * PART.size:
+        raise ProtocolError(f"{kind.name}: {size} bytes cannot tell of {count} parts")
+    naming, of_ids, of_squares = kind in NAMING, 0, 0
+    for _ in range(count):
+        line = PART.unpack_from(heads, at)
+        _, wide, squared, rows, width, _ = line
+        if not width or wide not in (ID_WIDTHS if naming else (0,)):
             raise ProtocolError(f"{kind.name}: {rows} rows of {width} numbers with ids of {wide} bytes")
         if squared > (kind is Kind.PUSH):
             raise ProtocolError(f"{kind.name}: squares that it cannot have ({squared})")
-    expected = at + sum(rows * (wide + 4 * squared) for _, wide, squared, rows, _, _ in lines)
-    if head.nbytes != expected and kind not in TEXTS:
-        raise ProtocolError(f"{kind.name}: {head.nbytes - at} bytes of ids and squares instead of {expected - at}")
-    ids: list[np.ndarray | None] = []
-    for _, wide, _, rows, _, _ in lines:
-        ids.append(_array(head[at : at + rows * wide], ID_WIDTHS[wide]) if wide else None)
+        of_ids += rows * wide
+        of_squares += 4 * rows * squared
+        lines.append(line)
+        at += PART.size
+    come, expected = start + size - at, of_ids + of_squares
+    if come != expected:
+        raise ProtocolError(f"{kind.name}: {come} bytes of ids and squares instead of {expected}")
+    behind, parts = at + of_ids, []
+    for table, wide, squared, rows, width, first in lines:
+        ids = _array(heads, ID_WIDTHS[wide], rows, at) if wide else None
+        squares = _array(heads, ITEM[FP32], rows, behind) if squared else None
         at += rows * wide
-    parts = []
-    for (table, _, squared, rows, width, first), own in zip(lines, ids, strict=True):
-        squares = _array(head[at : at + 4 * rows], ITEM[FP32]) if squared else None
-        at += 4 * rows * squared
-        parts.append(Part(table, rows, width, first, own, squares))
+        behind += 4 * rows * squared
+        parts.append(Part(table, rows, width, first, ids, squares))
     return tuple(parts)
 
 
-def _array(part: memoryview, dtype: np.dtype[Any]) -> np.ndarray:
+def _array(memory: Any, dtype: np.dtype[Any], count: int, offset: int) -> np.ndarray:
     """A view; small frames may lie at odd addresses, and are copied then."""
-    array = np.frombuffer(part, dtype)
-    return array if array.flags.aligned and array.flags.writeable else array.copy()
+    array = np.frombuffer(memory, dtype, count, offset)
+    flags = array.flags
+    return array if flags.aligned and flags.writeable else array.copy()
 
 
 def _text(part: memoryview) -> str:

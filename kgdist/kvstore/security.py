@@ -42,6 +42,7 @@ TCP_BYTES = 4 << 20  # socket buffers: 1.5 times the speed of the system's defau
 # The same over loopback, where nothing is far and what is on its way should stay in the cache: training through the store is 10 %
 # faster than with 4 MB.
 LOOPBACK_BYTES = 1 << 19
+SPARE = 128  # descriptors of a process that are not connections: tables, pipes, libraries, a socket's own
 MOST_WAITING = 256  # messages queued for a peer, and from one
 MORE, LAST, READABLE = int(zmq.NOBLOCK | zmq.SNDMORE), int(zmq.NOBLOCK), int(zmq.POLLIN)
 COPIED = 1 << 16  # bytes of a frame below which copying is cheaper than tracking
@@ -147,8 +148,9 @@ class Transport:
         self.strangers += not known
         return known
 
-    def server(self, host: str, port: int) -> Wire:
-        """A bound ROUTER. Raises UsageError when the port is taken or the address is none of this machine."""
+    def server(self, host: str, port: int, name: bytes = b"") -> Wire:
+        """A bound ROUTER, with the name by which a `router` at the other end knows it. Raises UsageError when the port is taken,
+        or the address is none of this machine."""
         if self.keys is not None and self._authenticator is None:
             if not zmq.has("curve"):
                 raise OptionError("--transport_security", "this libzmq was built without CURVE: reinstall pyzmq, or give none")
@@ -161,11 +163,13 @@ class Transport:
             end, options = f"ipc://@{user_name(host, held.getsockname()[1])}", {int(zmq.IPC_FILTER_UID): os.getuid()}
         else:
             held, (end, options) = None, _endpoint(host, port)
-        _allow_connections()
+        allow_connections()
         router = self._socket(zmq.ROUTER, options)
         router.set(zmq.BACKLOG, 1024)
         router.set(zmq.ROUTER_MANDATORY, 1)
         router.set(zmq.ROUTER_HANDOVER, 0)
+        if name:
+            router.set(zmq.ROUTING_ID, name)
         if self.keys is not None:
             router.set(zmq.CURVE_SERVER, 1)
             router.set(zmq.CURVE_SECRETKEY, self.keys.server_secret.encode())
@@ -181,15 +185,43 @@ class Transport:
 
     def client(self, host: str, port: int) -> Wire:
         """A DEALER that connects, again and again, until it is closed."""
-        end, options = (f"ipc://@{user_name(host, port)}", {}) if self.user else _endpoint(host, port)
+        end, options = self._end(host, port)
         dealer = self._socket(zmq.DEALER, options)
-        if self.keys is not None:
-            dealer.set(zmq.CURVE_SERVERKEY, self.keys.server_public.encode())
-            dealer.set(zmq.CURVE_PUBLICKEY, self.keys.client_public.encode())
-            dealer.set(zmq.CURVE_SECRETKEY, self.keys.client_secret.encode())
+        self._show(dealer)
         wire = self._wire(dealer, sum(EVENTS) | (zmq.EVENT_CONNECTED if self.user else 0))
         dealer.connect(end)
         return wire
+
+    def router(self, peers: int) -> Wire:
+        """A ROUTER that will `connect` to so many servers: one socket for all of them, each known by the name that it has.
+
+        Raises KgdistError where the system does not let a process have so many connections.
+        """
+        allow_connections(peers)
+        router = self._socket(zmq.ROUTER, {})
+        router.set(zmq.ROUTER_MANDATORY, 1)
+        router.set(zmq.ROUTER_HANDOVER, 1)  # a server that was connected anew is the same server
+        self._show(router)
+        return self._wire(router, sum(EVENTS) | (zmq.EVENT_CONNECTED if self.user else 0))
+
+    def connect(self, wire: Wire, host: str, port: int) -> str:
+        """Connect a `router` to one more server, again and again; returns the place in the words of its events."""
+        end, options = self._end(host, port)
+        for option, value in options.items():  # of the connections made from now on
+            wire.socket.set(option, value)
+        wire.socket.connect(end)
+        return str(wire.socket.getsockopt_string(zmq.LAST_ENDPOINT)).rstrip("\0")
+
+    def _end(self, host: str, port: int) -> tuple[str, dict[int, int]]:
+        """Where a client connects to, and the options of its sockets."""
+        return (f"ipc://@{user_name(host, port)}", {}) if self.user else _endpoint(host, port)
+
+    def _show(self, made: zmq.Socket[bytes]) -> None:
+        """The keys of a client."""
+        if self.keys is not None:
+            made.set(zmq.CURVE_SERVERKEY, self.keys.server_public.encode())
+            made.set(zmq.CURVE_PUBLICKEY, self.keys.client_public.encode())
+            made.set(zmq.CURVE_SECRETKEY, self.keys.client_secret.encode())
 
     def _socket(self, kind: int, options: dict[int, int]) -> zmq.Socket[bytes]:
         made = self._context.socket(kind)
@@ -238,7 +270,7 @@ class Wire:
         self.socket = made
         self.monitor = monitor
         self._held = held
-        self._seen: deque[str] = deque()  # events
+        self._seen: deque[tuple[str, str]] = deque()  # events, and whose
 
     def send(self, frames: list[Any]) -> list[Any] | None:
         """Hand over a message; None when that is not possible now, or never will be (a peer that is gone).
@@ -272,8 +304,8 @@ class Wire:
         self._look()  # an event is told before anything that comes from its connection
         return frames
 
-    def events(self) -> Iterator[str]:
-        """What has happened to connections."""
+    def events(self) -> Iterator[tuple[str, str]]:
+        """What has happened to connections, and to which: where the other end listens, at a client's."""
         self._look()
         while self._seen:
             yield self._seen.popleft()
@@ -281,10 +313,11 @@ class Wire:
     def _look(self) -> None:
         while int(self.monitor.get(zmq.EVENTS)) & READABLE:
             event = parse_monitor_message(self.monitor.recv_multipart(zmq.NOBLOCK))
+            end = event["endpoint"].decode(errors="replace")
             if event["event"] != zmq.EVENT_CONNECTED:
-                self._seen.append(EVENTS.get(event["event"], ""))
+                self._seen.append((EVENTS.get(event["event"], ""), end))
             elif not _is_ours(event["value"]):
-                place = event["endpoint"].decode(errors="replace").rpartition("/")[2]
+                place = end.rpartition("/")[2]
                 raise KgdistError(f"{place}: a process of another user listens there, which is no server of this run")
 
     def close(self) -> None:
@@ -306,14 +339,23 @@ class Watch:
             self._poller.register(wire.socket, zmq.POLLIN)
             self._poller.register(wire.monitor, zmq.POLLIN)
 
-    def wait(self, seconds: float) -> None:
-        """At most so long."""
-        self._poller.poll(max(0, round(seconds * 1000)))
+    def wait(self, seconds: float) -> bool:
+        """At most so long; whether something has happened."""
+        return bool(self._poller.poll(max(0, round(seconds * 1000))))
 
 
-def _allow_connections() -> None:
-    """As many descriptors as the system lets us have: each connection takes one, also that of a stranger."""
+def most_connections() -> int:
+    """How many connections the system lets a process have, beside what else it has open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[1] - SPARE
+
+
+def allow_connections(wanted: int = 0) -> None:
+    """As many descriptors as the system lets us have: each connection takes one, also that of a stranger. Raises KgdistError when
+    they are too few for those `wanted`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if wanted > most_connections():
+        limit = f"this system allows a process {hard} open files, {SPARE} of which are for other things"
+        raise KgdistError(f"{wanted} connections are needed, and {limit}: raise the hard limit (ulimit -Hn)")

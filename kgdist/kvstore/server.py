@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import zmq
 
 from kgdist.errors import ProtocolError, one_line
 from kgdist.kernels.adagrad import gather_rows
@@ -22,7 +21,7 @@ from kgdist.kernels.route import FINITE, gather_bfloat, shifted, widen, within
 from kgdist.kernels.unique import unique
 from kgdist.kvstore.buffers import Buffers
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.messages import BF16, ITEM, MAGIC, Identity, Kind, Message, Part, pack, parse, read_body, size_of
+from kgdist.kvstore.messages import BF16, ITEM, MAGIC, PIECE_BYTES, Identity, Kind, Message, Part, pack, parse, read_body, size_of
 from kgdist.kvstore.security import STRANGER, Transport, Watch, Wire
 from kgdist.kvstore.session import Applied, Verdict
 from kgdist.kvstore.tables import MemoryTables
@@ -67,12 +66,14 @@ class Server:
         machine = int(layout.machine_of[number])
         self._names = list(layout.widths)
         self._first = {name: layout.machine_range(name, machine)[0] for name in self._names}
+        self._served = {name: layout.served(name, number) for name in self._names}
         self._wire = wire
         self._watch = Watch([wire])
         self._transport = transport
         self._strangers = 0
         self._peers: dict[bytes, tuple[int, int]] = {}  # socket's name for a connection -> client, incarnation
         self._buffers = Buffers()
+        self._lent: list[np.ndarray] = []  # memory of the answers that are not sent yet
         self._said = -math.inf
         self._unsaid = ""
         self._kinds = {
@@ -123,7 +124,7 @@ class Server:
             if frames is None:
                 break
             self._handle(bytes(frames[0]), frames[1:])
-        for event in self._wire.events():
+        for event, _ in self._wire.events():
             self._odd(GARBAGE, "a peer that does not speak ZMTP as we do" if event == STRANGER else "a broken handshake")
         if self._transport is not None and self._transport.strangers > self._strangers:
             self._odd(REFUSED, "a peer whose key is not of this run", self._transport.strangers - self._strangers)
@@ -131,28 +132,40 @@ class Server:
         self._tell()
 
     def _handle(self, peer: bytes, frames: list[Any]) -> None:
+        """Answer an envelope, in the order of its messages, with another, or several where one would be too large."""
         try:
-            message = parse(frames)
+            messages = parse(frames)
         except ProtocolError as error:
             self._odd(GARBAGE, str(error))
             if frames and bytes(frames[0][:4]) == MAGIC:  # one of ours, of another release perhaps: it should know
-                self._reply(peer, Message(Kind.ERROR, text=str(error)))
+                self._reply(peer, [Message(Kind.ERROR, text=str(error))])
             return
-        if message.kind is Kind.HELLO:
-            self._hello(peer, message)
-        elif self._peers.get(peer) != (message.client, message.incarnation):
-            self._reply(peer, message.answer(Kind.WHO))
-        else:
-            try:
-                self._act(peer, message)
-            except zmq.ZMQError:
-                raise  # our own socket
-            except Exception as error:  # whatever a message can do that nobody thought of, it does to its sender alone
-                reason = str(error) if isinstance(error, ProtocolError) else f"{type(error).__name__}: {one_line(str(error))}"
-                self._odd(REFUSED, f"{message.kind.name} of client {message.client}: {reason}")
-                self._reply(peer, message.answer(Kind.ERROR, text=reason))
+        replies: list[Message] = []
+        for message in messages:
+            reply = self._answer(peer, message)
+            if reply is None:
+                continue
+            if replies and reply.kind is replies[-1].kind is Kind.ACK:
+                replies.pop()  # this one confirms both
+            elif sum(held.values.nbytes for held in (*replies, reply) if held.values is not None) > PIECE_BYTES:
+                self._reply(peer, replies)
+                replies = []
+            replies.append(reply)
+        self._reply(peer, replies)
 
-    def _hello(self, peer: bytes, message: Message) -> None:
+    def _answer(self, peer: bytes, message: Message) -> Message | None:
+        if message.kind is Kind.HELLO:
+            return self._hello(peer, message)
+        if self._peers.get(peer) != (message.client, message.incarnation):
+            return message.answer(Kind.WHO)
+        try:
+            return self._act(peer, message)
+        except Exception as error:  # whatever a message can do that nobody thought of, it does to its sender alone
+            reason = str(error) if isinstance(error, ProtocolError) else f"{type(error).__name__}: {one_line(str(error))}"
+            self._odd(REFUSED, f"{message.kind.name} of client {message.client}: {reason}")
+            return message.answer(Kind.ERROR, text=reason)
+
+    def _hello(self, peer: bytes, message: Message) -> Message:
         client, incarnation = message.client, message.incarnation
         try:
             reason = self.identity.difference(message.text)
@@ -165,14 +178,13 @@ class Server:
         if reason is not None:
             self._odd(REFUSED, f"HELLO of {who} {client}: {reason}")
             told = reason if self._transport is not None and self._transport.closed else "HELLO does not fit this server"
-            self._reply(peer, message.answer(Kind.REFUSED, text=told))
-            return
+            return message.answer(Kind.REFUSED, text=told)
         self._peers = {other: key for other, key in self._peers.items() if key[0] != client}  # it has one connection, this one
         self._peers[peer] = client, incarnation
         last, text = self.applied.last(client, incarnation), self.identity.text("server", self.number)
-        self._reply(peer, message.answer(Kind.WELCOME, number=last, text=text))
+        return message.answer(Kind.WELCOME, number=last, text=text)
 
-    def _act(self, peer: bytes, message: Message) -> None:
+    def _act(self, peer: bytes, message: Message) -> Message | None:
         act = self._kinds.get(message.kind)
         if act is None:
             raise ProtocolError(f"a client does not say {message.kind.name}")
@@ -185,12 +197,12 @@ class Server:
             name = self._names[part.table]
             if part.width != self.layout.widths[name]:
                 raise ProtocolError(f"rows of {part.width} numbers: table {name} has {self.layout.widths[name]}")
-        act(peer, message)
+        return act(peer, message)
 
     def _local(self, part: Part) -> np.ndarray | slice:
         """int64[n] or a span: the rows of the machine's table. Raises ProtocolError for one that is not this server's."""
         name, ids = self._names[part.table], part.ids
-        first, last = self.layout.range_of(name, self.number)
+        first, last = self._served[name]
         if ids is not None:
             rows = shifted(ids, first, last, self._first[name])
             if rows is not None:
@@ -203,7 +215,7 @@ class Server:
             span = f"{start} to {stop - 1}"
         raise ProtocolError(f"rows {span} of table {name}: server {self.number} has rows {first} to {last - 1}")
 
-    def _pull(self, peer: bytes, message: Message) -> None:
+    def _pull(self, peer: bytes, message: Message) -> Message:
         places = [self._local(part) for part in message.parts]
         memory = self._buffers.take(size_of(message.parts, message.dtype))
         stripped = tuple(part._replace(ids=None) for part in message.parts)
@@ -217,18 +229,19 @@ class Server:
             else:
                 gather_rows(table, torch.from_numpy(rows), torch.from_numpy(out))
             self.counters[PULLED] += part.rows
-        self._buffers.give(memory, self._reply(peer, answer))
+        self._lent.append(memory)
+        return answer
 
-    def _write(self, peer: bytes, message: Message) -> None:
+    def _write(self, peer: bytes, message: Message) -> Message:
         assert message.values is not None
         places = [self._local(part) for part in message.parts]
         if not within(message.values, FINITE):
             raise ProtocolError("values that are not finite")
         for (part, values), rows in zip(message.filled(), places, strict=True):
             self.tables.rows[self._names[part.table]][rows] = torch.from_numpy(values)
-        self._reply(peer, message.answer(Kind.WRITTEN))
+        return message.answer(Kind.WRITTEN)
 
-    def _push(self, peer: bytes, message: Message) -> None:
+    def _push(self, peer: bytes, message: Message) -> Message:
         client, incarnation, number = message.client, message.incarnation, message.number
         verdict = self.applied.judge(client, incarnation, number)
         if verdict is Verdict.APPLY:
@@ -238,7 +251,7 @@ class Server:
             self.counters[REPEATED if verdict is Verdict.AGAIN else EARLY] += 1
         kind = Kind.GAP if verdict is Verdict.GAP else Kind.ACK
         last = self.applied.last(client, incarnation)
-        self._reply(peer, message.answer(kind, number=last))
+        return message.answer(kind, number=last)
 
     def _apply(self, message: Message) -> None:
         """All of it or, with ProtocolError, nothing: within the limits of kgdist.optim whatever comes out is finite."""
@@ -265,9 +278,11 @@ class Server:
     def _bye(self, peer: bytes, message: Message) -> None:
         self._peers.pop(peer, None)
 
-    def _reply(self, peer: bytes, message: Message) -> list[Any]:
-        """Send it if the peer can take it; one that is gone, or reads nothing, asks again when it is back."""
-        return self._wire.send([peer, *pack(message)]) or []
+    def _reply(self, peer: bytes, messages: list[Message]) -> None:
+        """Send them if the peer can take them; one that is gone, or reads nothing, asks again when it is back."""
+        trackers = self._wire.send([peer, *pack(*messages)]) if messages else None
+        while self._lent:
+            self._buffers.give(self._lent.pop(), trackers or [])
 
     def _odd(self, counter: int, what: str, times: int = 1) -> None:
         self.counters[counter] += times

@@ -102,13 +102,15 @@ class ClientSession:
             self._outbox.append(entry)  # else it goes out after WELCOME, with the others
         return entry
 
-    def next(self) -> Entry | None:
-        """What to send now, or None. Followed by `sent` when that went well."""
-        return self._outbox[0] if self._outbox else None
+    def next(self, place: int = 0) -> Entry | None:
+        """What to send now, or, with those before it, at this place; None behind the last. Followed by `sent` when that went
+        well."""
+        return self._outbox[place] if place < len(self._outbox) else None
 
-    def sent(self) -> None:
-        """The entry of `next` is on its way."""
-        self._outbox.popleft()
+    def sent(self, count: int = 1) -> None:
+        """The first so many are on their way."""
+        for _ in range(count):
+            self._outbox.popleft()
 
     def receive(self, kind: Kind, number: int, round_: int, now: float) -> list[Entry]:
         """What a reply settles: pushes that are confirmed, the request that is answered.

@@ -40,9 +40,9 @@ class Tables(Protocol):
     def pull(self, name: str, ids: Ids, out: torch.Tensor | None = None) -> torch.Tensor:
         """A copy of the rows `ids`, which may repeat: float32[U, width], in `out` (contiguous) where given."""
 
-    def ahead(self, wanted: Mapping[str, np.ndarray]) -> None:
-        """The next pull from each of these tables will be of these ids, int64[U], which may repeat: rows that lie far away can be
-        sent for now."""
+    def ahead(self, *wanted: Mapping[str, np.ndarray]) -> None:
+        """For each of some steps to come, the ids of every table that its next pull will be of, int64[U], which may repeat: rows
+        that lie far away can be sent for now."""
 
     def push(self, updates: Mapping[str, Update], lr: float) -> None:
         """Let the optimiser take one step on these rows of these tables, where they live."""
@@ -138,7 +138,7 @@ class MemoryTables:
         rows = self.rows[name]
         return gather_rows(rows, ids.to(rows.device), out)
 
-    def ahead(self, wanted: Mapping[str, np.ndarray]) -> None:
+    def ahead(self, *wanted: Mapping[str, np.ndarray]) -> None:
         """See Tables; all rows are here."""
 
     def push(self, updates: Mapping[str, Update], lr: float) -> None:

@@ -80,7 +80,7 @@ class Line:
             while (frames := self._wire.receive()) is not None:
                 if (message := message_of(bytes(frames[0]))) is not None:
                     self._inbox.put(message)
-            for event in self._wire.events():
+            for event, _ in self._wire.events():
                 broken += event == BROKEN
                 self.stranger = self.stranger or event == STRANGER or broken >= FAILURES
                 if event == CONNECTED:

@@ -79,7 +79,8 @@ class Plan:
         """Which server owns which rows."""
         bounds = {name: self.book.entities if name == "entity" else self.book.relations for name in self.shapes}
         widths = {name: width for name, (_, width) in self.shapes.items()}
-        return Layout.build(widths, bounds, [machine.servers for machine in self.machines])
+        servers = [machine.servers for machine in self.machines]
+        return Layout.build(widths, bounds, servers, by_owner=self.config.local_update == "owner")
 
     def shapes_of(self, machine: int) -> Shapes:
         """(rows, width) of the part of each table that lies on one machine."""

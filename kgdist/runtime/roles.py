@@ -20,6 +20,7 @@ from kgdist.configfile import to_json
 from kgdist.errors import KgdistError, PeersLost
 from kgdist.files import write_json
 from kgdist.kvstore.client import StoreTables
+from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.messages import Identity
 from kgdist.kvstore.security import USER, Keys, Transport
 from kgdist.kvstore.server import Server
@@ -57,7 +58,7 @@ def serve(job: dict[str, Any], owner: Owner) -> None:
     torch.set_num_threads(1)
     tables = MemoryTables.attach(job["tables"], plan.config.optimizer)
     transport = transport_of(plan)
-    wire = transport.server(*plan.addresses[number])
+    wire = transport.server(*plan.addresses[number], name_of(number))
     server = Server(number, plan.layout(), tables, identity_of(plan), wire, transport=transport)
     owner.send(ready=True)
     try:
@@ -89,7 +90,6 @@ def train(job: dict[str, Any], owner: Owner) -> int:
         incarnation=int(job["incarnation"]),
         machine=machine,
         local=local,
-        local_update=config.local_update,
         transport_dtype=config.transport_dtype,
         max_inflight=config.max_inflight,
         peer_timeout=config.peer_timeout,

@@ -17,6 +17,7 @@ import torch
 import zmq
 
 from kgdist.kvstore.client import StoreTables
+from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import Identity
 from kgdist.kvstore.security import Keys, Transport
@@ -40,7 +41,7 @@ def say(**facts: Any) -> None:
 
 def server(job: dict[str, Any]) -> None:
     transport = Transport(Keys.from_json(job["keys"]) if job["keys"] else None, job["timeout"])
-    wire = transport.server("127.0.0.1", 0)
+    wire = transport.server("127.0.0.1", 0, name_of(job["number"]))
     tables = MemoryTables.attach(job["handles"], "sgd")
     made = Server(job["number"], Layout.from_json(job["layout"]), tables, identity(job["attempt"]), wire, transport=transport)
     made.load(job["state"])
@@ -64,16 +65,16 @@ def trainer(job: dict[str, Any]) -> None:
     client, incarnation = job["client"], job["incarnation"]
     tables = StoreTables(
         layout, [("127.0.0.1", port) for port in job["ports"]], transport, identity(1), client=client, incarnation=incarnation,
-        machine=job["machine"], local=local, local_update="owner", max_inflight=job["window"], peer_timeout=job["timeout"],
+        machine=job["machine"], local=local, max_inflight=job["window"], peer_timeout=job["timeout"],
     )  # fmt: skip
     for step in range(job["steps"]):
         ids = torch.from_numpy(rows_of(client, incarnation, step, layout.rows("entity")))
         tables.ahead({"entity": ids.numpy()})
         tables.push({"entity": Update(ids.numpy(), torch.ones(len(ids), layout.widths["entity"]))}, -1.0)
         tables.pull("entity", ids)
-        say(acked={number: found._session.acked for number, found in tables._connections.items()})
+        say(acked={number: found.acked for number, found in tables._connections.of.items()})
     tables.flush()
-    say(done={number: found._session.acked for number, found in tables._connections.items()})
+    say(done={number: found.acked for number, found in tables._connections.of.items()})
     tables.close()
 
 

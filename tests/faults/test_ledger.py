@@ -83,7 +83,7 @@ class Ledger:
 
     def __init__(self, stack: ExitStack, *, keys: bool, timeout: float) -> None:
         bounds = {"entity": np.array([0, ROWS // 2, ROWS])}
-        self.layout = Layout.build({"entity": WIDTH}, bounds, [1, 1])
+        self.layout = Layout.build({"entity": WIDTH}, bounds, [1, 1], by_owner=True)
         self.tables = [MemoryTables.create({"entity": (ROWS // 2, WIDTH)}, "sgd", shared=True) for _ in range(2)]
         self.common = {"layout": self.layout.to_json(), "keys": Keys.make().to_json() if keys else None, "timeout": timeout}
         self.stack = stack

@@ -12,16 +12,18 @@ from kgdist.errors import ProtocolError
 from kgdist.kvstore.messages import HEADER, MAGIC, PART, pack, parse, read_body
 from tests.kvstore.samples import SAMPLES
 
-SEEDS = [[bytes(part) for part in pack(sample)] for sample in SAMPLES]
+TOGETHER = [SAMPLES[:3], [SAMPLES[10], SAMPLES[3]], SAMPLES[6:14], SAMPLES]  # in one envelope
+SEEDS = [[bytes(part) for part in pack(*some)] for some in [*([sample] for sample in SAMPLES), *TOGETHER]]
 
 
 def fate(frames: list[bytes]) -> str:
     """What becomes of the frames."""
     try:
-        message = parse(frames)
+        messages = parse(frames)
     except ProtocolError:
         return "refused"
-    arrays = [message.values, *(a for part in message.parts for a in (part.ids, part.squares))]
+    parts = [part for message in messages for part in message.parts]
+    arrays = [*(message.values for message in messages), *(a for part in parts for a in (part.ids, part.squares))]
     assert sum(map(len, frames)) >= sum(a.nbytes for a in arrays if a is not None)
     return "parsed"
 

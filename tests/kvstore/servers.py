@@ -13,6 +13,7 @@ import zmq
 from zmq.utils import garbage
 
 from kgdist.kvstore.client import StoreTables
+from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import Identity
 from kgdist.kvstore.security import Keys, Transport
@@ -32,7 +33,7 @@ def push(tables: Tables, name: str, ids: torch.Tensor, grads: torch.Tensor, lr: 
 class Store:
     """The servers, the tables of each machine, and clients on request; all end with the `with`."""
 
-    def __init__(self, layout: Layout, optimizer: str, keys: Keys | None, timeout: float, user: bool) -> None:
+    def __init__(self, layout: Layout, optimizer: str, keys: Keys | None, timeout: float, user: bool = False) -> None:
         self.layout, self.keys, self.timeout, self.user = layout, keys, timeout, user
         self.transports: list[Transport] = []
         self.machines: list[MemoryTables] = []
@@ -48,7 +49,7 @@ class Store:
             self.machines.append(MemoryTables.create(shapes, optimizer))
         for number, machine in enumerate(layout.machine_of):
             transport = self.transport()
-            wire = transport.server(HOST, 0)
+            wire = transport.server(HOST, 0, name_of(number))
             self.endpoints.append((HOST, int(wire.socket.get(zmq.LAST_ENDPOINT).rpartition(b":")[2])))
             self.servers.append(Server(number, layout, self.machines[machine], IDENTITY, wire, transport=transport))
         self._threads = [threading.Thread(target=self._serve, args=(server,)) for server in self.servers]
@@ -103,11 +104,12 @@ class Store:
 @contextlib.contextmanager
 def store(
     *, entities: Sequence[int] = (7, 5), relations: Sequence[int] = (2, 3), servers: Sequence[int] = (2, 1), width: int = 4,
-    optimizer: str = "adagrad_row", keys: Keys | None = None, timeout: float = 3.0, user: bool = False,
+    optimizer: str = "adagrad_row", keys: Keys | None = None, timeout: float = 3.0, user: bool = False, by_owner: bool = False,
 ) -> Iterator[Store]:  # fmt: skip
     """A store of so many machines, open unless there are keys or it is only for this `user`."""
     bounds = {name: np.concatenate([[0], np.cumsum(n)]) for name, n in (("entity", entities), ("relation", relations))}
-    running = Store(Layout.build({"entity": width, "relation": width // 2}, bounds, servers), optimizer, keys, timeout, user)
+    layout = Layout.build({"entity": width, "relation": width // 2}, bounds, servers, by_owner=by_owner)
+    running = Store(layout, optimizer, keys, timeout, user)
     try:
         yield running
     finally:

@@ -112,10 +112,10 @@ def test_keys_where_none_are_wanted() -> None:
 
 
 class Peer:
-    """A raw socket of ours that says what it likes to server 0, which has rows 0 to 2 of 12 entities."""
+    """A raw socket of ours that says what it likes to one server; server 0 owns rows 0 to 2 of 12 entities."""
 
-    def __init__(self, running: Store, *, greeted: bool = True) -> None:
-        self.wire: Wire = running.transport().client(*running.endpoints[0])
+    def __init__(self, running: Store, *, greeted: bool = True, server: int = 0) -> None:
+        self.wire: Wire = running.transport().client(*running.endpoints[server])
         if greeted:
             assert self.ask(pack(HELLO)).kind is Kind.WELCOME
 
@@ -125,7 +125,7 @@ class Peer:
     def ask(self, frames: list[Any]) -> Message:
         self.send(frames)
         assert self.wire.socket.poll(5000, zmq.POLLIN)
-        return parse(self.wire.receive() or [])
+        return parse(self.wire.receive() or [])[-1]
 
 
 PART = Part(0, 2, 4, ids=np.array([0, 2], np.int32), squares=np.ones(2, np.float32))
@@ -180,7 +180,7 @@ BOTH = PUSH._replace(parts=(PART, Part(1, 1, 2, ids=np.array([0]))), values=np.o
     ],
 )
 def test_one_of_us_that_is_wrong_is_told_and_changes_nothing(message: Message, reason: str) -> None:
-    with store(optimizer="sgd") as running:
+    with store(optimizer="sgd", by_owner=True) as running:
         peer = Peer(running)
         answer = peer.ask(pack(message))
         assert answer.kind is Kind.ERROR and reason in answer.text
@@ -210,6 +210,33 @@ def test_what_nobody_thought_of_is_told_to_its_sender_alone() -> None:
         rows["entity"] = table
         assert peer.ask(pack(PUSH)).kind is Kind.ACK
         serves(running)
+
+
+def test_any_server_of_a_machine_answers_for_its_rows_and_for_no_others() -> None:
+    with store(optimizer="sgd") as running:
+        for server, ids, reason in ((0, [0, 6], ""), (1, [0, 6], ""), (1, [6, 7], "server 1 has rows 0 to 6"),
+                                    (2, [7, 11], ""), (2, [6, 7], "server 2 has rows 7 to 11")):  # fmt: skip
+            before = running.whole("entity").copy()
+            peer = Peer(running, server=server)
+            number = running.servers[server].applied.last(9, 0) + 1
+            answer = peer.ask(pack(pushing(ids=np.array(ids, np.int32))._replace(number=number)))
+            assert reason in answer.text and answer.kind is (Kind.ERROR if reason else Kind.ACK)
+            before[ids] += not reason
+            np.testing.assert_array_equal(running.whole("entity"), before)
+
+
+def test_an_envelope_is_answered_in_order_and_each_message_for_itself() -> None:
+    """A push, rows that show it, a push that is wrong, rows that do not show it: the answers come together."""
+    with store(optimizer="sgd") as running:
+        peer = Peer(running)
+        rows = Message(Kind.PULL, client=9, parts=(Part(0, 2, 4, ids=np.array([0, 2])),))
+        again, wrong = PUSH._replace(number=2), PUSH._replace(number=3, lr=float("nan"))
+        peer.send(pack(rows, PUSH, again, rows._replace(number=1), wrong, rows._replace(number=2)))
+        assert peer.wire.socket.poll(5000, zmq.POLLIN)
+        answers = parse(peer.wire.receive() or [])
+        kinds = [(answer.kind, answer.number) for answer in answers]
+        assert kinds == [(Kind.ROWS, 0), (Kind.ACK, 2), (Kind.ROWS, 1), (Kind.ERROR, 3), (Kind.ROWS, 2)]
+        assert [answer.values.tolist() for answer in answers if answer.values is not None] == [[0] * 8, [2] * 8, [2] * 8]
 
 
 def test_nobody_is_served_before_hello() -> None:
@@ -243,7 +270,7 @@ def test_frames_without_end() -> None:
         peer = Peer(running)
         peer.send([b""] * 100_000)
         peer.send([b""])
-        answer = peer.ask([pack(PUSH)[0], *[b"x"] * 5])
+        answer = peer.ask([pack(PUSH)[0], *[b"x"] * 50])
         assert answer.kind is Kind.ERROR and "frames" in answer.text
         assert running.counted(GARBAGE) == 3
         serves(running)
@@ -272,7 +299,7 @@ def test_random_messages_of_an_insider() -> None:
                 pass
         serves(running)
         assert running.counted(GARBAGE) > 200
-        assert HEADER.size == 40  # the places above are those of the number and the kind
+        assert HEADER.size == 48  # the places above are those of the number and the kind
 
 
 def test_a_recording_that_is_played_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,8 +309,8 @@ def test_a_recording_that_is_played_again(monkeypatch: pytest.MonkeyPatch) -> No
         send = Wire.send
 
         def record(wire: Wire, frames: list[Any]) -> Any:
-            if wire.socket.get(zmq.TYPE) == zmq.DEALER:
-                recorded.append([bytes(part) for part in frames])
+            if frames[0] == b"server-1":  # of two, the one that odd clients ask
+                recorded.append([bytes(part) for part in frames[1:]])
             return send(wire, frames)
 
         monkeypatch.setattr(Wire, "send", record)
@@ -292,7 +319,7 @@ def test_a_recording_that_is_played_again(monkeypatch: pytest.MonkeyPatch) -> No
             push(tables, "entity", torch.tensor([0, 2]), torch.ones(2, 4), -1.0)
         tables.flush()
         monkeypatch.undo()
-        peer = Peer(running, greeted=False)
+        peer = Peer(running, greeted=False, server=1)
         for frames in recorded:
             peer.ask(frames)
         assert (running.whole("entity")[[0, 2]] == 5).all()

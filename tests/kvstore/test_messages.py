@@ -10,9 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from kgdist.errors import ProtocolError
-from kgdist.kvstore.messages import BF16, HEADER, PART, PROTOCOL, Identity, Kind, Message, Part, pack, parse, read_body
+from kgdist.kvstore.messages import (
+    BF16,
+    HEADER,
+    MOST_TOGETHER,
+    PART,
+    PROTOCOL,
+    Identity,
+    Kind,
+    Message,
+    Part,
+    pack,
+    parse,
+    read_body,
+)
 from tests.kvstore.samples import SAMPLES, messages
 
 IDENTITY = Identity("1.0", "run", 2, "c0", "9f")
@@ -36,9 +50,16 @@ def same(a: Message, b: Message) -> bool:
     )
 
 
-@given(messages())
-def test_packed_and_parsed_is_the_same(message: Message) -> None:
-    assert same(parse([bytes(part) for part in pack(message)]), message)
+@given(st.lists(messages(), min_size=1, max_size=5))
+def test_packed_and_parsed_is_the_same(some: list[Message]) -> None:
+    found = parse([bytes(part) for part in pack(*some)])
+    assert len(found) == len(some) and all(same(a, b) for a, b in zip(found, some, strict=True))
+
+
+def test_an_envelope_has_a_bound() -> None:
+    assert len(parse(pack(*[ACK] * MOST_TOGETHER))) == MOST_TOGETHER
+    with pytest.raises(ProtocolError, match="more than 32 messages"):
+        parse(pack(*[ACK] * (MOST_TOGETHER + 1)))
 
 
 def test_every_kind_has_a_sample() -> None:
@@ -48,7 +69,7 @@ def test_every_kind_has_a_sample() -> None:
 def changed(sample: Message, **fields: Any) -> list[bytes]:
     """The frames of a message whose header, or line of its first part, says something else."""
     head, *body = (bytes(part) for part in pack(sample))
-    names = "magic protocol kind dtype client incarnation round parts number lr".split()
+    names = "magic protocol kind dtype client incarnation round parts number lr size".split()
     values = dict(zip(names, HEADER.unpack_from(head), strict=True))
     lines = head[HEADER.size :]
     if sample.parts:
@@ -68,23 +89,29 @@ HEAD, BODY_OF_PUSH = changed(PUSH)
     ("frames", "reason"),
     [
         ([], "0 frames"),
-        ([b""] * 3, "3 frames"),
+        ([b""] * 34, "34 frames"),
         ([b""], "not a message of kgdist"),
         ([b"GET / HTTP/1.1\r\n"], "not a message of kgdist"),
         (changed(PUSH, magic=b"kgdt"), "not a message"),
         (changed(PUSH, protocol=PROTOCOL + 1), f"version {PROTOCOL + 1}, this side {PROTOCOL}"),
         (changed(PUSH, protocol=PROTOCOL - 1), f"version {PROTOCOL - 1}, this side {PROTOCOL}"),
-        ([HEAD[:39], BODY_OF_PUSH], "a header of 39 bytes"),
-        ([HEAD[:-1], BODY_OF_PUSH], "23 bytes of ids and squares instead of 24"),
-        ([HEAD + b"x", BODY_OF_PUSH], "25 bytes of ids and squares instead of 24"),
-        ([HEAD[:50], BODY_OF_PUSH], "50 bytes cannot tell of 1 parts"),
-        ([changed(ACK)[0] + b"x"], "1 bytes of ids and squares instead of 0"),
+        ([HEAD[:47], BODY_OF_PUSH], "a header of 47 bytes"),
+        ([HEAD[:-1], BODY_OF_PUSH], "a head of 96 bytes, where 95 have come"),
+        (changed(PUSH, size=95), "23 bytes of ids and squares instead of 24"),
+        ([changed(PUSH, size=97)[0] + b"x", BODY_OF_PUSH], "25 bytes of ids and squares instead of 24"),
+        (changed(PUSH, size=71), "71 bytes cannot tell of 1 parts"),
+        (changed(PUSH, size=47), "a head of 47 bytes"),
+        (changed(PUSH, size=(1 << 32) - 1), "a head of 4294967295 bytes"),
+        ([HEAD + b"x", BODY_OF_PUSH], "not a message"),
+        ([HEAD + HEAD, BODY_OF_PUSH], "PUSH without its values"),
+        ([HEAD + changed(ACK)[0], BODY_OF_PUSH, b""], "3 frames for PUSH, ACK"),
+        ([changed(ACK, size=49)[0] + b"x"], "ACK: 1 bytes of ids and squares instead of 0"),
         (changed(PUSH, kind=0), "kind 0"),
         (changed(PUSH, kind=99), "kind 99"),
         (changed(PUSH, dtype=3), "dtype 3"),
         (changed(READ, dtype=BF16), "float32 only"),
-        ([HEAD], "PUSH in 1 frames"),
-        ([*changed(ACK), b""], "ACK in 2 frames"),
+        ([HEAD], "PUSH without its values"),
+        ([*changed(ACK), b""], "2 frames for ACK"),
         (changed(PUSH, parts=0), "PUSH of 0 parts"),
         (changed(PUSH, parts=65), "PUSH of 65 parts"),
         (changed(PUSH, parts=(1 << 32) - 1), "of 4294967295 parts"),
@@ -104,7 +131,7 @@ HEAD, BODY_OF_PUSH = changed(PUSH)
         (changed(READ, rows=(1 << 32) - 1, width=(1 << 32) - 1), "over the limit of 64 MiB"),
         (changed(READ, rows=1 << 24, width=2), "over the limit"),
         ([HEAD, BODY_OF_PUSH[:-1]], "47 bytes of values"),
-        ([changed(SAMPLES[0])[0][:40] + b"x" * 4097], "bytes of text"),
+        ([changed(SAMPLES[0], size=48 + 4097)[0][:48] + b"x" * 4097], "bytes of text"),
     ],
 )
 def test_each_lie_is_named(frames: list[bytes], reason: str) -> None:
@@ -113,30 +140,32 @@ def test_each_lie_is_named(frames: list[bytes], reason: str) -> None:
 
 
 def test_the_format_is_what_other_releases_expect() -> None:
-    head = b"kgds" + struct.pack("<HBB", 2, 10, 1) + struct.pack("<IIIIQd", 1, 2, 3, 0, 4, 0.5)
-    assert pack(Message(Kind.ACK, client=1, incarnation=2, round=3, number=4, lr=0.5)) == [head] and len(head) == 40
-    head = b"kgds" + struct.pack("<HBB", 2, 9, 1) + struct.pack("<IIIIQd", 1, 2, 3, 1, 4, 0.5)
+    ack = Message(Kind.ACK, client=1, incarnation=2, round=3, number=4, lr=0.5)
+    said = b"kgds" + struct.pack("<HBB", 3, 10, 1) + struct.pack("<IIIIQdII", 1, 2, 3, 0, 4, 0.5, 48, 0)
+    assert pack(ack) == [said] and len(said) == 48
+    head = b"kgds" + struct.pack("<HBB", 3, 9, 1) + struct.pack("<IIIIQdII", 1, 2, 3, 1, 4, 0.5, 88, 0)
     head += struct.pack("<HBBIIIq", 7, 4, 1, 2, 3, 0, -6) + struct.pack("<ii", 8, 9) + struct.pack("<ff", 0.5, 1.5)
     part = Part(7, 2, 3, -6, np.array([8, 9], np.int32), np.array([0.5, 1.5], np.float32))
     values = np.arange(6, dtype=np.float32)
     push = Message(Kind.PUSH, client=1, incarnation=2, round=3, number=4, lr=0.5, parts=(part,), values=values)
     assert [bytes(frame) for frame in pack(push)] == [head, values.tobytes()]
+    assert [bytes(frame) for frame in pack(ack, push, ack)] == [said + head + said, values.tobytes()]
 
 
 def test_a_learning_rate_arrives_to_the_last_bit() -> None:
     for lr in (1e-9, 0.1, 5e-324, 1 / 3):
-        assert parse(pack(PUSH._replace(lr=lr))).lr == lr
+        assert parse(pack(PUSH._replace(lr=lr)))[0].lr == lr
 
 
 def test_arrays_are_views_where_they_can_be() -> None:
     values = np.zeros(6, np.float32)
     frames = pack(Message(Kind.PUSH, parts=(Part(0, 2, 3, ids=np.arange(2)),), values=values))
-    message = parse([bytearray(frames[0]), frames[1]])
+    (message,) = parse([bytearray(frames[0]), frames[1]])
     assert message.values is not None and np.shares_memory(message.values, values)
     ((part, rows),) = message.filled()
     assert np.shares_memory(rows, values) and part.ids is not None and part.ids.base is not None
     odd = memoryview(bytearray(25))[1:]  # an address that no float lies at
-    copied = parse([frames[0], odd]).values
+    copied = parse([frames[0], odd])[0].values
     assert copied is not None and copied.flags.aligned
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from typing import Any
 
@@ -49,8 +48,8 @@ class RoughWire(Wire):
 
 def rough(running: Store, seed: int) -> Any:
     transport = running.transport()
-    client, seeds = transport.client, itertools.count(100 * seed)
-    transport.client = lambda host, port: RoughWire(client(host, port), next(seeds))  # type: ignore[method-assign]
+    router = transport.router
+    transport.router = lambda peers: RoughWire(router(peers), seed)  # type: ignore[method-assign]
     return transport
 
 
@@ -58,14 +57,13 @@ def rough(running: Store, seed: int) -> Any:
 def test_the_ledger_is_exact(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "ROUNDS", 100)  # lost messages cost 60 ms each
     random_rows = np.random.default_rng(window)
-    with store(optimizer="sgd", timeout=3.0, entities=(20, 20)) as running:
+    with store(optimizer="sgd", timeout=3.0, entities=(20, 20), by_owner=True) as running:
         expected = np.zeros(40)
         clients = [
             running.client(
                 number,
                 transport=rough(running, number),
                 machine=number,
-                local_update="owner",
                 max_inflight=window,
                 connect_timeout=20.0,
             )

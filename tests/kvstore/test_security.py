@@ -57,7 +57,9 @@ def test_a_name_that_nobody_knows_is_named() -> None:
 
 @pytest.mark.parametrize(("here", "there", "size"), [("127.0.0.1", "127.0.0.2", 1 << 19), ("0.0.0.0", "192.0.2.1", 4 << 20)])
 def test_every_socket_has_its_limits(transport: Transport, here: str, there: str, size: int) -> None:
-    wires = [transport.server(here, 0), transport.client(there, 9)]
+    router = transport.router(1)
+    transport.connect(router, there, 9)
+    wires = [transport.server(here, 0), transport.client(there, 9), router]
     expected = {
         **{zmq.LINGER: 0, zmq.IMMEDIATE: 1, zmq.SNDTIMEO: 500, zmq.RCVTIMEO: 500, zmq.HEARTBEAT_IVL: 500},
         **{zmq.HEARTBEAT_TIMEOUT: 1500, zmq.HANDSHAKE_IVL: 500, zmq.MAXMSGSIZE: 64 << 20, zmq.SNDHWM: 256, zmq.RCVHWM: 256},

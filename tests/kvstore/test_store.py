@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import zmq
 
 from kgdist.errors import KgdistError, PeersLost
 from kgdist.kvstore import client as client_module
+from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import Connection
 from kgdist.kvstore.messages import Kind, Message, parse
 from kgdist.kvstore.security import Keys, Wire
@@ -22,10 +25,18 @@ from tests.kvstore.servers import IDENTITY, Store, push, store
 PLACES: dict[str, dict[str, Any]] = {
     "elsewhere": {},
     "direct": {"machine": 0},
-    "owner": {"machine": 0, "local_update": "owner"},
+    "owner": {"machine": 0, "by_owner": True},
     "second": {"machine": 1},
 }
 WAYS = pytest.mark.parametrize("place", PLACES)
+
+
+@contextlib.contextmanager
+def placed(place: str, **options: Any) -> Iterator[tuple[Store, Callable[..., StoreTables]]]:
+    """A store, and what makes clients at this place of it."""
+    given = dict(PLACES[place])
+    with store(by_owner=given.pop("by_owner", False), **options) as running:
+        yield running, functools.partial(running.client, **given)
 
 
 def filled(running: Store, optimizer: str) -> MemoryTables:
@@ -43,8 +54,8 @@ def filled(running: Store, optimizer: str) -> MemoryTables:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_it_is_the_same_as_one_memory(place: str, optimizer: str) -> None:
     random = np.random.default_rng(0)
-    with store(optimizer=optimizer) as running:
-        twin, tables = filled(running, optimizer), running.client(**PLACES[place])
+    with placed(place, optimizer=optimizer) as (running, client):
+        twin, tables = filled(running, optimizer), client()
         assert tables.names() == twin.names() and tables.local("entity") is None
         for step in range(12):
             wanted, updates = {}, {}
@@ -71,8 +82,8 @@ def test_it_is_the_same_as_one_memory(place: str, optimizer: str) -> None:
 
 @WAYS
 def test_rows_that_were_asked_for_ahead_are_collected_in_order(place: str) -> None:
-    with store() as running:
-        twin, tables = filled(running, "adagrad_row"), running.client(**PLACES[place])
+    with placed(place) as (running, client):
+        twin, tables = filled(running, "adagrad_row"), client()
         batches = [np.array([1, 1, 8, 0]), np.array([11, 2]), np.array([1, 1, 8, 0]), np.empty(0, np.int64)]
         for ids in batches:
             tables.ahead({"entity": ids, "relation": ids % 5})
@@ -85,27 +96,33 @@ def test_rows_that_were_asked_for_ahead_are_collected_in_order(place: str) -> No
         assert running.counted(PULLED) - asked <= 30
 
 
-def test_a_step_costs_each_server_two_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that it has of all tables: one request for rows, one push."""
-    said: list[Kind] = []
+@pytest.mark.parametrize("by_owner", [False, True])
+def test_a_step_costs_each_target_one_envelope_each_way(by_owner: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that it has of all tables, the push and the request behind it: for each machine, or, by owner, for each server."""
+    said: dict[bool, list[list[Kind]]] = {True: [], False: []}
     send = Wire.send
 
     def listen(wire: Wire, frames: list[Any]) -> Any:
-        if wire.socket.get(zmq.TYPE) == zmq.DEALER:
-            said.append(parse(frames).kind)
+        said[frames[0].startswith(b"server-")].append([message.kind for message in parse(frames[1:])])
         return send(wire, frames)
 
-    with store() as running:
+    with store(by_owner=by_owner) as running:
         tables = running.client()
-        monkeypatch.setattr(Wire, "send", listen)
         every = {name: np.arange(running.layout.rows(name)) for name in tables.names()}
-        for _ in range(5):
-            tables.ahead(every)
+        tables.ahead(every, every)
+        monkeypatch.setattr(Wire, "send", listen)
+        for step in range(5):
             for name, ids in every.items():
                 tables.pull(name, torch.from_numpy(ids))
             tables.push({name: Update(ids, torch.ones(len(ids), tables.shape(name)[1])) for name, ids in every.items()}, 0.1)
+            if step < 3:
+                tables.ahead(every)
         tables.flush()
-        assert said.count(Kind.PULL) == said.count(Kind.PUSH) == 5 * len(running.servers) == len(said) / 2
+        targets = len(running.servers) if by_owner else running.layout.machines
+        # of five pushes two have no request behind them; the answers to what was asked first may still be among those heard
+        assert said[True].count([Kind.PUSH, Kind.PULL]) == 3 * targets and said[True].count([Kind.PUSH]) == 2 * targets
+        assert len(said[True]) == 5 * targets
+        assert said[False].count([Kind.ACK, Kind.ROWS]) == 3 * targets and said[False].count([Kind.ACK]) == 2 * targets
 
 
 def test_an_announcement_that_nobody_came_for_does_no_harm() -> None:
@@ -145,8 +162,8 @@ def test_local_rows_are_not_copied_into_blocks() -> None:
 
 @WAYS
 def test_blocks_one_after_another_are_those_that_were_asked_for(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with store(entities=(40, 30), optimizer="sgd") as running:
-        twin, tables = filled(running, "sgd"), running.client(**PLACES[place])
+    with placed(place, entities=(40, 30), optimizer="sgd") as (running, client):
+        twin, tables = filled(running, "sgd"), client()
         for ahead, spans in (
             (0, [(0, 70)]),
             (64, [(4 * n, 4 * n + 4) for n in range(17)]),
@@ -161,9 +178,9 @@ def test_the_blocks_to_come_are_on_their_way_and_not_too_many(monkeypatch: pytes
     said: list[int] = []
     request = Connection.request
 
-    def listen(connection: Connection, message: Message, answer: Any) -> None:
+    def listen(connection: Connection, message: Message, *more: Any) -> None:
         said.append(message.parts[0].first)
-        request(connection, message, answer)
+        request(connection, message, *more)
 
     monkeypatch.setattr(Connection, "request", listen)
     monkeypatch.setattr(client_module, "AHEAD_BYTES", 2 * 4 * 4 * 4)  # two blocks of four rows
@@ -176,8 +193,8 @@ def test_the_blocks_to_come_are_on_their_way_and_not_too_many(monkeypatch: pytes
 @WAYS
 def test_long_messages_are_cut_in_pieces(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "PIECE_BYTES", 40)  # two rows
-    with store(entities=(40, 30), optimizer="sgd") as running:
-        tables = running.client(**PLACES[place], max_inflight=2)
+    with placed(place, entities=(40, 30), optimizer="sgd") as (running, client):
+        tables = client(max_inflight=2)
         rows = torch.arange(280.0).view(70, 4)
         tables.write("entity", 0, rows)
         np.testing.assert_array_equal(running.whole("entity"), rows)
@@ -270,7 +287,7 @@ def test_a_newer_incarnation_takes_the_place_of_the_older() -> None:
             push(old, "entity", ids, torch.ones(2, 4), -1.0)
             old.flush()
         assert (running.whole("entity")[[0, 11]] == 2).all()
-        assert running.servers[0].state() == [[3, 0, 1], [3, 1, 1]]
+        assert running.servers[1].state() == [[3, 0, 1], [3, 1, 1]]  # of two, the one that odd clients ask
         with pytest.raises(KgdistError, match="used before"):
             running.client(3, incarnation=1)
 
@@ -297,9 +314,10 @@ def test_seen_numbers_survive_with_the_rows() -> None:
         for _ in range(3):
             push(tables, "entity", torch.tensor([0]), torch.ones(1, 4), -1.0)
         tables.flush()
-        state = running.servers[0].state()
+        asked = running.servers[1]
+        state = asked.state()
         assert state == [[5, 2, 3]]
-        running.servers[0].load([[5, 2, 1]])  # back in time
-        running.servers[0]._peers.clear()
+        asked.load([[5, 2, 1]])  # back in time
+        asked._peers.clear()
         with pytest.raises(PeersLost, match="confirmed update 3 and now knows of 1 only"):
             tables.pull("entity", torch.tensor([0]))

@@ -31,10 +31,12 @@ def test_the_store_changes_nothing(name: str, place: str, monkeypatch: pytest.Mo
     rng = np.random.default_rng(0)
     triples = Triples(np.stack([rng.integers(top, size=50) for top in (30, 6, 30)], axis=1).astype(np.int32))
     bounds = {table: np.array([0, rows // 3, rows]) for table, (rows, _) in shapes.items()}
-    layout = Layout.build({table: width for table, (_, width) in shapes.items()}, bounds, [2, 1])
+    where = dict(PLACES[place])
+    widths = {table: width for table, (_, width) in shapes.items()}
+    layout = Layout.build(widths, bounds, [2, 1], by_owner=where.pop("by_owner", False))
     running = Store(layout, config.optimizer, None, 5.0)
     try:
-        twin, tables = filled(running, config.optimizer), running.client(**PLACES[place])
+        twin, tables = filled(running, config.optimizer), running.client(**where)
         alone, remote = trainer_of(config, triples, twin, 0), trainer_of(config, triples, tables, 0)
         for step in range(STEPS):  # small enough that most rows come again in the next step
             assert alone.step(step)[0].total == remote.step(step)[0].total, step
