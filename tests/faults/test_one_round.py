@@ -14,6 +14,7 @@ import pytest
 from kgdist.version import __version__
 from tests.faults.jobs import ROOT, Job, workspace
 from tests.faults.sshd import Sshd, free_port, make_key
+from tests.patience import patience
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -116,7 +117,7 @@ class Cluster:
         with self.taken:
             self.taken.listen()
             with Job(self.space, *options, backend="ssh", peer_timeout="15") as job:
-                text = job.end(2, 90)
+                text = job.end(2, patience(90))
         told = [line for line in job.lines if re.match("(?i:error): ", line)]
         assert len(told) == len(expected), text
         for line, pattern in zip(told, expected, strict=True):

@@ -18,6 +18,7 @@ from zmq.utils import garbage
 from kgdist.errors import UsageError
 from kgdist.kvstore.places import port_holder
 from kgdist.kvstore.security import CURVE, NONE, USER, Keys, Transport, secured
+from tests.patience import patience
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ def test_a_neighbour_with_the_same_port_is_not_taken_for_its_holder(transport: T
         assert port_holder("127.0.0.2", port) is None
         assert other.stdin is not None
         other.stdin.close()
-        other.wait(timeout=30)
+        other.wait(timeout=patience(30))
 
 
 def test_an_address_of_another_machine_is_refused(transport: Transport) -> None:

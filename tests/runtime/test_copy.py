@@ -26,6 +26,7 @@ from kgdist.runtime.receive import MANIFEST, Receiver, part_name
 from tests.faults.commands import until
 from tests.faults.sshd import ROOT, Sshd, sessions
 from tests.partition.worlds import communities, dataset, partitioned
+from tests.patience import patience
 
 
 def written(folder: Path, files: dict[str, bytes]) -> dict[str, tuple[int, str]]:
@@ -339,5 +340,5 @@ def test_an_answer_that_is_none_is_told_in_a_line(copying: Copying, tmp_path: Pa
 @pytest.mark.parametrize("order", [b"[]", b"{}", b"x", b'{"do": "look"}', b'{"do": "look", "folder": 3, "files": {"a": 1}}'])
 def test_an_order_that_is_none_is_answered_by_a_line(order: bytes) -> None:
     words = [sys.executable, "-c", program("kgdist.runtime.receive")]
-    done = subprocess.run(words, input=order + b"\n", capture_output=True, timeout=60, check=True, env=environment(1))
+    done = subprocess.run(words, input=order + b"\n", capture_output=True, timeout=patience(60), check=True, env=environment(1))
     assert json.loads(done.stdout)["error"].startswith("an order was not understood (") and b"Traceback" not in done.stderr

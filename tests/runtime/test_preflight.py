@@ -22,6 +22,7 @@ from kgdist.runtime.child import environment
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.memory import page_tables
 from kgdist.runtime.plan import Plan
+from tests.patience import patience
 
 
 def plan(folder: Path, port: int = 30050, **options: object) -> Plan:
@@ -91,7 +92,9 @@ def test_page_tables_take_what_is_reckoned_and_no_more() -> None:
     tables = SharedArray.allocate((size // 4,), np.float32)
     try:
         words = [sys.executable, "-c", MAPS, json.dumps(tables.handle())]
-        done = subprocess.run(words, stdout=subprocess.PIPE, check=True, timeout=100, pass_fds=[tables.fd], env=environment(1))
+        done = subprocess.run(
+            words, stdout=subprocess.PIPE, check=True, timeout=patience(100), pass_fds=[tables.fd], env=environment(1)
+        )
     finally:
         tables.close()
     reckoned = page_tables(size, 1, huge=False)
