@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
 
-.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-messages bench-partition bench-emb-sim bench-gpu soak test-slow-machine clean
+.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-messages bench-partition bench-emb-sim bench-gpu faults soak test-slow-machine clean
 .DELETE_ON_ERROR:
 
 help:
@@ -33,7 +33,8 @@ help:
 	@echo "make bench-emb-sim   speed and memory of the most similar of all pairs"
 	@echo "make scaling         docs/scaling.md, computed from the costs of bench-kvstore"
 	@echo "make bench-gpu       the speed table, where there is a GPU"
-	@echo "make soak            ten minutes of killing the processes of a job at random"
+	@echo "make faults          every fault that a job is to survive, one after another, as a table"
+	@echo "make soak            ten minutes of faults and attacks at random under a real job"
 	@echo "make test-slow-machine  the tests with a tenth of a core for every process (TESTS=tests/laws: some of them)"
 	@echo "make clean           remove what these commands made"
 
@@ -119,6 +120,9 @@ scaling: $(STAMP)
 
 bench-gpu: $(STAMP)
 	$(BIN)/python benchmarks/gpu.py
+
+faults: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python -m tests.faults.matrix
 
 soak: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python -m tests.soak

@@ -97,32 +97,52 @@ class Job:
         words, options: of its command line, besides those of SMALL.
         inside: words before the command: a network namespace.
         before: Python that the launcher runs first, for constants of its own that are too long for a test.
+        variables: of its environment, besides those of this process.
+
+    Attributes:
+        reading: while it is not set, nobody reads what the launcher prints, as in a terminal after Ctrl-S.
     """
 
     def __init__(
-        self, folder: Path, *words: str, backend: str = "local", inside: tuple[str, ...] = (), before: str = "", **options: str
+        self,
+        folder: Path,
+        *words: str,
+        backend: str = "local",
+        inside: tuple[str, ...] = (),
+        before: str = "",
+        variables: dict[str, str] | None = None,
+        **options: str,
     ) -> None:
-        given = SMALL | {"peer_timeout": "5", "dataset": "toy", "data_path": "data", "path": str(folder)} | options
-        flags = [text for name, value in given.items() for text in (f"--{name}", value)]
         self.folder = folder
         self.lines: list[str] = []
         self.times: list[float] = []  # of time.monotonic(), when each line was read
         started = [sys.executable, "-c", f"{before}\nfrom kgdist.cli.dist_train import main\nraise SystemExit(main())"]
         self.process = subprocess.Popen(
-            [*inside, *(started if before else command("dist_train")), "--backend", backend, *flags, *words],
+            [*inside, *(started if before else command(self.name)), *self.flags(backend, options), *words],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=environment(1),
+            env=environment(1) | (variables or {}),
         )
+        self.reading = threading.Event()
+        self.reading.set()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.seen: set[int] = set()  # processes that it has had
 
+    name = "dist_train"
+
+    def flags(self, backend: str, options: dict[str, str]) -> list[str]:
+        """Its command line."""
+        given = SMALL | {"peer_timeout": "5", "dataset": "toy", "data_path": "data", "path": str(self.folder)} | options
+        return ["--backend", backend, *(text for name, value in given.items() for text in (f"--{name}", value))]
+
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            while not self.reading.wait(timeout=1.0):
+                pass
             self.times.append(time.monotonic())
             self.lines.append(line.rstrip("\n"))
 
@@ -136,6 +156,7 @@ class Job:
 
     def __exit__(self, *error: object) -> None:
         pids = self.pids()
+        self.reading.set()
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(timeout=10)
@@ -165,18 +186,23 @@ class Job:
 
     def pids(self, role: str = "") -> set[int]:
         """Its processes besides the launcher, or those whose command line has `role` (agent, server-0, trainer-1-0)."""
+        found = self._family()
+        self.seen |= found
+        return {pid for pid in found if re.search(rf"runtime\.agent|{role}" if role == "agent" else role, words_of(pid))}
+
+    def _family(self) -> set[int]:
+        """The processes below the launcher."""
         parents: dict[int, int] = {}
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except (OSError, ValueError, IndexError):
                 continue
-        found, front = set(), {self.process.pid}
+        found, front = set[int](), {self.process.pid}
         while front:
             front = {pid for pid, parent in parents.items() if parent in front} - found
             found |= front
-        self.seen |= found
-        return {pid for pid in found if re.search(rf"runtime\.agent|{role}" if role == "agent" else role, words_of(pid))}
+        return found
 
     def kill(self, role: str, how: signal.Signals = signal.SIGKILL) -> int:
         """Send a signal to one process of that role, the one started first, when there is one; its number."""

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.faults.disks import Missing
+
 LIMIT = 20.0
 _COUNT = itertools.count()
 
@@ -34,9 +36,11 @@ class Node:
         self.namespace, self.address = namespace, address
         self.inside = ("ip", "netns", "exec", namespace)  # words before a command that is to run there
 
-    def lose(self, percent: int = 100) -> None:
-        """From now on that share of the packets to and from this machine vanish without a word; 0: none."""
+    def lose(self, percent: int = 100, port: int | None = None) -> None:
+        """From now on that share of the packets to and from this machine (or that TCP port of it) vanish; 0: none."""
         rule = "drop" if percent >= 100 else f"numgen random mod 100 < {percent} drop"
+        if port is not None:
+            rule = f"tcp dport {port} {rule}; tcp sport {port} {rule}"
         chains = "".join(
             f"chain {hook} {{ type filter hook {hook} priority 0; meta iif lo accept; meta oif lo accept; {rule}; }}\n"
             if percent
@@ -99,23 +103,34 @@ class Network:
                 _run("ip", "netns", "del", name)
 
 
+@contextlib.contextmanager
+def network(size: int) -> Iterator[Network]:
+    """A network of so many machines while the block runs. Raises Missing where the system has or allows none."""
+    for name, package in (("ip", "iproute2"), ("nft", "nftables")):
+        if shutil.which(name) is None:
+            raise Missing(f"no {name} here: apt-get install {package}")
+    if os.geteuid() != 0:
+        raise Missing("network namespaces need root")
+    made = Network(size)
+    try:
+        try:
+            made.up()
+        except subprocess.CalledProcessError as error:
+            raise Missing(f"no network namespaces here: {error.stderr.strip()}") from error
+        yield made
+    finally:
+        made.down()
+
+
 @pytest.fixture
 def make_network() -> Iterator[Callable[[int], Network]]:
     """`make_network(2)` is a network of two machines; skips where the system has or allows none."""
-    made: list[Network] = []
+    with contextlib.ExitStack() as stack:
 
-    def make(size: int) -> Network:
-        for name, package in (("ip", "iproute2"), ("nft", "nftables")):
-            if shutil.which(name) is None:
-                pytest.skip(f"no {name} here: apt-get install {package}")
-        if os.geteuid() != 0:
-            pytest.skip("network namespaces need root")
-        made.append(Network(size))
-        try:
-            return made[-1].up()
-        except subprocess.CalledProcessError as error:
-            pytest.skip(f"no network namespaces here: {error.stderr.strip()}")
+        def make(size: int) -> Network:
+            try:
+                return stack.enter_context(network(size))
+            except Missing as why:
+                pytest.skip(str(why))
 
-    yield make
-    for network in made:
-        network.down()
+        yield make

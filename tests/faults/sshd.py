@@ -50,10 +50,18 @@ def free_port(address: str = "127.0.0.1") -> int:
 
 
 class Sshd:
-    """One server. `user_key` is let in; `lines` are added to its sshd_config."""
+    """One server. `user_key` is let in; `lines` are added to its sshd_config, `variables` to the environment of its sessions."""
 
     def __init__(
-        self, folder: Path, *, user_key: Path, address: str = "127.0.0.1", lines: str = "", inside: tuple[str, ...] = ()
+        self,
+        folder: Path,
+        *,
+        user_key: Path,
+        address: str = "127.0.0.1",
+        lines: str = "",
+        inside: tuple[str, ...] = (),
+        port: int | None = None,
+        variables: str = "",
     ):
         if os.geteuid() == 0:
             with contextlib.suppress(OSError):  # where the package's start script would make it
@@ -64,7 +72,7 @@ class Sshd:
         self.user_key = user_key
         self.host_key = make_key(folder / "host_key")
         self.inside = inside  # words before its command line: a network namespace
-        self.port = 22 if inside else free_port(address)
+        self.port = port or (22 if inside else free_port(address))
         shutil.copy(f"{user_key}.pub", folder / "authorized_keys")
         paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         self.config = folder / "sshd_config"
@@ -72,7 +80,7 @@ class Sshd:
             f"ListenAddress {address}\nPort {self.port}\nHostKey {self.host_key}\nPidFile none\nUsePAM no\nStrictModes no\n"
             f"AuthorizedKeysFile {folder}/authorized_keys\nPermitRootLogin yes\nPasswordAuthentication no\n"
             f"KbdInteractiveAuthentication no\nSubsystem sftp internal-sftp\nMaxStartups 100\nMaxSessions 100\n"
-            f'SetEnv "PYTHONPATH={paths}"\n{lines}\n'
+            f'SetEnv "PYTHONPATH={paths}" {variables}\n{lines}\n'
         )
         self.log = folder / "log"
         self.process: subprocess.Popen[bytes] | None = None

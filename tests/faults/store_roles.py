@@ -41,7 +41,7 @@ def say(**facts: Any) -> None:
 
 def server(job: dict[str, Any]) -> None:
     transport = Transport(Keys.from_json(job["keys"]) if job["keys"] else None, job["timeout"])
-    wire = transport.server("127.0.0.1", 0, name_of(job["number"]))
+    wire = transport.server(*job.get("at", ("127.0.0.1", 0)), name_of(job["number"]))
     tables = MemoryTables.attach(job["handles"], "sgd")
     made = Server(job["number"], Layout.from_json(job["layout"]), tables, identity(job["attempt"]), wire, transport=transport)
     made.load(job["state"])
@@ -64,7 +64,7 @@ def trainer(job: dict[str, Any]) -> None:
     local = MemoryTables.attach(job["handles"], "sgd") if job["handles"] else None
     client, incarnation = job["client"], job["incarnation"]
     tables = StoreTables(
-        layout, [("127.0.0.1", port) for port in job["ports"]], transport, identity(1), client=client, incarnation=incarnation,
+        layout, [tuple(end) for end in job["ends"]], transport, identity(job["attempt"]), client=client, incarnation=incarnation,
         machine=job["machine"], local=local, max_inflight=job["window"], peer_timeout=job["timeout"],
     )  # fmt: skip
     for step in range(job["steps"]):

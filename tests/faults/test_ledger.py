@@ -6,15 +6,10 @@ incarnation. What each push contains follows from (client, incarnation, step), s
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,46 +23,10 @@ from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.security import Keys, Transport
 from kgdist.kvstore.tables import MemoryTables, Update
 from tests.faults.proxy import Proxy
+from tests.faults.role import Role
 from tests.faults.store_roles import identity, rows_of
 
-ROOT = Path(__file__).resolve().parents[2]
 ROWS, WIDTH, LIMIT = 40, 3, 60.0
-
-
-class Role:
-    """One process of store_roles and all that it has said."""
-
-    def __init__(self, job: dict[str, Any], fds: list[int]) -> None:
-        self.said: list[dict[str, Any]] = []
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.store_roles"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, pass_fds=fds, text=True,
-        )  # fmt: skip
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(job) + "\n")
-        self.process.stdin.flush()
-        self._thread = threading.Thread(target=self._listen)
-        self._thread.start()
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said.append(json.loads(line))
-
-    def fact(self, key: str) -> Any:
-        """The last value of a fact, or None."""
-        return next((facts[key] for facts in reversed(self.said) if key in facts), None)
-
-    def end(self, *, kill: bool = False) -> None:
-        """Close its stdin, or kill it; wait for it."""
-        if kill:
-            self.process.kill()
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(timeout=20)
-        self._thread.join(timeout=20)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -105,8 +64,15 @@ class Ledger:
 
     def train(self, client: int, incarnation: int, steps: int) -> None:
         machine = client % 2
-        ports = [proxy.address[1] for proxy in self.proxies]
-        given = {"client": client, "incarnation": incarnation, "steps": steps, "ports": ports, "window": 1 + 2 * client}
+        ends = [proxy.address for proxy in self.proxies]
+        given = {
+            "client": client,
+            "incarnation": incarnation,
+            "attempt": 1,
+            "steps": steps,
+            "ends": ends,
+            "window": 1 + 2 * client,
+        }
         self.trainers[client, incarnation] = self.role(machine, {"role": "trainer", "machine": machine} | given)
 
     def check(self, steps: int) -> None:
@@ -196,9 +162,7 @@ def test_when_a_server_is_killed_all_go_back_to_a_checkpoint_of_rows_and_numbers
         saved = push(first, 0, range(20))
         first.flush()
         for server in ledger.servers:
-            assert server.process.stdin is not None
-            server.process.stdin.write("state\n")
-            server.process.stdin.flush()
+            server.ask()
         states = tuple(until(lambda s=s: s.fact("state")) for s in ledger.servers)
         rows = [tables.rows["entity"].clone() for tables in ledger.tables]
         push(first, 0, range(20, 23))
