@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from kgdist import interval
 from kgdist.cluster_options import ClusterOptions
 from kgdist.option import Option, option, table
 from kgdist.partition_options import PartitionOptions
@@ -255,8 +256,12 @@ class Config(ClusterOptions, PartitionOptions):
     model_path: str = _output("ckpts", "folder of the trained run", dglke=_EVAL, metavar="RUN")
     no_save_emb: bool = _output(False, "do not save the embeddings", synonyms=("--no_save_embed",), dglke=_TRAIN)
     log_interval: int = _output(1000, "steps between two log lines", short="-log", low=1, dglke=_TRAIN)
-    checkpoint_interval: int = _output(
-        0, "steps between two checkpoints; 0: only at the end and when interrupted", low=0, ours=_TRAIN
+    checkpoint_interval: str = _output(
+        "10m",
+        "minutes (10m) or steps (1000) between two checkpoints; 0: only at the end and when interrupted. Minutes grow where "
+        "checkpoints would take more than a hundredth of the time",
+        **interval.ASKED,
+        ours=_TRAIN,
     )
     report: bool = _output(
         False,

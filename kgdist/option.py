@@ -62,9 +62,9 @@ def closest(name: str, names: Iterable[str]) -> str | None:
 class Option:
     """One row of the table. `kind` is str, int, float or bool; `many` a tuple of them; `optional` allows None (= not set).
 
-    `low`/`high` are inclusive, `above` is exclusive, `besides` are numbers allowed although out of range. `dglke` are the
-    commands that have this flag in DGL-KE as well, `ours` those that have it only here. `sticky` False: belongs to one
-    invocation, not to the run.
+    `low`/`high` are inclusive, `above` is exclusive, `besides` are numbers allowed although out of range. `form` says what a
+    text that `clean` reads must be; an integer may stand for it. `dglke` are the commands that have this flag in DGL-KE as well,
+    `ours` those that have it only here. `sticky` False: belongs to one invocation, not to the run.
     """
 
     name: str
@@ -83,6 +83,7 @@ class Option:
     above: float | None = None
     besides: tuple[int, ...] = ()
     least: int = 0
+    form: str = ""
     clean: Callable[[str], str] | None = None
     dglke: tuple[str, ...] = ()
     ours: tuple[str, ...] = ()
@@ -111,7 +112,7 @@ class Option:
         if self.choices:
             return "one of " + ", ".join(self.choices)
         if self.kind is str:
-            return "text"
+            return self.form or "text"
         noun = "an integer" if self.kind is int else "a number"
         parts = []
         if self.above is not None:
@@ -174,6 +175,8 @@ class Option:
         return number
 
     def _text(self, value: Any) -> str:
+        if self.form and isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
         if not isinstance(value, str) or (self.choices and value not in self.choices):
             raise self.refuse(value)
         if not value or "\0" in value:

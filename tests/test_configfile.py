@@ -24,6 +24,9 @@ TEXT = st.text(
 NAMED = {
     "dataset": st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9 ._-]{0,8}", fullmatch=True),
     "format": st.sampled_from(["built_in", "udd_trh"]),
+    "checkpoint_interval": st.one_of(
+        st.integers(0, 10**9 - 1).map(str), st.integers(1, 10**9).map(lambda n: f"{n / 1000:.12g}m")
+    ),
 }
 
 

@@ -26,6 +26,7 @@ LAYERS = (
         "option",
         "cluster_options",
         "partition_options",
+        "interval",
         "own_models",
         "tool_options",
         "help_texts",

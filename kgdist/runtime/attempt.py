@@ -22,7 +22,7 @@ from kgdist.log import log, say
 from kgdist.partition.folder import Partition
 from kgdist.runtime.fleet import AttemptFailed, Fleet
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.job import meetings_of
+from kgdist.runtime.job import rhythm_of
 from kgdist.runtime.local import Result
 from kgdist.runtime.observe import Observer
 from kgdist.runtime.plan import Plan, workspace
@@ -42,7 +42,7 @@ class Attempt:
         self.saved = saved
         self.began = False
         self.evaluator = SharedEvaluator(partition, plan.config)
-        self.meeting = meetings_of(plan.config)
+        self.rhythm = rhythm_of(plan.config)
         count = len(plan.machines)
         self.steps = np.zeros((count, plan.config.num_proc), np.int64)
         self._positives, self._sums = np.zeros(count, np.int64), np.zeros((count, 4))
@@ -142,6 +142,7 @@ class Attempt:
         try:
             fleet.tell("train")
             self.began = True
+            self.rhythm.begin()
             stopped, asked = False, False
             while len(self._trained) < len(self.plan.machines):
                 fleet.pump(0.02)
@@ -177,8 +178,10 @@ class Attempt:
         self.observer.pause()
         if config.valid and step % config.eval_interval == 0 and not self.interrupts.asked:
             self._validate(step)
-        if config.checkpoint_interval and step % config.checkpoint_interval == 0 and not config.no_save_emb:
+        if self.rhythm.due(step):
+            began = time.monotonic()
             self._warn(self.saved.save(self.fleet, step))
+            self.rhythm.written(time.monotonic() - began)
         self.fleet.tell("release", step=step)
         self.observer.resume()
 

@@ -17,20 +17,20 @@ from kgdist.errors import WorkerError
 from kgdist.kvstore.shm import SharedArray
 from kgdist.step import Losses
 
-STOP, RELEASED, BEAT = 0, 1, 2  # slots of the coordinator
-HEADER = 3
-DONE, POSITIVES, ARRIVED, ALIVE = 0, 1, 2, 3  # slots of each worker
-SLOTS = 4
+STOP, RELEASED, BEAT, HOLD, FREED = 0, 1, 2, 3, 4  # slots of the coordinator
+HEADER = 5
+DONE, POSITIVES, ARRIVED, ALIVE, HELD = 0, 1, 2, 3, 4  # slots of each worker
+SLOTS = 5
 PATIENCE = 300.0  # seconds without a sign of life from the coordinator
 
 
 class SharedControl:
-    """Shared numbers: int64[3 + 4 * world] of counters, float64[world, 4] of loss sums."""
+    """Shared numbers: int64[5 + 5 * world] of counters, float64[world, 4] of loss sums."""
 
     def __init__(self, counters: SharedArray, sums: SharedArray) -> None:
         self._arrays = (counters, sums)
         self.header = counters.array[:HEADER]
-        self.workers = counters.array[HEADER:].reshape(-1, SLOTS)  # int64[world, 4]
+        self.workers = counters.array[HEADER:].reshape(-1, SLOTS)  # int64[world, 5]
         self.sums = sums.array  # float64[world, 4]
 
     @classmethod
@@ -55,6 +55,23 @@ class SharedControl:
     def leaving(self) -> bool:
         """Whether nothing is to be evaluated any more."""
         return bool(self.header[STOP] > 1)
+
+    def hold(self) -> None:
+        """Let all processes stand still before their next step, wherever they are."""
+        self.header[HOLD] += 1
+
+    @property
+    def holding(self) -> bool:
+        """Whether they shall stand still."""
+        return bool(self.header[HOLD] > self.header[FREED])
+
+    def free(self) -> None:
+        """Let processes that were to stand still go on."""
+        self.header[FREED] = self.header[HOLD]
+
+    def still(self) -> np.ndarray:
+        """bool[world], of each process whether it stands still at a meeting, or because it was to."""
+        return np.asarray((self.workers[:, ARRIVED] > self.header[RELEASED]) | (self.workers[:, HELD] > self.header[FREED]))
 
     def release(self, step: int) -> None:
         """Let processes that wait at `step` go on."""
@@ -96,13 +113,21 @@ class WorkerControl:
 
     def meeting(self, step: int) -> bool:
         """See Control."""
-        return self._meeting(step)
+        return self.shared.holding or self._meeting(step)
 
     def meet(self, step: int) -> None:
         """See Control. Raises WorkerError when the coordinator shows no life for five minutes."""
-        self.mine[ARRIVED] = step
+        shared = self.shared
+        if shared.holding:
+            number = self.mine[HELD] = int(shared.header[HOLD])
+            self._wait(lambda: bool(shared.header[FREED] >= number))
+        if self._meeting(step):
+            self.mine[ARRIVED] = step
+            self._wait(lambda: bool(shared.header[RELEASED] >= step))
+
+    def _wait(self, over: Callable[[], bool]) -> None:
         beat, since = self.shared.header[BEAT], time.monotonic()
-        while self.shared.header[RELEASED] < step and not self.stopping():
+        while not over() and not self.stopping():
             self.idle()
             if self.shared.header[BEAT] != beat:
                 beat, since = self.shared.header[BEAT], time.monotonic()

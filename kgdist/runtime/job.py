@@ -14,6 +14,7 @@ from kgdist.data.batches import Batches, relation_shares
 from kgdist.data.store import Dataset, Triples, load_dataset
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.errors import OptionError
+from kgdist.interval import Interval, Rhythm
 from kgdist.kvstore.tables import AsyncTables, MemoryTables, Tables
 from kgdist.models.registry import model_of as model_of
 from kgdist.own_models import bring
@@ -65,13 +66,18 @@ def steps_of(config: Config, triples: int, machines: int = 1) -> int:
     return max(1, math.ceil(config.max_epoch * per_epoch))
 
 
+def rhythm_of(config: Config) -> Rhythm:
+    """When checkpoints are due."""
+    return Rhythm(Interval.parse(config.checkpoint_interval) if not config.no_save_emb else Interval())
+
+
 def meetings_of(config: Config) -> Callable[[int], bool]:
     """Whether all processes wait for one another after that many steps."""
     intervals = []
     if config.valid:
         intervals.append(config.eval_interval)
-    if config.checkpoint_interval:
-        intervals.append(config.checkpoint_interval)
+    if steps := Interval.parse(config.checkpoint_interval).steps:
+        intervals.append(steps)
     if config.force_sync_interval > 0:  # -1 where there is nobody to wait for; one trainer may have others on other machines
         intervals.append(config.force_sync_interval)
     return lambda step: any(step % interval == 0 for interval in intervals)

@@ -7,6 +7,7 @@ loop runs, and what happens when all of it stands still (validation, checkpoint,
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from kgdist.kvstore.tables import MemoryTables
 from kgdist.log import background, log, say
 from kgdist.runtime.control import SharedControl, WorkerControl
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.job import device_of, meetings_of, model_of, open_dataset, steps_of, train_rank, trainer_of
+from kgdist.runtime.job import device_of, meetings_of, model_of, open_dataset, rhythm_of, steps_of, train_rank, trainer_of
 from kgdist.runtime.kept import Kept
 from kgdist.runtime.memory import keep_freed_memory, peak_of_this_process, used_now
 from kgdist.runtime.observe import Observer, curves_writer, validation
@@ -86,6 +87,7 @@ class Session:
         self.model = model_of(config)
         self.total = steps_of(config, len(dataset.train))
         self.meeting = meetings_of(config)
+        self.rhythm = rhythm_of(config)
         self.start = [0] * config.num_proc  # steps done by each process before
         self.validated = 0  # the step of the last validation
         self.stop_early = False
@@ -163,6 +165,7 @@ class Session:
         """Run the loop to its end, early stop or Ctrl-C. An error that ends it is raised when what was trained is saved."""
         warm_up(self.config, weighted=self.dataset.train.weights is not None)
         self.observer.resume()  # compiling is no training
+        self.rhythm.begin()
         try:
             if self.workers is None:
                 trainer = trainer_of(self.config, self.dataset.train, self.tables, 0)
@@ -190,7 +193,13 @@ class Session:
 
         workers.begin(self.start)
         try:
-            workers.watch(lambda step: self.meet(step, workers.steps()), tick, self.say)
+            workers.watch(
+                lambda step: self.meet(step, workers.steps()),
+                tick,
+                self.say,
+                due=self.rhythm.by_clock,
+                pause=lambda: self._checkpoint(workers.steps()),
+            )
         finally:
             workers.close()  # now the rows stand still
             self.steps = workers.steps()
@@ -213,11 +222,19 @@ class Session:
                 self._validate(step)
             except KgdistError as error:
                 log.warning("%s; training goes on", error)
-        if config.checkpoint_interval and step % config.checkpoint_interval == 0 and not config.no_save_emb:
-            try:
-                self.kept.checkpoint(steps)
-            except KgdistError as error:
-                log.warning("%s; training goes on", error)
+        self.observer.resume()
+        if self.rhythm.due(step):
+            self._checkpoint(steps)
+
+    def _checkpoint(self, steps: list[int]) -> None:
+        """All processes stand still, and a checkpoint is due."""
+        self.observer.pause()
+        began = time.monotonic()
+        try:
+            self.kept.checkpoint(steps)
+        except KgdistError as error:
+            log.warning("%s; training goes on", error)
+        self.rhythm.written(time.monotonic() - began)
         self.observer.resume()
 
     def _validate(self, step: int) -> None:
@@ -316,7 +333,6 @@ class _SoloControl:
         self.sums = np.zeros(4)
         self.positives = 0
         self.say = session.say
-        self.meeting = session.meeting
 
     def stopping(self) -> bool:
         """See Control."""
@@ -328,6 +344,10 @@ class _SoloControl:
         self.positives += positives
         self.session.steps = [step]
         self.session.observer.update(step, self.positives, self.sums)
+
+    def meeting(self, step: int) -> bool:
+        """See Control."""
+        return self.session.meeting(step) or self.session.rhythm.by_clock()
 
     def meet(self, step: int) -> None:
         """See Control."""

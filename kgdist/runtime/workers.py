@@ -16,7 +16,7 @@ import numpy as np
 from kgdist.errors import Diverged, KgdistError, WorkerError
 from kgdist.log import log
 from kgdist.runtime.child import Event
-from kgdist.runtime.control import ARRIVED, DONE, POSITIVES, RELEASED, STOP, SharedControl
+from kgdist.runtime.control import ARRIVED, DONE, POSITIVES, STOP, SharedControl
 
 STALL = 300.0  # seconds
 TICK = 0.02  # seconds between two looks at the shared numbers
@@ -62,12 +62,21 @@ class Workers:
         self._moved[:] = time.monotonic()
         self.crew.begin()
 
-    def watch(self, met: Callable[[int], None], tick: Callable[[SharedControl], None], say: Say) -> list[int]:
+    def watch(
+        self,
+        met: Callable[[int], None],
+        tick: Callable[[SharedControl], None],
+        say: Say,
+        due: Callable[[], bool] = lambda: False,
+        pause: Callable[[], None] = lambda: None,
+    ) -> list[int]:
         """Stay until all workers have ended; returns the steps each has done.
 
         Args:
             met: called with the step when all workers that still train wait at it, before they go on; not after a stop.
             tick: called often, to show progress.
+            due: asked often, whether all workers shall stand still wherever they are.
+            pause: called when they do, before they go on.
         Raises WorkerError naming the first worker that died, with its traceback.
         """
         met_last = 0
@@ -80,6 +89,12 @@ class Workers:
                 met(arrived)
                 met_last = arrived
                 self.shared.release(arrived)
+                self._moved[:] = time.monotonic()
+            if not self.shared.holding and due():
+                self.shared.hold()
+            if self.shared.holding and self._still().all() and not self.shared.header[STOP]:
+                pause()
+                self.shared.free()
                 self._moved[:] = time.monotonic()
             self._check_progress()
         tick(self.shared)
@@ -119,11 +134,15 @@ class Workers:
         """The step that every worker still at work has come to wait at; resumed ones may differ in their steps."""
         return min((int(step) for rank, step in enumerate(self.shared.workers[:, ARRIVED]) if rank not in self.done), default=0)
 
+    def _still(self) -> np.ndarray:
+        """bool[world], of each worker whether it stands still."""
+        still = self.shared.still()
+        still[list(self.done)] = True
+        return still
+
     def _check_progress(self) -> None:
         now, steps = time.monotonic(), self.shared.workers[:, DONE].copy()
-        waiting = self.shared.workers[:, ARRIVED] > self.shared.header[RELEASED]
-        waiting[list(self.done)] = True
-        self._moved[waiting | (steps != self._steps)] = now
+        self._moved[self._still() | (steps != self._steps)] = now
         self._steps = steps
         for rank in np.flatnonzero(now - self._moved > STALL):
             self.crew.show_stacks()

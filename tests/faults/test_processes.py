@@ -143,6 +143,20 @@ def test_a_hangup_that_is_ignored_stays_so() -> None:
 
 
 @pytest.mark.parametrize("workers", [ONE, TWO, THREADS])
+def test_a_run_that_is_killed_goes_on_at_a_checkpoint_by_the_clock(start: Start, workers: Workers) -> None:
+    """Nobody has asked for the step; several workers stand still wherever they are, and the numbers of their steps are kept."""
+    command = start(*workers.flags, "--checkpoint_interval", "0.001m", "--force_sync_interval", "1000000")
+    until("two checkpoints", lambda: "run folder" in "".join(command.out) and len(checkpoint.numbered(command.folder)) > 1)
+    os.kill(command.pid, signal.SIGKILL)
+    command.ends()
+    steps = checkpoint.latest(command.folder).meta["steps"]
+    assert len(steps) == workers.counts[0] and min(steps) == checkpoint.latest(command.folder).step
+    last = max(steps) + 10
+    assert train_command.main(["--resume", str(command.folder), "--max_step", str(last)]) == 0
+    assert whole(command.folder) == last
+
+
+@pytest.mark.parametrize("workers", [ONE, TWO, THREADS])
 def test_two_signals_end_the_run_at_once(start: Start, workers: Workers) -> None:
     command = start(*workers.flags)
     pids = command.trains(*workers.counts)
