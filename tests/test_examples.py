@@ -139,7 +139,7 @@ def test_the_batch_script_runs_a_job_on_two_nodes(tmp_path: Path) -> None:
         "--hidden_dim 400": "--hidden_dim 16",
         "--batch_size 1000": "--batch_size 200",
         "--max_step 5000": "--max_step 20",
-        "--checkpoint_interval 1000": "--checkpoint_interval 10 --peer_timeout 30",
+        "--regularization_coef 1e-9": "--regularization_coef 1e-9 --checkpoint_interval 10 --peer_timeout 30",
     }
     for old, new in sizes.items():
         assert script.count(old) == 1
