@@ -51,6 +51,9 @@ def dist_train(argv: Sequence[str]) -> int:
     if config.copy:
         from kgdist.runtime.copy import copy_partitions
 
+        if config.backend == "ssh":
+            with Interrupts() as interrupts, connect.connecting(config, machines, interrupts) as start:
+                launch.ask(config, machines, start, interrupts)
         copy_partitions(config, machines, log.say)
     with Interrupts() as interrupts, connect.connecting(config, machines, interrupts) as start:
         result = launch.launch(config, machines, start, interrupts)

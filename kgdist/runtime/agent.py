@@ -132,9 +132,11 @@ class Agent:
     def beat(self) -> None:
         """The launcher lives."""
 
-    def check(self, plan: dict[str, Any], machine: int, lease: float, run: str, debug: bool, serves: bool = True) -> None:
-        """Say what keeps the job `plan` from running here, and which checkpoints of `run` are here. `serves`: not another agent
-        of this machine."""
+    def check(
+        self, plan: dict[str, Any], machine: int, lease: float, run: str, debug: bool, copied: bool, serves: bool = True
+    ) -> None:
+        """Say what keeps the job `plan` from running here, and which checkpoints of `run` are here. `copied`: the partition is
+        here. `serves`: not another agent of this machine."""
         from kgdist.runtime.plan import Plan
         from kgdist.runtime.preflight import problems
         from kgdist.runtime.site import Site
@@ -144,7 +146,7 @@ class Agent:
 
         def work() -> None:
             job = Plan.from_json(plan)
-            found = problems(job, machine, serves=serves)
+            found = problems(job, machine, serves=serves, copied=copied)
             checkpoints = []
             if not found:
                 self.site = Site(job, machine, self.tell)

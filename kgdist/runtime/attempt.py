@@ -83,8 +83,10 @@ class Attempt:
         """What keeps a job from starting may pass once it has run: machines come back, ports become free."""
         return AttemptFailed(str(error)) if self.plan.attempt else error
 
-    def _preflight(self) -> dict[int, Any]:
+    def preflight(self, *, copied: bool = True) -> dict[int, Any]:
         """What every machine has found: all are asked, each as far as it gets, before any problem is told. Raises UsageError.
+
+        Nobody is asked for a partition that has not been `copied`.
 
         In a later attempt the first problem ends it: what keeps one machine away need not keep the others busy.
         """
@@ -94,9 +96,9 @@ class Attempt:
             found |= fleet.hello(60.0)
         answers: dict[int, Any] = {}
         if not (found and later):
-            plan = self.plan.to_json()
+            job = {"plan": self.plan.to_json(), "lease": config.peer_timeout, "run": saved.run, "debug": config.debug}
             for n in fleet.channels:
-                fleet.tell("check", [n], plan=plan, machine=n, lease=config.peer_timeout, run=saved.run, debug=config.debug)
+                fleet.tell("check", [n], machine=n, copied=copied, **job)
             answers = fleet.survey("checked", None, found)
         listed = {n: [why] for n, why in found.items()}
         listed |= {n: [f"{fleet.name(n)}: {line}" for line in answer["problems"]] for n, answer in answers.items()}
@@ -110,7 +112,7 @@ class Attempt:
     def _open(self) -> int | None:
         """Let every machine check, fill its rows and start its servers; the step that training goes on from."""
         config, fleet, saved = self.config, self.fleet, self.saved
-        answers = self._preflight()
+        answers = self.preflight()
         resume = None
         if saved.run:
             resume = saved.find({n: answer["checkpoints"] for n, answer in answers.items()}, first=not self.plan.attempt)

@@ -59,6 +59,15 @@ def launch(config: Config, machines: list[Machine], connect: Connect, interrupts
                 time.sleep(min(2.0 * failures, config.peer_timeout))  # machines come back
 
 
+def ask(config: Config, machines: list[Machine], connect: Connect, interrupts: Interrupts) -> None:
+    """Refuse what would keep the job from running, before gigabytes are sent to machines that need them for it. Raises
+    UsageError."""
+    attempt = Attempt(*plan_of(config, machines), Saved(""), interrupts)
+    with attempt.connected(connect), interrupts.immediate():
+        attempt.preflight(copied=False)
+        attempt.fleet.tell("end")
+
+
 def plan_of(config: Config, machines: list[Machine]) -> tuple[Plan, Partition]:
     """The plan of a new job, and partition 0, which knows what the partitions share. Raises KgdistError."""
     partition = Partition.open(partition_folder(config, 0))

@@ -20,13 +20,16 @@ from kgdist.runtime.refuse import free_memory
 PER_PROCESS = 200 << 20  # bytes that a process takes with its libraries
 
 
-def problems(plan: Plan, number: int, *, serves: bool = True) -> list[str]:
+def problems(plan: Plan, number: int, *, serves: bool = True, copied: bool = True) -> list[str]:
     """One line for everything on machine `number` that keeps the job from running there; none if all is well.
 
-    A process that does not serve asks less: the one of the same machine that does asks the rest.
+    A process that does not serve asks less: the one of the same machine that does asks the rest. Before the partition has been
+    `copied` there may not even be a workspace.
     """
     config = plan.config
     root = workspace(config)
+    if not copied:
+        return [*_freed(plan, number), *_disk(plan, number)]
     if not root.is_dir():
         return [f"--path {root}: no such folder here"]
     if not serves:

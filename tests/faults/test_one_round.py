@@ -139,10 +139,12 @@ CASES = {
     "E": ["", "", "changed", ""],
     "F": ["", "release", "release", ""],
     "G": ["unknown", "unknown", "unknown", "unknown"],
+    "copy": ["taken", "port", "python", "release"],
 }
+WORDS = {"E": ["--accept_new_host_keys"], "copy": ["--copy"]}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_whatever_the_combination(case: str, tmp_path: Path, make_sshd: Callable[..., Sshd], home: Path) -> None:
-    Cluster(tmp_path, CASES[case], make_sshd, home).check(*["--accept_new_host_keys"] * (case == "E"))
+    Cluster(tmp_path, CASES[case], make_sshd, home).check(*WORDS.get(case, []))
