@@ -41,13 +41,24 @@ WARM, STEPS = 20, 100
 COUNTED = ("trainer", "servers", "trainer_io", "servers_io", "seconds")
 
 
-def serve(job: dict[str, Any]) -> None:
-    """All servers, until stdin ends; for each line of it, milliseconds of a core so far: of turns, and of all threads."""
+def serve() -> None:
+    """The servers of one job after another, each a line of stdin, until that ends."""
     torch.set_num_threads(1)
     keep_freed_memory()
-    layout, poller = Layout.from_json(job["layout"]), zmq.Poller()
-    transport = Transport(Keys.from_json(job["keys"]) if job["keys"] else None)
-    machines = []
+    line = sys.stdin.readline()
+    while line:
+        job = json.loads(line)
+        transport = Transport(Keys.from_json(job["keys"]) if job["keys"] else None)
+        try:
+            line = run(Layout.from_json(job["layout"]), transport, job["parent"])
+        finally:
+            transport.close()
+
+
+def run(layout: Layout, transport: Transport, parent: int) -> str:
+    """All servers; for each empty line of stdin, milliseconds of a core so far: of turns, and of all other threads. Returns the
+    first line that is not empty."""
+    machines, poller = [], zmq.Poller()
     for number in range(layout.machines):
         ranges = {name: layout.machine_range(name, number) for name in layout.widths}
         shapes = {name: (high - low, layout.widths[name]) for name, (low, high) in ranges.items()}
@@ -63,81 +74,107 @@ def serve(job: dict[str, Any]) -> None:
     poller.register(sys.stdin.fileno(), zmq.POLLIN)
     print(json.dumps(ports), flush=True)
     spent = 0.0
-    while os.getppid() == job["parent"]:
+    while os.getppid() == parent:
         for ready, _ in poller.poll(1000):
             if ready in servers:
                 began = time.thread_time()
                 servers[ready].step(0)
                 spent += time.thread_time() - began
-            elif os.read(sys.stdin.fileno(), 4096):
+            elif (line := sys.stdin.readline()) == "\n":
                 print(json.dumps([1000 * spent, 1000 * (time.process_time() - time.thread_time())]), flush=True)
             else:
-                return
+                return line
+    return ""
+
+
+class Host:
+    """The process of the servers: started once, for many jobs."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, __file__, "--serve"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> Host:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=30)
+
+    def say(self, line: str) -> Any:
+        """What it answers."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
 
 
 def measure(
+    host: Host,
     *,
     machines: int,
     servers: int = 1,
     rows: int = ROWS,
     dim: int = DIM,
+    pull_ahead: int = 1,
     steps: int = STEPS,
-    dtype: str = "fp32",
-    curve: bool = False,
+    **ways: Any,
 ) -> dict[str, float]:
     """What a step costs that pulls and pushes so many rows, see `spent`; `servers` are those of each machine."""
     bounds = np.linspace(0, ENTITIES, machines + 1).astype(np.int64)
     layout = Layout.build({"entity": dim}, {"entity": bounds}, [servers] * machines)
     random = np.random.default_rng(0)
     batches = [random.choice(ENTITIES, rows, replace=False) for _ in range(max(WARM, steps))]
-    return spent(layout, lambda tables, count: train(tables, batches[:count], dim), steps, dtype=dtype, curve=curve)
+
+    def work(tables: StoreTables, count: int) -> None:
+        train(tables, batches[:count], dim, pull_ahead)
+
+    return spent(host, layout, work, steps, max_inflight=pull_ahead, **ways)
 
 
 def spent(
-    layout: Layout, work: Callable[[StoreTables, int], None], steps: int, *, dtype: str = "fp32", curve: bool = False
+    host: Host,
+    layout: Layout,
+    work: Callable[[StoreTables, int], None],
+    steps: int,
+    *,
+    dtype: str = "fp32",
+    curve: bool = False,
+    max_inflight: int = 1,
 ) -> dict[str, float]:
     """Milliseconds of a core a step, and (`seconds`) how long a step took: see COUNTED. `work` does so many steps."""
     keys = Keys.make() if curve else None
-    job = json.dumps({"layout": layout.to_json(), "keys": keys and keys.to_json(), "parent": os.getpid()})
-    command = [sys.executable, __file__, "--serve"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None and process.stdout is not None
-
-        def say(line: str) -> Any:
-            assert process.stdin is not None and process.stdout is not None
-            process.stdin.write(line + "\n")
-            process.stdin.flush()
-            return json.loads(process.stdout.readline())
-
-        transport = Transport(keys)
-        try:
-            ends = [("127.0.0.1", port) for port in say(job)]
-            tables = StoreTables(layout, ends, transport, IDENTITY, client=0, transport_dtype=dtype)
-            work(tables, WARM)
-            before, theirs, began = (time.thread_time(), time.process_time()), say(""), time.perf_counter()
-            work(tables, steps)
-            took = time.perf_counter() - began
-            own, mine = time.thread_time() - before[0], time.process_time() - before[1]
-            python, moving = (now - then for now, then in zip(say(""), theirs, strict=True))
-            tables.close()
-        finally:
-            transport.close()
-            process.stdin.close()
-            process.wait(timeout=30)
+    ports = host.say(json.dumps({"layout": layout.to_json(), "keys": keys and keys.to_json(), "parent": os.getpid()}))
+    transport, ends = Transport(keys), [("127.0.0.1", port) for port in ports]
+    try:
+        limits: dict[str, Any] = {"transport_dtype": dtype, "max_inflight": max_inflight}
+        tables = StoreTables(layout, ends, transport, IDENTITY, client=0, **limits)
+        work(tables, WARM)
+        before, theirs, began = (time.thread_time(), time.process_time()), host.say(""), time.perf_counter()
+        work(tables, steps)
+        took = time.perf_counter() - began
+        own, mine = time.thread_time() - before[0], time.process_time() - before[1]
+        python, moving = (now - then for now, then in zip(host.say(""), theirs, strict=True))
+        tables.close()
+    finally:
+        transport.close()
     totals = (1000 * own, python, 1000 * (mine - own), moving, took)
     return {name: total / steps for name, total in zip(COUNTED, totals, strict=True)}
 
 
-def train(tables: StoreTables, batches: Sequence[np.ndarray], dim: int) -> None:
-    """A step for each batch of rows as a trainer makes them, without their arithmetic."""
+def train(tables: StoreTables, batches: Sequence[np.ndarray], dim: int, pull_ahead: int) -> None:
+    """A step for each batch of rows as a trainer makes them, without its arithmetic; some steps' rows are asked for together."""
     rows = len(batches[0])
     out, grads, squares = torch.empty(rows, dim), torch.full((rows, dim), 1e-3), torch.full((rows,), 1e-6)
-    tables.ahead(*({"entity": ids} for ids in batches[:2]))
+    asked = 2
+    tables.ahead(*({"entity": ids} for ids in batches[:asked]))
     for step, ids in enumerate(batches):
         tables.pull("entity", torch.from_numpy(ids), out)
         tables.push({"entity": Update(ids, grads, squares)}, 0.1)
-        if step + 2 < len(batches):
-            tables.ahead({"entity": batches[step + 2]})
+        if step + 2 == asked < len(batches):
+            tables.ahead(*({"entity": ids} for ids in batches[asked : asked + pull_ahead]))
+            asked += pull_ahead
     tables.flush()
 
 
@@ -167,15 +204,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results" / "messages.md")
     args = parser.parse_args()
     if args.serve:
-        serve(json.loads(sys.stdin.readline()))
+        serve()
         return
     torch.set_num_threads(1)
     keep_freed_memory()
     found = []
-    for dim in (DIM, 4):
-        for machines, servers in CASES:
-            found.append((machines, servers, dim, measure(machines=machines, servers=servers, dim=dim, steps=args.steps)))
-            print(*found[-1][:3], {name: round(value, 2) for name, value in found[-1][3].items()}, flush=True)
+    with Host() as host:
+        for dim in (DIM, 4):
+            for machines, servers in CASES:
+                costs = measure(host, machines=machines, servers=servers, dim=dim, steps=args.steps)
+                found.append((machines, servers, dim, costs))
+                print(*found[-1][:3], {name: round(value, 2) for name, value in costs.items()}, flush=True)
     args.out.write_text(table(found), encoding="utf-8")
 
 

@@ -1,126 +1,280 @@
-"""What more machines bring, computed from measured costs: writes docs/scaling.md. `make scaling`, after `make bench-kvstore`.
+"""What more machines bring, computed from measured costs: `make scaling`, after `make bench-scaling`.
 
-Nothing is trained here. The costs of a step are those in results/store_train.json; how much of it is remote follows from the
-number of machines; the rest are assumptions, which the page lists.
+Nothing is measured here: results/scaling.json holds what was, `scaling_model` the arithmetic. Writes docs/scaling.md, and the
+measurements beside what the model says of them to results/scaling.md.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scaling_model import ENDS, TERMS, WORDS, Costs, Job, Traffic, best, different, fit, least_squares, needs
 
 HERE = Path(__file__).parent
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
-CORES = 16
-NETWORKS = ((10, "fp32"), (25, "fp32"), (25, "bf16"), (100, "fp32"))  # Gbit/s of each machine, each way
-CUT = 0.3  # of the triples, when there are many partitions
-HEADER = 8 + 4  # bytes of a row besides its numbers, both ways: its id twice, its square
+MOST = COUNTS[-1]
+OPEN = {"curve": False}
+COLUMNS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("as it comes: encrypted", {}),
+    ("not encrypted", OPEN),
+    ("bfloat16", OPEN | {"dtype": "bf16"}),
+    ("negatives from here", OPEN | {"local": True}),
+)
+NAMES = {"trainer": "trainer", "trainer_io": "its libzmq", "servers": "servers", "servers_io": "their libzmq"}
 
 
-class Costs:
-    """Of one step of a trainer, in seconds of a core; a remote row costs its trainer and its server."""
-
-    def __init__(self, found: dict[str, dict[str, list[float]]], rows: float) -> None:
-        work = found["work"]
-        self.own = work["own memory"][0]
-        self.rows = rows
-        self.trainer, self.server = {}, {}
-        for dtype, name in (("fp32", "store, one batch ahead"), ("bf16", "store, bf16")):
-            self.trainer[dtype] = (work[name][0] - self.own) / rows
-            self.server[dtype] = work[name][1] / rows
+def traffic_of(row: Mapping[str, Any]) -> Traffic:
+    """What a step of a measured row had to do with its machines; all its rows lie elsewhere."""
+    machines, rows, steps = row["machines"], row["rows"], row.get("pull_ahead", 1)
+    pulls, pushes = different(steps * row["pulled"], machines) / steps, different(rows, machines)
+    ways = {"dtype": row.get("dtype", "fp32"), "curve": row.get("curve", False)}
+    return Traffic(machines, pulls, pulls + pushes, row["pulled"], rows, row.get("dim", 400), **ways)
 
 
-def remote(count: int, batch: int, relations: int, entities: float) -> float:
-    """Rows of a step that lie on other machines: heads of cut triples, and what is drawn or dealt out evenly."""
-    away = 1 - 1 / count
-    cut = CUT * (1 - 1 / count)
-    heads, drawn = batch, entities - 2 * batch
-    return heads * cut + (drawn + relations) * away
+def costs_of(measured: Mapping[str, Any]) -> Costs:
+    """The model, fitted."""
+    fitted = [row for row in measured["messages"] if row["fitted"]]
+    ends = fit([traffic_of(row) for row in fitted], [row["found"] for row in fitted])
+
+    def line(rows: Sequence[Mapping[str, float]], of: str) -> tuple[float, float]:
+        """Through milliseconds over a number, neither part below nothing."""
+        terms = np.array([[1.0, row[of]] for row in rows])
+        took = np.array([row["ms"] for row in rows])
+        first, each = least_squares(terms / took[:, None], np.ones(len(took)))
+        return float(first), float(each)
+
+    spread = statistics.median(row["spread"] for row in measured["arithmetic"])
+    arithmetic, meeting = line(measured["arithmetic"], "batch"), line(measured["meetings"], "machines")
+    return Costs(ends, arithmetic, measured["row_here"], spread, meeting)
 
 
-def best(costs: Costs, count: int, gigabits: float, dtype: str, batch: int, dim: int) -> tuple[float, str, int]:
-    """(triples/s of all machines, what limits them, trainers of each machine) at the best division of the cores."""
-    relations = 267
-    rows = remote(count, batch, relations, costs.rows - relations)
-    wire = rows * (dim * (4 if dtype == "fp32" else 2) + HEADER)  # bytes of a step, each way
-    found = []
-    for trainers in range(1, CORES + (count == 1)):
-        servers = CORES - trainers
-        step = costs.own + rows * costs.trainer[dtype]
-        speeds = {"trainers": trainers / step}
-        if count > 1:
-            speeds["servers"] = servers / (rows * costs.server[dtype])
-            speeds["network"] = gigabits * 1e9 / 8 / (2 * wire)  # own pulls come in, and pushes of others; the same goes out
-        limit = min(speeds, key=lambda name: speeds[name])
-        found.append((speeds[limit] * batch * count, limit, trainers))
-    return max(found)
+def foretold(costs: Costs, row: Mapping[str, Any]) -> dict[str, float]:
+    """End -> milliseconds of a core a step, by the model."""
+    traffic = traffic_of(row)
+    found = {end: float(traffic.terms() @ costs.ends[end]) for end in ENDS}
+    if "fitted" not in row:  # a whole step, with its arithmetic
+        found["trainer"] += costs.arithmetic[0] + costs.arithmetic[1] * 1000 - costs.here * row["rows"]
+    return found
+
+
+def errors(costs: Costs, rows: Sequence[Mapping[str, Any]], ends: Sequence[str]) -> str:
+    """`median, worst` of how far the sum of these ends is off."""
+    off = []
+    for row in rows:
+        told = foretold(costs, row)
+        off.append(abs(sum(told[end] for end in ends) / sum(row["found"][end] for end in ends) - 1))
+    return f"{statistics.median(off):.0%}, {max(off):.0%}"
+
+
+def machine_line(measured: Mapping[str, Any]) -> str:
+    """What it was measured on."""
+    busy = "; it had other work, so every cost is too high" if measured["load"] > 4 else ""
+    return f"Machine: {measured['machine']}. Load while measuring {measured['load']:.0f}{busy}."
 
 
 def paragraph(*parts: str) -> str:
     """One paragraph, or item of a list, in lines of 130 letters."""
-    return textwrap.fill(" ".join(parts), 130, subsequent_indent="  " if parts[0] == "-" else "")
+    return textwrap.fill(" ".join(parts), 130, subsequent_indent="  " if parts[0] == "-" else "", break_on_hyphens=False)
 
 
-def main() -> None:
-    """Write the page."""
-    measured = json.loads((HERE / "results" / "store_train.json").read_text())
-    costs, batch, dim = Costs(measured, measured["rows"]), measured["batch"], measured["dim"]
-    far = remote(64, batch, 267, costs.rows - 267)
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """As Markdown, all columns but the first to the right."""
+    return [
+        "| " + " | ".join(head) + " |",
+        "|" + "|".join(["---", *["---:"] * (len(head) - 1)]) + "|",
+        *("| " + " | ".join(cells) + " |" for cells in rows),
+    ]
+
+
+def cell(job: Job, costs: Costs, trainers: Sequence[int] = ()) -> str:
+    """Million triples/s (trainers + servers; what limits: what takes most of it)."""
+    found = best(job, costs, trainers)
+    limit = found.limit + (f": {found.most}" if found.most else "")
+    seats = f"{found.trainers} + {found.servers}" if job.machines > 1 else str(found.trainers)
+    return f"{found.rate / 1e6:.1f} ({seats}; {limit})"
+
+
+def prices(costs: Costs) -> list[str]:
+    """What one of each costs."""
+    units = {"number, fp32": "1,000 numbers, fp32", "number, bf16": "1,000 numbers, bf16", "byte, CURVE": "1,000 bytes, CURVE"}
+    rows = []
+    for number, term in enumerate(TERMS):
+        scale = 1e6 if term in units else 1000
+        rows.append([units.get(term, term), *(f"{scale * costs.ends[end][number]:.2f}" for end in ENDS)])
+    return table(["microseconds of a core for each", *(NAMES[end] for end in ENDS)], rows)
+
+
+def breakdown(job: Job, costs: Costs) -> list[str]:
+    """What a step costs whom."""
+    shares = costs.shares(job)
+    words = ["arithmetic", *dict.fromkeys(WORDS.values())]
+    rows = []
+    for word in words:
+        cells = [sum(value for term, value in shares[end].items() if WORDS.get(term, term) == word) for end in ENDS]
+        rows.append([word, *(f"{value:.2f}" for value in (*cells, sum(cells)))])
+    sums = [sum(shares[end].values()) for end in ENDS]
+    rows.append(["together", *(f"{value:.2f}" for value in (*sums, sum(sums)))])
+    return table(["milliseconds of a core a step", *(NAMES[end] for end in ENDS), "all"], rows)
+
+
+def options(costs: Costs) -> list[str]:
+    """What each option brings on the most machines."""
+    base = Job(MOST, **OPEN)
+    ways: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("nothing", {}),
+        ("`--transport_security curve`, as it comes", {"curve": True}),
+        ("`--transport_dtype bf16`", {"dtype": "bf16"}),
+        ("`--negatives local`", {"local": True}),
+        ("`--batch_size 2000`", {"batch": 2000}),
+        ("`--batch_size 4000`", {"batch": 4000}),
+        ("`--force_sync_interval 1000`", {"interval": 1000}),
+        ("a cut like Freebase's", {"cut": 0.087}),
+        ("a cut as at random", {"cut": 1.0}),
+        ("10 Gbit/s", {"gigabits": 10}),
+        ("25 Gbit/s", {"gigabits": 25}),
+        ("10 Gbit/s, `--transport_dtype bf16`", {"gigabits": 10, "dtype": "bf16"}),
+        ("32 cores a machine", {"cores": 32}),
+    )
+    first = best(base, costs).rate
+    rows = []
+    for name, change in ways:
+        job = replace(base, **change)
+        rows.append([name, cell(job, costs), f"{best(job, costs).rate / first:.2f}"])
+    return table([f"{MOST} machines, not encrypted, and", "million triples/s", "of the first"], rows)
+
+
+def page(measured: Mapping[str, Any]) -> str:
+    """docs/scaling.md."""
+    costs = costs_of(measured)
+    job = Job(MOST, **OPEN)
+    far, asked = needs(job), best(job, costs, [14])
+    new = [row for row in measured["messages"] if not row["fitted"]]
+    largest = max(row["machines"] for row in measured["messages"])
+    old = [row for row in measured["messages"] if row["fitted"]]
+    held = [
+        [name, str(len(rows)), *(errors(costs, rows, ends) for ends in (*((end,) for end in ENDS), ENDS))]
+        for name, rows in (
+            ("fitted", old),
+            (f"not fitted, up to {max(row['machines'] for row in old)} machines", [r for r in new if r["machines"] < largest]),
+            (f"not fitted, {largest} machines", [row for row in new if row["machines"] == largest]),
+            ("not fitted, whole steps", measured["whole"]),
+        )
+    ]
+    assumed = (
+        "All of this was measured on one host, over loopback: its system calls and copies are in the figures, a network card's "
+        "interrupts and the way through switches are not. Every core is as fast as those measured while one or two were at work; "
+        "that memory and clock keep up with 16 is assumed.",
+        f"16 cores and 100 Gbit/s a machine, full duplex, without contention between machines; cores are divided as is best. "
+        f"DistMult, dim 400, batch 1000, 200 negatives, and `--force_sync_interval {job.interval}`.",
+        f"Of the triples, {job.cut:.0%} x (1 - 1/k) are cut on k machines: METIS's four parts in DGL-KE cut 24.7% of FB15k (and "
+        "6.5% of Freebase). Negatives are drawn from all entities, so 1 - 1/k of them lie elsewhere; relations are dealt out "
+        "evenly, and used as unevenly as FB15k's. Entities are so many that no two draws meet.",
+        f"So a step has {far.pulled:.0f} different rows elsewhere with {MOST} machines, which travel once each way, and "
+        f"{far.envelopes:.0f} envelopes there and back.",
+        "Rows are asked for early enough, so nothing waits but at meetings. A meeting takes its messages, measured between a few "
+        "machines that shared two cores, and all wait for the slowest of all trainers, whose steps differ at random as measured. "
+        "Machines that are slower than others, evaluation and checkpoints are left out.",
+        "Updates from so many trainers at once may need more steps for the same MRR; this page is about triples/s only.",
+    )
+    sentence = (
+        f"{MOST} machines with 14 trainers each, not encrypted: {asked.rate / 1e6:.1f} million triples/s, with {asked.servers} "
+        f"servers a machine. What limits: {asked.limit}{': ' + asked.most if asked.most else ''}. Meetings take "
+        f"{asked.met:.1%} of the time, waiting at them for the slowest {asked.late:.1%}."
+    )
     lines = [
         "# What more machines bring",
         "",
         paragraph(
-            "A simulation from measured costs, not a measurement: nobody has run this on 64 machines. Written by",
-            "`make scaling` from `benchmarks/results/store_train.json`.",
+            "**Computed, not measured: nobody has run this on 64 machines.** What a step costs in messages, rows and bytes was",
+            "measured on one host, a model was fitted to that, and what it says of cases that it had not seen was held against",
+            "measurements. `make bench-scaling` measures (benchmarks/results/scaling.md), `make scaling` writes this page.",
         ),
+        "",
+        paragraph(sentence),
+        "",
+        "Million triples a second, all machines together (trainers + servers of each; what limits: what takes most of it):",
+        "",
+        *table(
+            ["machines", *(name for name, _ in COLUMNS)],
+            [[str(n), *(cell(Job(n, **change), costs) for _, change in COLUMNS)] for n in COUNTS],
+        ),
+        "",
+        "## What a step costs",
+        "",
+        f"A step on {MOST} machines, not encrypted:",
+        "",
+        *breakdown(job, costs),
         "",
         paragraph(
-            f"Measured on {measured['machine']}, in milliseconds of a core and step (DistMult, dim {dim}, batch {batch},",
-            f"200 negatives): a step with all rows in its own memory {1000 * costs.own:.2f}. A row that lies elsewhere adds, in",
-            "microseconds of a core:",
+            "So much each term was found to cost (least squares of relative errors, none below nothing). An envelope is what a",
+            "machine is told and asked at one moment, and its answer: pushes of some steps and a pull, which are a message each.",
         ),
         "",
-        "| | trainer | server |",
-        "|---|---:|---:|",
+        *prices(costs),
+        "",
+        paragraph(
+            f"A step whose rows are all here takes {costs.arithmetic[0]:.2f} ms + {1000 * costs.arithmetic[1]:.2f} ms for 1,000",
+            f"triples, {1000 * costs.here:.2f} us of it for each row; steps differ by {costs.spread:.0%} (standard deviation).",
+            f"A meeting takes {costs.meeting[0]:.1f} ms + {costs.meeting[1]:.2f} ms for each machine.",
+        ),
+        "",
+        "## What helps",
+        "",
+        *options(costs),
+        "",
+        "## How far to trust it",
+        "",
+        "Errors of what the model says, median and worst, of each thread and of all together:",
+        "",
+        *table(["", "cases", *(NAMES[end] for end in ENDS), "all"], held),
+        "",
+        *(paragraph("-", each) for each in assumed),
+        "",
+        machine_line(measured),
     ]
-    for dtype in ("fp32", "bf16"):
-        lines.append(f"| {dtype} | {1e6 * costs.trainer[dtype]:.2f} | {1e6 * costs.server[dtype]:.2f} |")
-    assumptions = (
-        (
-            f"{CORES} cores a machine, divided between trainers and servers as is best; every core is as fast as those measured,",
-            "and memory keeps up with all of them.",
-        ),
-        (
-            f"Of the heads of a batch, {CUT:.0%} x (1 - 1/k) lie elsewhere (METIS cuts so many where there are communities);",
-            "negatives are drawn from all entities and relations dealt out evenly, so of both 1 - 1/k lie elsewhere. With",
-            "`--negatives local` only the relations and the cut would.",
-        ),
-        (
-            f"A step has {costs.rows:.0f} different rows, {far:.0f} of them elsewhere with 64 machines. Each travels once",
-            "each way, and the network carries its nominal rate, full duplex, with no contention between machines.",
-        ),
-        ("Waiting is hidden: a step's rows are asked for one step ahead. Evaluation, checkpoints and stragglers are left out.",),
-        ("Asynchronous updates from so many trainers may need more steps for the same MRR; this page is about triples/s only.",),
-    )
-    lines += ["", "Assumptions:", "", *(paragraph("-", *each) for each in assumptions), ""]
-    names = [f"{gigabits} Gbit/s, {dtype}" for gigabits, dtype in NETWORKS]
-    lines += ["Million triples a second, all machines together (trainers of each machine; what limits):", ""]
-    lines += ["| machines | " + " | ".join(names) + " |", "|---:|" + "---:|" * len(names)]
-    for count in COUNTS:
-        cells = []
-        for gigabits, dtype in NETWORKS:
-            rate, limit, trainers = best(costs, count, gigabits, dtype, batch, dim)
-            cells.append(f"{rate / 1e6:.2f} ({trainers}; {limit})")
-        lines.append(f"| {count} | " + " | ".join(cells) + " |")
-    reading = (
-        "Read it so: from one machine to two, the rows that now lie elsewhere cost cores, and a slow network limits; from",
-        "then on the share that lies elsewhere hardly grows, so the speed grows with the machines. More cores a machine need",
-        "more network a machine; `--transport_dtype bf16` halves what must travel.",
-    )
-    lines += ["", paragraph(*reading), ""]
-    (HERE.parent / "docs" / "scaling.md").write_text("\n".join(lines), encoding="utf-8")
-    print("\n".join(lines))
+    return "\n".join(lines) + "\n"
+
+
+def results(measured: Mapping[str, Any]) -> str:
+    """results/scaling.md: everything measured, and what the model says of it."""
+    costs = costs_of(measured)
+    rows = []
+    for row in (*measured["messages"], *measured["whole"]):
+        told = foretold(costs, row)
+        kind = {True: "yes", False: "no", None: "no, whole step"}[row.get("fitted")]
+        ways = [str(row["machines"]), str(row.get("servers", 1)), f"{row['rows']:.0f}", str(row.get("dim", 400))]
+        ways += [str(row.get("pull_ahead", 1)), row.get("dtype", "fp32"), "CURVE" if row.get("curve") else ""]
+        rows.append([*ways, kind, *(f"{row['found'][end]:.2f} ({told[end]:.2f})" for end in ENDS)])
+    head = ["machines", "servers of each", "rows", "dim", "steps asked for together", "wire", ""]
+    lines = [
+        "# Scaling: what was measured, and what the model says of it",
+        "",
+        "`make bench-scaling`. Milliseconds of a core a step; in brackets, by the model of docs/scaling.md.",
+        "",
+        *table([*head, "fitted", *(NAMES[end] for end in ENDS)], rows),
+        "",
+        *table(["batch, all rows here", "ms a step"], [[str(r["batch"]), f"{r['ms']:.2f}"] for r in measured["arithmetic"]]),
+        "",
+        *table(["machines", "ms a meeting"], [[str(r["machines"]), f"{r['ms']:.1f}"] for r in measured["meetings"]]),
+        "",
+        machine_line(measured),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Write both pages."""
+    measured = json.loads((HERE / "results" / "scaling.json").read_text())
+    (HERE / "results" / "scaling.md").write_text(results(measured), encoding="utf-8")
+    (HERE.parent / "docs" / "scaling.md").write_text(page(measured), encoding="utf-8")
+    print(page(measured))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ from roofs import machine
 
 from kgdist.config import Config
 from kgdist.data.store import Triples
-from kgdist.files import write_json
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.security import Keys, Transport
@@ -134,9 +133,6 @@ def one_trainer(entities: int, rounds: int) -> list[str]:
             cells[3] = f"{moved[name] / 1024:,.0f}"
             cells[4] = f"{moved[name] / (needed / 2 if 'bf16' in name else needed):.3f}"
         lines.append("| " + " | ".join(cells) + " |")
-    rows = [len(ids) for step in range(steps - STRETCH, steps) for ids in needs(trainers["own memory"], step)]
-    costs = {"batch": BATCH, "dim": DIM, "rows": sum(rows) / STRETCH, "work": work}
-    write_json(HERE / "results" / "store_train.json", costs | {"machine": machine()})
     return lines
 
 
