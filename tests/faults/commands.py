@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import IO
 
 from tests.cli.graphs import FILES, random_splits, write
+from tests.patience import patience
 
 FOREVER = "1000000000"
-LIMIT = 60.0  # seconds that any wait may take; a busy machine needs many times an idle one's
+LIMIT = patience(60.0)  # seconds that any wait may take; a busy machine needs many times an idle one's
 
 
 def until(what: str, true: Callable[[], bool], limit: float = LIMIT) -> float:

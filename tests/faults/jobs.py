@@ -17,9 +17,10 @@ import numpy as np
 
 from kgdist.runtime.child import environment
 from tests.faults.sshd import free_port
+from tests.patience import patience
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT = 100.0
+LIMIT = patience(100.0)
 SMALL = {
     "model_name": "TransE_l2",
     "hidden_dim": "16",
@@ -136,6 +137,7 @@ class Job:
     def flags(self, backend: str, options: dict[str, str]) -> list[str]:
         """Its command line."""
         given = SMALL | {"peer_timeout": "5", "dataset": "toy", "data_path": "data", "path": str(self.folder)} | options
+        given |= {name: str(patience(float(given[name]))) for name in given.keys() & {"peer_timeout", "stall_timeout"}}
         return ["--backend", backend, *(text for name, value in given.items() for text in (f"--{name}", value))]
 
     def _read(self) -> None:
@@ -159,7 +161,7 @@ class Job:
         self.reading.set()
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(timeout=10)
+        self.process.wait(timeout=LIMIT)
         for pid in pids | self.seen:
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
@@ -219,7 +221,7 @@ class Job:
         """Wait for its end with that exit code, and for that of all its processes; what it has printed."""
         self.pids()
         self.process.wait(timeout=seconds)
-        self._reader.join(timeout=10)
+        self._reader.join(timeout=LIMIT)
         assert self.process.returncode == code, self.text
         self.gone()
         return self.text
@@ -247,7 +249,7 @@ def alive(pid: int) -> bool:
 
 def wait(what: Callable[..., object], seconds: float, job: Job | None = None) -> object:
     """The first value of `what` that is true; fails after `seconds`."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience(seconds)
     while not (found := what()):
         text = job.text if job is not None else ""
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s:\n{text}"

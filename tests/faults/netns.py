@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.faults.disks import Missing
+from tests.patience import patience
 
-LIMIT = 20.0
+LIMIT = patience(60.0)
 _COUNT = itertools.count()
 
 

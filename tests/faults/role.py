@@ -10,6 +10,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from tests.patience import patience
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -67,7 +69,7 @@ class Role:
             self.process.kill()
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(timeout=20)
-        self._thread.join(timeout=20)
+        self.process.wait(timeout=patience(60))
+        self._thread.join(timeout=patience(60))
         assert self.process.stdout is not None
         self.process.stdout.close()

@@ -22,9 +22,10 @@ import pytest
 
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.ssh_config import SshOptions
+from tests.patience import patience
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT = 20.0
+LIMIT = patience(60.0)
 
 
 def program(name: str) -> str:

@@ -25,8 +25,10 @@ from kgdist.kvstore.tables import MemoryTables, Update
 from tests.faults.proxy import Proxy
 from tests.faults.role import Role
 from tests.faults.store_roles import identity, rows_of
+from tests.patience import patience
 
-ROWS, WIDTH, LIMIT = 40, 3, 60.0
+pytestmark = pytest.mark.timeout(240)
+ROWS, WIDTH, LIMIT = 40, 3, patience(200.0)
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -102,7 +104,7 @@ class Ledger:
 @pytest.fixture
 def ledger() -> Iterator[Ledger]:
     with ExitStack() as stack:
-        made = Ledger(stack, keys=True, timeout=1.5)
+        made = Ledger(stack, keys=True, timeout=patience(3.0))
         yield made
     for tables in made.tables:
         tables.close()
@@ -110,7 +112,7 @@ def ledger() -> Iterator[Ledger]:
 
 
 def test_after_cuts_stalls_and_kills_every_row_has_its_exact_sum(ledger: Ledger) -> None:
-    """At a tenth of the default times: connections cut after random bytes, reset, half-open, half a second of a black hole, and a
+    """At a fifth of the default times: connections cut after random bytes, reset, half-open, half a second of a black hole, and a
     trainer killed."""
     steps, chance = 100, random.Random(0)
     for proxy in ledger.proxies:
@@ -122,16 +124,16 @@ def test_after_cuts_stalls_and_kills_every_row_has_its_exact_sum(ledger: Ledger)
     ledger.train(1, 1, steps)
     for proxy in ledger.proxies:
         proxy.stall()
-    time.sleep(0.2)
+    time.sleep(patience(0.6))
     before = len(ledger.trainers[0, 0].said)
-    time.sleep(0.5)
+    time.sleep(patience(0.5))
     assert before == len(ledger.trainers[0, 0].said) < steps
     done, began = [ledger.trainers[0, 0], ledger.trainers[1, 1]], time.monotonic()
     while not all(trainer.fact("done") for trainer in done):
         assert time.monotonic() < began + LIMIT and all(t.process.poll() in (None, 0) for t in done)
         for proxy in ledger.proxies:
             proxy.resume()
-            if time.monotonic() > began + 5:
+            if time.monotonic() > began + patience(5):
                 proxy.cut_after = None  # long enough; let them finish
             else:
                 chance.choice([proxy.reset, proxy.half_open, proxy.stall, proxy.resume, proxy.resume])()
@@ -146,7 +148,7 @@ def test_when_a_server_is_killed_all_go_back_to_a_checkpoint_of_rows_and_numbers
 
     def trainer(attempt: int, incarnation: int, servers: list[Role]) -> StoreTables:
         ends = [("127.0.0.1", int(until(lambda s=s: s.fact("port")))) for s in servers]
-        given = {"client": 0, "incarnation": incarnation, "peer_timeout": 1.5}
+        given = {"client": 0, "incarnation": incarnation, "peer_timeout": patience(3.0)}
         return StoreTables(ledger.layout, ends, transport, identity(attempt), **given)
 
     def push(tables: StoreTables, incarnation: int, steps: range) -> np.ndarray:

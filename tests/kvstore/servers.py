@@ -20,6 +20,7 @@ from kgdist.kvstore.security import Keys, Transport
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import MemoryTables, Tables, Update
 from kgdist.optim import Squares
+from tests.patience import patience
 
 IDENTITY = Identity("1.0", "run-7", 1, "config", "graph")
 HOST = "127.0.0.1"
@@ -72,7 +73,8 @@ class Store:
         machine = options.get("machine", -1)
         if machine >= 0:
             options.setdefault("local", self.machines[machine])
-        given = {"client": number, "peer_timeout": self.timeout, "connect_timeout": 5.0} | options
+        given = {"client": number, "peer_timeout": self.timeout, "connect_timeout": 20.0} | options
+        given["connect_timeout"] = patience(given["connect_timeout"])
         identity, endpoints = given.pop("identity", IDENTITY), given.pop("endpoints", self.endpoints)
         return StoreTables(self.layout, endpoints, given.pop("transport", None) or self.transport(), identity, **given)
 
@@ -88,7 +90,7 @@ class Store:
         """Stop the servers' loops, and close their sockets or leave them to libzmq, which goes on answering heartbeats."""
         self._stop.set()
         for thread in self._threads:
-            thread.join(timeout=10)
+            thread.join(timeout=patience(60))
         for transport in self.transports[: len(self.servers)] if sockets else ():
             transport.close()
 
@@ -109,7 +111,7 @@ def store(
     """A store of so many machines, open unless there are keys or it is only for this `user`."""
     bounds = {name: np.concatenate([[0], np.cumsum(n)]) for name, n in (("entity", entities), ("relation", relations))}
     layout = Layout.build({"entity": width, "relation": width // 2}, bounds, servers, by_owner=by_owner)
-    running = Store(layout, optimizer, keys, timeout, user)
+    running = Store(layout, optimizer, keys, patience(timeout), user)
     try:
         yield running
     finally:

@@ -22,6 +22,7 @@ from kgdist.kvstore.security import Keys, Wire
 from kgdist.kvstore.server import GARBAGE, PUSHED, REFUSED
 from kgdist.optim import OPTIMIZERS
 from tests.kvstore.servers import IDENTITY, Store, push, store
+from tests.patience import patience
 
 HELLO = Message(Kind.HELLO, client=9, round=1, number=1, text=IDENTITY.text("trainer", 9))
 
@@ -47,7 +48,7 @@ def odd(running: Store) -> int:
 
 
 def eventually(condition: Any) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + patience(60)
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -63,7 +64,7 @@ def test_bytes_that_are_no_messages(running: Store) -> None:
     sent = [GET, TLS, ZMTP1, b"", *(chance.randbytes(chance.randint(1, 400)) for _ in range(200))]
     sent += [b"\xff" + b"\0" * 8 + b"\x7f\x03\x00" + chance.randbytes(90) for _ in range(30)]  # a greeting of ZMTP 3, then noise
     for number, data in enumerate(sent):
-        with socket.create_connection(running.endpoints[number % 3], timeout=5) as peer:
+        with socket.create_connection(running.endpoints[number % 3], timeout=patience(60)) as peer:
             peer.sendall(data)
     eventually(lambda: odd(running))
     serves(running)
@@ -77,10 +78,10 @@ def test_a_thousand_silent_connections(running: Store) -> None:
     peers = []
     try:
         for _ in range(1000):
-            peers.append(socket.create_connection(running.endpoints[0], timeout=5))
+            peers.append(socket.create_connection(running.endpoints[0], timeout=patience(60)))
         serves(running)
         for peer in peers:  # each is closed by the server when it has said nothing for a while
-            peer.settimeout(5)
+            peer.settimeout(patience(60))
             while peer.recv(4096):
                 pass
     finally:

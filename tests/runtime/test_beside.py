@@ -9,8 +9,9 @@ import pytest
 
 from kgdist.errors import KgdistError
 from kgdist.runtime.beside import Beside
+from tests.patience import patience
 
-LIMIT = 30.0
+LIMIT = patience(30.0)
 
 
 def test_work_is_done_in_order_and_what_follows_is_the_loops() -> None:

@@ -25,9 +25,10 @@ from kgdist.runtime.lines import Lines, message_of, readable
 from kgdist.runtime.ssh import SshChannel
 from tests.faults.commands import alive, until
 from tests.faults.sshd import Sshd
+from tests.patience import patience
 
 PEER = "tests.faults.peer"
-LIMIT = 30.0
+LIMIT = patience(30.0)
 
 
 class Talk:
