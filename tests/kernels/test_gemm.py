@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -136,3 +137,12 @@ print((COMPARATORS["dot"].slack(q, q) > 2.0**-9 * (q * q).sum(1)).all().item())
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(LONG), check=True, cwd=ROOT
     )
     assert found.stdout == "True\n"
+
+
+def test_no_other_file_multiplies_float32_or_sets_how() -> None:
+    """torch's own products and settings are named in one file, and in the one whose products are asked to be bfloat16."""
+    named = re.compile(
+        r"torch\.(mm|bmm|addmm|baddbmm|matmul|einsum)\(|\.(addmm_|baddbmm_)\(|set_float32_matmul_precision|fp32_precision"
+    )
+    found = {path.name for path in (ROOT / "kgdist").rglob("*.py") if named.search(path.read_text(encoding="utf-8"))}
+    assert found == {"gemm.py", "products.py"}
