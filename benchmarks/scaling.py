@@ -131,6 +131,8 @@ def options(costs: Costs) -> list[str]:
         ("nothing", {}),
         ("`--transport_security curve`, as it comes", {"curve": True}),
         ("`--transport_dtype bf16`", {"dtype": "bf16"}),
+        ("rows of 2 steps asked for together", {"pull_ahead": 2}),
+        ("rows of 4 steps asked for together", {"pull_ahead": 4}),
         ("`--negatives local`", {"local": True}),
         ("`--batch_size 2000`", {"batch": 2000}),
         ("`--batch_size 4000`", {"batch": 4000}),
@@ -154,7 +156,8 @@ def page(measured: Mapping[str, Any]) -> str:
     """docs/scaling.md."""
     costs = costs_of(measured)
     job = Job(MOST, **OPEN)
-    far, asked = needs(job), best(job, costs, [14])
+    far = needs(job)
+    asked, curve, together = (best(replace(job, **change), costs, [14]) for change in ({}, {"curve": True}, {"pull_ahead": 4}))
     new = [row for row in measured["messages"] if not row["fitted"]]
     largest = max(row["machines"] for row in measured["messages"])
     old = [row for row in measured["messages"] if row["fitted"]]
@@ -185,8 +188,9 @@ def page(measured: Mapping[str, Any]) -> str:
     )
     sentence = (
         f"{MOST} machines with 14 trainers each, not encrypted: {asked.rate / 1e6:.1f} million triples/s, with {asked.servers} "
-        f"servers a machine. What limits: {asked.limit}{': ' + asked.most if asked.most else ''}. Meetings take "
-        f"{asked.met:.1%} of the time, waiting at them for the slowest {asked.late:.1%}."
+        f"servers a machine ({curve.rate / 1e6:.1f} encrypted; {together.rate / 1e6:.1f} with the rows of 4 steps asked for "
+        f"together). What limits: {asked.limit}{': ' + asked.most if asked.most else ''}. Meetings take {asked.met:.1%} of the "
+        f"time, waiting at them for the slowest {asked.late:.1%}."
     )
     lines = [
         "# What more machines bring",
@@ -228,6 +232,13 @@ def page(measured: Mapping[str, Any]) -> str:
         "## What helps",
         "",
         *options(costs),
+        "",
+        paragraph(
+            "What that costs elsewhere: rows of several steps at once are some steps older when they are used; negatives of the",
+            "own machine alone cost accuracy, some models a lot ([cluster.md](cluster.md)); larger batches are fewer updates for",
+            "the same triples; without encryption the network must be yours alone. More servers a machine are no more messages:",
+            "any of them answers for all rows of its machine.",
+        ),
         "",
         "## How far to trust it",
         "",

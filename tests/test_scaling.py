@@ -60,7 +60,7 @@ def test_the_model_has_the_defaults_of_the_options() -> None:
     assert model.Job(2).interval == TOGETHER
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 12))
 def test_least_squares_is_the_best_of_all_subsets(seed: int, width: int, height: int) -> None:
     """The best x >= 0 is the unbounded answer of some subset of the terms."""
