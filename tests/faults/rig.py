@@ -115,12 +115,12 @@ class Rig:
         assert process is not None
         return [pid for pid in descendants(process.pid) if "sshd" in words_of(pid)]
 
-    def left(self) -> str:
-        """What there is of the jobs of this rig now, in words; empty when nothing."""
+    def left(self, *, half: bool = True) -> str:
+        """What there is of the jobs of this rig now, in words; empty when nothing. `half`: half-written checkpoints, too."""
         found = [f"{pid} {' '.join(words_of(pid).split()[2:5])}" for pid in sorted(marked(self.mark))]
         found += [f"/dev/shm/{name}" for name in set(os.listdir("/dev/shm")) - self._shared if name.startswith(OURS)]
         found += [f"temporary file {path.name}" for path in (self.folder / "tmp").iterdir()]
-        for place in set(self.places.values()):
+        for place in set(self.places.values()) if half else ():
             found += [f"half-written {path.name}" for pattern in ("*/.*", "*/machine_*/.*") for path in place.glob(pattern)]
         if self.servers and not self.nodes:
             machines = read_cluster(str(self.folder / "ip_config.txt"))

@@ -114,7 +114,7 @@ class Storm:
     def _weigh(self) -> None:
         now = time.monotonic() - self.begun
         if not self.memory or now - self.memory[-1][0] > 2.0:
-            servers = [resident(pid) for pid in self.job.pids("server-0")]
+            servers = [resident(pid) for pid in self.job.pids(r"server-\d")]
             self.memory.append((now, resident(self.job.process.pid), max(servers, default=0)))
 
     def _said(self, pattern: str, first: int) -> int | None:
@@ -143,7 +143,7 @@ class Storm:
         self.start, begun = len(self.job.lines), time.monotonic()
         what, _, how = event.what.partition(" ")
         if what in ("trainer", "server", "agent"):
-            self._process(what, event.machine, how)
+            self._process(what, event, how)
         elif what == "packets":
             node = self.rig.nodes[event.machine]
             node.lose()
@@ -173,19 +173,15 @@ class Storm:
         noticed = r"; attempt \d+ of|is started again"
         self._until(lambda: back and self._said(noticed, self.start) is not None, seconds)
 
-    def _process(self, role: str, machine: int, how: str) -> None:
+    def _process(self, role: str, event: Event, how: str) -> None:
         """Kill or stop a process of the job, and one of the ledger."""
-        pid = next(iter(self.job.pids(f"trainer-{machine}-")), None)
-        if role == "agent" and pid is not None:
-            pid = parent(pid)
-        elif role == "server":
-            pid = self._server(machine)
         number = signal.SIGKILL if how == "killed" else signal.SIGSTOP
-        beside = self.books.strike(role, machine, number) if self.books is not None and role != "agent" else None
-        if pid is None or not alive(pid):
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
+        if not self._until(lambda: self._pid(role, event.machine) is not None, PATIENCE):
+            raise AssertionError(f"machine {event.machine} has no {role}:\n{self.job.text}")
+        pid, self.start = self._pid(role, event.machine), len(self.job.lines)
+        beside = self.books.strike(role, event.machine, number) if self.books is not None and role != "agent" else None
+        with contextlib.suppress(ProcessLookupError, TypeError):  # it may end at this moment
+            os.kill(pid, number)  # type: ignore[arg-type]
         if number == signal.SIGSTOP:
             try:
                 self._hold(60.0 if how.endswith("long") else self.chance.uniform(0.2, 2.5), back=True)
@@ -194,11 +190,15 @@ class Storm:
                     with contextlib.suppress(ProcessLookupError, TypeError):
                         os.kill(stopped, signal.SIGCONT)  # type: ignore[arg-type]
 
-    def _server(self, machine: int) -> int | None:
-        """The server of a machine: the one that has its agent for a parent."""
-        trainer = next(iter(self.job.pids(f"trainer-{machine}-")), None)
-        agent = parent(trainer) if trainer is not None else None
-        return next((pid for pid in self.job.pids("server-0") if parent(pid) == agent), None)
+    def _pid(self, role: str, machine: int) -> int | None:
+        """A process of the job: an agent is the parent of its machine's trainer, a server that one's other child."""
+        trainer = next((pid for pid in self.job.pids(f"trainer-{machine}-") if alive(pid)), None)
+        if role == "trainer" or trainer is None:
+            return trainer
+        agent = parent(trainer)
+        if role == "agent" or agent is None:
+            return agent
+        return next((pid for pid in self.job.pids(r"server-\d") if parent(pid) == agent), None)
 
     def _flood(self, machine: int) -> None:
         """Strangers at the server of a machine and, beside it, at that of the ledger."""

@@ -35,8 +35,7 @@ def worker_killed(t: Trial) -> None:
             newest = max(job.checkpoints(0))
             t.check(newest > before, f"saved at step {newest} at last, as before the blow")
             t.notes.append(f"saved at step {newest}")
-        _resume(t)
-        t.code = 1
+        t.resumes("--num_proc", "2")
 
 
 @case("one-hangup", "one machine: SIGHUP (terminal closed), then --resume", SAVED)
@@ -66,14 +65,7 @@ def _signalled(t: Trial, number: signal.Signals) -> None:
             newest = max(job.checkpoints(0))
             t.check(newest >= before and t.said("interrupted at step"), "nothing was saved")
             t.notes.append(f"saved at step {newest}")
-        _resume(t)
-        t.code = 130 if not t.code else t.code
-
-
-def _resume(t: Trial) -> None:
-    (run,) = t.rig.places[0].iterdir()
-    with t.job("--num_proc", "2", "--resume", str(run), "--test"):
-        t.ends()
+        t.resumes("--num_proc", "2")
 
 
 @case("one-disk-full-end", "one machine: disk full at the end, room after a while", "waits, says how much, saves")

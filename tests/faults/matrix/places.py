@@ -20,18 +20,21 @@ LOOP, SMALL = {1: ("loop", 64)}, ("tmpfs", 64)
 @case(
     "disk-frozen-ctrl-c",
     "file system of a machine frozen at a checkpoint; Ctrl-C once when it is named",
-    "named 30 s; launcher gone 10 s, exit 3 with the last checkpoint",
+    "named 30 s; launcher gone 10 s, exit 3 with the last checkpoint; --resume sweeps",
 )
 def disk_frozen_ctrl_c(t: Trial) -> None:
-    with t.two(disks=LOOP) as job:
-        t.blow(t.rig.disks[1].freeze)
-        t.sees(r"machine_1 .*has written nothing for", NAMED + 10)
-        seen = t.seen
-        t.blow(lambda: press(job))
-        t.leaves(3, 10.0)
-        t.check(t.said("the last checkpoint is of step"), "the last checkpoint is not named")
-        t.seen = seen
-        t.rig.disks[1].thaw()  # what sits in the kernel until then can end
+    with t.machines(disks=LOOP):
+        with t.job("--test", half=False) as job:
+            t.begun()
+            t.blow(t.rig.disks[1].freeze)
+            t.sees(r"machine_1 .*has written nothing for", NAMED + 10)
+            seen = t.seen
+            t.blow(lambda: press(job))
+            t.leaves(3, 10.0)
+            t.check(t.said("the last checkpoint is of step"), "the last checkpoint is not named")
+            t.seen = seen
+            t.rig.disks[1].thaw()  # what sits in the kernel until then can end
+        t.resumes()
 
 
 @case(

@@ -32,9 +32,8 @@ def trainer_killed(t: Trial) -> None:
 
 @case("server-killed", "server kill -9", "seen 1 s, training 60 s")
 def server_killed(t: Trial) -> None:
-    with t.two("--test") as job:
-        servers = sorted(job.pids("server-0"))
-        t.blow(lambda: os.kill(servers[-1], signal.SIGKILL))
+    with t.two("--test"):
+        t.kill("server-1")
         t.back("attempt 2 of", 1.0)
 
 
@@ -124,19 +123,15 @@ def _interrupt(t: Trial, within: float, *keys: signal.Signals) -> None:
     """Leave by those signals; what was done is saved, and can be gone on with."""
     with t.machines():
         with t.job("--test") as job:
-            t.first_words()
-            t.wait("a checkpoint", lambda: job.checkpoints(0) & job.checkpoints(1))
+            t.begun()
             time.sleep(0.5)
             before = max(job.checkpoints(0) & job.checkpoints(1))
             t.blow(lambda: press(job, *keys))
             t.leaves(130, within)
-            code, newest = t.code, max(job.checkpoints(0) & job.checkpoints(1))
+            newest = max(job.checkpoints(0) & job.checkpoints(1))
             t.check(newest >= before and t.said("interrupted at step"), "nothing was saved")
             t.notes.append(f"saved at step {newest}")
-        (run,) = [path.name for path in t.rig.places[0].iterdir()]
-        with t.job("--resume", run, "--test"):
-            t.ends()
-        t.code = code if not t.code else t.code
+        t.resumes()
 
 
 @case("agent-stopped", "agent SIGSTOP, SIGCONT at the end", "seen 2 T + 5 s, training 60 s; what is frozen leaves when it thaws")
@@ -154,9 +149,8 @@ def agent_stopped(t: Trial) -> None:
 
 @case("server-stopped", "server SIGSTOP", "seen 2 T + 5 s, training 60 s")
 def server_stopped(t: Trial) -> None:
-    with t.two("--test") as job:
-        server = max(job.pids("server-0"))
-        t.blow(lambda: os.kill(server, STOP))
+    with t.two("--test"):
+        t.kill("server-1", STOP)
         t.back("attempt 2 of", 2 * T + 5)
 
 

@@ -84,8 +84,8 @@ class Trial:
             yield self.rig
 
     @contextlib.contextmanager
-    def job(self, *words: str, **options: Any) -> Iterator[MarkedJob]:
-        """A job on them while the block runs; after it nothing may be left."""
+    def job(self, *words: str, half: bool = True, **options: Any) -> Iterator[MarkedJob]:
+        """A job on them while the block runs; after it nothing may be left. Without `half` a half-written checkpoint may."""
         given = (
             TOY | options
             if self.rig.servers
@@ -95,7 +95,7 @@ class Trial:
             job = self.running
             try:
                 yield job
-                self._nothing_left()
+                self._nothing_left(half)
             finally:
                 clock = job.times[0] if job.times else 0.0
                 self.log += [f"{at - clock:8.2f} {line}" for at, line in zip(job.times, job.lines, strict=False)]
@@ -106,9 +106,13 @@ class Trial:
     ) -> Iterator[MarkedJob]:
         """A job on two machines of its own that has come past its first checkpoint."""
         with self.machines(net=net, disks=disks), self.job(*words, **more) as job:
-            self.wait("a checkpoint", lambda: job.checkpoints(0) & job.checkpoints(1))
-            self.first_words()
+            self.begun()
             yield job
+
+    def begun(self) -> None:
+        """Wait until both machines have a checkpoint and have told of steps."""
+        self.wait("a checkpoint", lambda: self.running.checkpoints(0) & self.running.checkpoints(1))
+        self.first_words()
 
     @contextlib.contextmanager
     def one(self, *words: str, disks: dict[int, tuple[str, int]] | None = None, **more: Any) -> Iterator[MarkedJob]:
@@ -212,6 +216,14 @@ class Trial:
         if test and not code:
             self.compare()
 
+    def resumes(self, *words: str) -> None:
+        """The run goes on from what was saved, and comes to a good end; the exit code stays that of the job before."""
+        (run,) = self.rig.places[0].iterdir()
+        code = self.code
+        with self.job("--resume", run.name if self.rig.servers else str(run), "--test", *words):
+            self.ends()
+        self.code = code if not self.code else self.code
+
     def compare(self) -> None:
         """The MRR of the test against that of the unfailed run."""
         try:
@@ -232,9 +244,9 @@ class Trial:
         """Whether the launcher has said so since the job began."""
         return any(re.search(pattern, line) for line in self.running.lines)
 
-    def _nothing_left(self) -> None:
+    def _nothing_left(self, half: bool) -> None:
         begun = time.monotonic()
-        while (left := self.rig.left()) and time.monotonic() - begun < 10.0 * self.slack:
+        while (left := self.rig.left(half=half)) and time.monotonic() - begun < 10.0 * self.slack:
             time.sleep(0.05)
         if left:
             self.problems.append(f"left: {left}")
