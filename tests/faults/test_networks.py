@@ -15,6 +15,7 @@ import pytest
 from tests.faults.jobs import Job, alive, wait, words_of
 from tests.faults.netns import Network, Node
 from tests.faults.sshd import Sshd
+from tests.patience import patience
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -41,13 +42,13 @@ def test_a_job_and_its_network(space: Path, make_network: Callable[[int], Networ
         assert there.cuts() > 2
         there.cut(0, 30050)
         there.lose()
-        time.sleep(1.5)
+        time.sleep(patience(1.5))
         there.lose(0)
         job.saved()
         assert "attempt" not in job.text and "started again" not in job.text  # slower, that is all
 
         there.lose()
-        time.sleep(6)
+        time.sleep(patience(6))
         there.lose(0)
         job.until(r"machine_1 \(10.99.0.2\): .*; attempt 2 of 3 follows")
         job.until(r"resumed .* at step \d+")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.jobs import Job, alive, wait
+from tests.patience import patience
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -74,7 +75,7 @@ def test_machines_keep_together(space: Path) -> None:
         for machine in (0, 1):
             job.until(rf"machine_{machine} .*\(100/3000\)")
         slow = job.kill("trainer-0-0", signal.SIGSTOP)
-        time.sleep(3)
+        time.sleep(patience(3))
         ahead, behind = (max(map(int, re.findall(rf"^machine_{n} .*\((\d+)/3000\)", job.text, re.MULTILINE))) for n in (1, 0))
         os.kill(slow, signal.SIGCONT)
         text = job.end(0)
