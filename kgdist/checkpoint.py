@@ -1,80 +1,63 @@
 """Checkpoints: numbered folders of `.npy` with a manifest that is written last.
 
     <run>/ckpt-<step>/<key>.npy ...      rows and optimiser state, float32
-    <run>/ckpt-<step>/manifest.json      format, step, progress of every process, size and sha256 of every file
+    <run>/ckpt-<step>/manifest.json      format, step, progress of every process, size and digests of every file
 
 A folder gets its name by one rename when all of it is on disk, so a reader meets whole checkpoints only; what is damaged later is
-found by size and hash. The newest two are kept, unless the caller decides (`drop`): a checkpoint of many machines is whole only
-when all have written theirs.
+found by size, and by the digests of its pieces (`kgdist.pieces`) while it is read. The newest two are kept, unless the caller
+decides (`drop`): a checkpoint of many machines is whole only when all have written theirs.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import dataclasses
 import os
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from kgdist.errors import CheckpointError, KgdistError
-from kgdist.files import Moved, free_bytes, load_npy, read_json, sha256, sync_folder, unwatched, write_json
+from kgdist.files import Moved, free_bytes, load_npy, read_json, sync_files, sync_folder, unwatched, write_json
 from kgdist.log import log
+from kgdist.pieces import HASHES, Entry, Pieces
 
-FORMAT = 1
+FORMAT = 2  # 1 had one sha256 for each file, and is still read
 KEEP = 2
-BLOCK = 1 << 20  # bytes hashed and written at a time
-FLUSH = 1 << 25  # bytes that may wait for the disk: who watches the progress would not hear of a flush of gigabytes for minutes
 _NAME = re.compile(r"ckpt-(\d+)")
 _NUMBERED = re.compile(r"(ckpt|best)-\d+")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint; `arrays` are memory-mapped."""
+    """A checkpoint whose files have the names and sizes that the manifest says; `arrays` are memory-mapped.
+
+    Their content is as it was written only when `read` or `load` has said so.
+    """
 
     path: Path
     step: int
     meta: dict[str, Any]
     arrays: dict[str, np.ndarray]
+    entries: dict[str, Entry]
 
+    def read(self, into: Mapping[str, np.ndarray], moved: Moved = unwatched) -> None:
+        """Verify every file, in one pass that also reads the arrays into those of `into` (float32, contiguous, of their shape).
 
-class _HashingFile:
-    """A file that hashes what is written to it, so that nothing is read again."""
-
-    def __init__(self, file: IO[bytes], moved: Moved) -> None:
-        self.file = file
-        self.digest = hashlib.sha256()
-        self._moved, self._unsafe = moved, 0
-
-    def write(self, data: bytes | memoryview) -> int:
-        self.digest.update(data)
-        written = self.file.write(data)
-        self._unsafe += written
-        if self._unsafe >= FLUSH:
-            self.flush()
-        self._moved(written)
-        return written
-
-    def flush(self) -> None:
-        """Wait until the disk has it."""
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        self._unsafe = 0
-
-
-def _write_array(file: _HashingFile, array: np.ndarray) -> None:
-    """As np.save, without its copies of 16 MB."""
-    array = np.ascontiguousarray(array)
-    np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
-    raw = array.reshape(-1).view(np.uint8).data  # uint8[bytes]
-    for start in range(0, len(raw), BLOCK):
-        file.write(raw[start : start + BLOCK])
+        Raises CheckpointError naming the file; what is in `into` then is worth nothing.
+        """
+        pieces = Pieces(moved)
+        for key, entry in self.entries.items():
+            pieces.read(self.path / f"{key}.npy", entry, into.get(key))
+        try:
+            pieces.done()
+        except OSError as error:
+            raise CheckpointError(f"{self.path}: cannot be read ({error.strerror or error})") from error
 
 
 def save(
@@ -95,20 +78,16 @@ def save(
     temporary = run / f".{folder.name}.{os.getpid()}.tmp"
     need = sum(array.nbytes for array in arrays.values())
     try:
-        if free_bytes(run) < need * 1.01 + (1 << 20):
-            raise KgdistError(
-                f"{folder}: not enough disk space ({need / 1e9:.2f} GB needed); the previous checkpoint is unchanged"
-            )
+        if (free := free_bytes(run)) < need * 1.01 + (1 << 20):
+            room = f"{_size(need)} needed, {_size(free)} free"
+            raise KgdistError(f"{folder}: not enough disk space ({room}); the previous checkpoint is unchanged")
         temporary.mkdir()
-        files = {}
-        for key, array in arrays.items():
-            with open(temporary / f"{key}.npy", "wb") as file:
-                hashing = _HashingFile(file, moved)
-                _write_array(hashing, array)
-                hashing.flush()
-                files[key] = {"bytes": file.tell(), "sha256": hashing.digest.hexdigest(), "shape": list(array.shape)}
+        pieces = Pieces(moved)
+        entries = {key: pieces.write(temporary / f"{key}.npy", array) for key, array in arrays.items()}
+        pieces.done()
+        files = {key: dataclasses.asdict(entry()) for key, entry in entries.items()}
         write_json(temporary / "manifest.json", {"format": FORMAT, "step": step, "files": files, "meta": meta})
-        sync_folder(temporary)
+        sync_files(temporary)
         replaced = run / f".{folder.name}.{os.getpid()}.old"
         if folder.exists():
             folder.rename(replaced)
@@ -124,6 +103,11 @@ def save(
     if name is None and keep:
         drop(run, {found.name for _, found in numbered(run)[:keep]})
     return folder
+
+
+def _size(count: int) -> str:
+    """Bytes in words."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
 def sweep(run: Path) -> None:
@@ -146,8 +130,8 @@ def numbered(run: Path) -> list[tuple[int, Path]]:
     return sorted(found, reverse=True)
 
 
-def load(path: Path, moved: Moved = unwatched) -> Checkpoint:
-    """Open one checkpoint folder, verifying every file. Raises CheckpointError naming what is wrong."""
+def opened(path: Path) -> Checkpoint:
+    """Open one checkpoint folder: its manifest, names, sizes and shapes. Raises CheckpointError naming what is wrong."""
     manifest = read_json(path / "manifest.json")
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
         raise CheckpointError(f"{path / 'manifest.json'}: not a manifest of kgdist")
@@ -155,39 +139,56 @@ def load(path: Path, moved: Moved = unwatched) -> Checkpoint:
         raise CheckpointError(f"{path}: written by a newer kgdist (format {manifest['format']}, this one reads {FORMAT})")
     try:
         step, meta, files = int(manifest["step"]), dict(manifest["meta"]), dict(manifest["files"])
-        expected = {key: (int(entry["bytes"]), str(entry["sha256"]), tuple(entry["shape"])) for key, entry in files.items()}
+        entries = {key: _entry(facts) for key, facts in files.items()}
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path / 'manifest.json'}: incomplete ({error})") from error
     present = {file.stem for file in path.glob("*.npy")}
-    if present != set(expected):
-        odd = sorted(present ^ set(expected))[0]
-        raise CheckpointError(f"{path / odd}.npy: {'missing' if odd in expected else 'not in the manifest'}")
+    if present != set(entries):
+        odd = sorted(present ^ set(entries))[0]
+        raise CheckpointError(f"{path / odd}.npy: {'missing' if odd in entries else 'not in the manifest'}")
     arrays = {}
-    for key, (size, digest, shape) in expected.items():
+    for key, entry in entries.items():
         file = path / f"{key}.npy"
-        if file.stat().st_size != size:
-            raise CheckpointError(
-                f"{file}: {file.stat().st_size} bytes, but the manifest says {size}; the file was cut or changed"
-            )
-        if sha256(file, moved) != digest:
-            raise CheckpointError(f"{file}: its content has changed since it was written (sha256 differs)")
+        if (size := file.stat().st_size) != entry.bytes:
+            raise CheckpointError(f"{file}: {size} bytes, but the manifest says {entry.bytes}; the file was cut or changed")
         arrays[key] = load_npy(file, mmap=True)
-        if arrays[key].dtype != np.float32 or arrays[key].shape != shape:
-            raise CheckpointError(f"{file}: expected float32{list(shape)}, found {arrays[key].dtype}{list(arrays[key].shape)}")
-    return Checkpoint(path, step, meta, arrays)
+        if arrays[key].dtype != np.float32 or arrays[key].shape != entry.shape:
+            found = f"{arrays[key].dtype}{list(arrays[key].shape)}"
+            raise CheckpointError(f"{file}: expected float32{list(entry.shape)}, found {found}")
+    return Checkpoint(path, step, meta, arrays, entries)
 
 
-def latest(run: Path) -> Checkpoint:
+def _entry(facts: dict[str, Any]) -> Entry:
+    """What the manifest says of a file. Raises KeyError, TypeError, ValueError."""
+    size, shape = int(facts["bytes"]), tuple(int(length) for length in facts["shape"])
+    if "sha256" in facts:  # format 1
+        return Entry(size, shape, "sha256", max(size, 1), (str(facts["sha256"]),))
+    entry = Entry(size, shape, str(facts["hash"]), int(facts["piece"]), tuple(str(digest) for digest in facts["digests"]))
+    if entry.hash not in HASHES or entry.piece < 1 or len(entry.digests) != max(1, -(-(size - entry.header) // entry.piece)):
+        raise ValueError(f"hash {entry.hash!r:.20}, {len(entry.digests)} digests of pieces of {entry.piece} bytes")
+    return entry
+
+
+def load(path: Path, moved: Moved = unwatched) -> Checkpoint:
+    """Open one checkpoint folder, verifying every file. Raises CheckpointError naming what is wrong."""
+    saved = opened(path)
+    saved.read({}, moved)
+    return saved
+
+
+def latest(run: Path, take: Callable[[Checkpoint], None] = lambda saved: saved.read({})) -> Checkpoint:
     """The newest checkpoint of a run that is whole, with a warning for each damaged one that is passed over.
 
-    Raises CheckpointError when there is none, naming what is wrong with the newest.
+    `take` does with each what verifies it. Raises CheckpointError when there is none, naming what is wrong with the newest.
     """
     if not run.is_dir():
         raise CheckpointError(f"{run}: no such run folder")
     problems = []
     for _, path in numbered(run):
         try:
-            return load(path)
+            saved = opened(path)
+            take(saved)
+            return saved
         except CheckpointError as error:
             problems.append(str(error))
             log.warning("%s; trying the checkpoint before it", error)

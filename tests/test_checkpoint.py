@@ -7,13 +7,15 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kgdist import checkpoint
+from kgdist import checkpoint, pieces
 from kgdist.errors import CheckpointError, KgdistError
+from kgdist.files import sha256, write_json
 from tests.patience import patience
 
 ARRAYS = {"entity": np.arange(12, dtype=np.float32).reshape(4, 3), "entity.sum": np.ones((4, 1), np.float32)}
@@ -32,13 +34,80 @@ def test_round_trip_and_only_the_newest_two_stay(tmp_path: Path) -> None:
 
 def test_who_saves_or_loads_can_see_how_far_it_has_come(tmp_path: Path) -> None:
     moved: list[int] = []
-    array = np.zeros((3, 1 << 20), np.float32)  # 12 MB
+    array = np.zeros((5, 1 << 20), np.float32)  # 20 MB, two pieces
     folder = checkpoint.save(tmp_path, 1, {"entity": array}, {}, moved=moved.append)
     size = (folder / "entity.npy").stat().st_size
-    assert sum(moved) == size and max(moved) <= checkpoint.BLOCK
+    assert sum(moved) == size and max(moved) <= pieces.BLOCK
     moved.clear()
     checkpoint.load(folder, moved.append)
-    assert sum(moved) == size and max(moved) <= checkpoint.BLOCK
+    assert sum(moved) == size and max(moved) <= pieces.BLOCK
+
+
+@pytest.mark.parametrize("rows", [0, 1, 700, 4096, 4097, 9000])  # of 1,000 numbers: pieces of 16 MiB and what is left of them
+@pytest.mark.parametrize("hashed", sorted(pieces.HASHES))
+def test_pieces_are_verified_while_they_are_read(tmp_path: Path, rows: int, hashed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "hash_name", lambda: hashed)
+    monkeypatch.setattr(pieces, "usable_cores", lambda: 3)
+    array = np.random.default_rng(1).normal(size=(rows, 1000)).astype(np.float32)
+    folder = checkpoint.save(tmp_path, 1, {"entity": array, "relation": ARRAYS["entity"]}, {})
+    file = folder / "entity.npy"
+    np.testing.assert_array_equal(np.load(file, allow_pickle=False), array)
+    into = {"entity": np.ones_like(array)}
+    checkpoint.opened(folder).read(into)
+    np.testing.assert_array_equal(into["entity"], array)
+    for position in {0, 100, *(position for position in (200, pieces.PIECE, file.stat().st_size - 1) if rows)}:
+        position = min(position, file.stat().st_size - 1)
+        with file.open("r+b") as changed:
+            changed.seek(position)
+            (before,) = changed.read(1)
+            changed.seek(position)
+            changed.write(bytes([before ^ 64]))
+        with pytest.raises(CheckpointError, match=r"entity\.npy"):
+            checkpoint.opened(folder).read(into)
+        with file.open("r+b") as changed:
+            changed.seek(position)
+            changed.write(bytes([before]))
+    checkpoint.load(folder)
+
+
+def test_a_checkpoint_of_the_first_format_is_read(tmp_path: Path) -> None:
+    """One sha256 of each whole file."""
+    folder = checkpoint.save(tmp_path, 1, ARRAYS, {"steps": [1]})
+    files = {
+        key: {
+            "bytes": (folder / f"{key}.npy").stat().st_size,
+            "sha256": sha256(folder / f"{key}.npy"),
+            "shape": list(array.shape),
+        }
+        for key, array in ARRAYS.items()
+    }
+    write_json(folder / "manifest.json", {"format": 1, "step": 1, "files": files, "meta": {"steps": [1]}})
+    into = {key: np.zeros_like(array) for key, array in ARRAYS.items()}
+    checkpoint.latest(tmp_path, lambda saved: saved.read(into))
+    for key, array in ARRAYS.items():
+        np.testing.assert_array_equal(into[key], array)
+    files["entity"]["sha256"] = files["entity.sum"]["sha256"]
+    write_json(folder / "manifest.json", {"format": 1, "step": 1, "files": files, "meta": {}})
+    with pytest.raises(CheckpointError, match=r"entity\.npy: its content has changed"):
+        checkpoint.load(folder)
+
+
+def test_rows_that_change_while_they_are_written_make_a_whole_checkpoint(tmp_path: Path) -> None:
+    """Threads that could not be ended still update them."""
+    array, ended = np.zeros((5000, 1000), np.float32), threading.Event()
+
+    def update() -> None:
+        while not ended.is_set():
+            array[:] += 1
+
+    changing = threading.Thread(target=update)
+    changing.start()
+    try:
+        for step in range(3):
+            checkpoint.load(checkpoint.save(tmp_path, step, {"entity": array}, {}))
+    finally:
+        ended.set()
+        changing.join(30)
 
 
 def test_the_same_step_is_replaced(tmp_path: Path) -> None:
@@ -69,6 +138,7 @@ def test_damage_is_found_and_the_checkpoint_before_is_used(tmp_path: Path, how: 
         ({"format": None}, "not a manifest"),
         ({"files": None}, "incomplete"),
         ({"step": "x"}, "incomplete"),
+        ({"files": {"entity": {"bytes": 176, "shape": [4, 3], "hash": "md5", "piece": 16, "digests": []}}}, "incomplete"),
     ],
 )
 def test_a_manifest_that_cannot_be_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
@@ -94,9 +164,8 @@ def test_object_arrays_are_never_unpickled(tmp_path: Path) -> None:
     folder = checkpoint.save(tmp_path, 1, ARRAYS, {})
     np.save(folder / "entity.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     manifest = json.loads((folder / "manifest.json").read_text())
-    from kgdist.files import sha256
-
-    manifest["files"]["entity"] |= {"bytes": (folder / "entity.npy").stat().st_size, "sha256": sha256(folder / "entity.npy")}
+    size = (folder / "entity.npy").stat().st_size
+    manifest["files"]["entity"] |= {"bytes": size, "digests": [sha256(folder / "entity.npy")]}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(CheckpointError, match="not a readable"):
         checkpoint.load(folder)

@@ -43,7 +43,7 @@ LAYERS = (
     ),
     ("data/", "sampling/", "models/"),
     ("partition/", "kvstore/"),
-    ("checkpoint", "runs", "distributed/"),
+    ("pieces", "checkpoint", "runs", "distributed/"),
     (
         "step",
         "autograd_step",

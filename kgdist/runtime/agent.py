@@ -150,7 +150,7 @@ class Agent:
             checkpoints = []
             if not found:
                 self.site = Site(job, machine, self.tell)
-                checkpoints = self.site.shard.checkpoints(run, self._beside.moved) if run else []
+                checkpoints = self.site.shard.checkpoints(run, self._beside.moved, serves=serves) if run else []
             self.tell(checked={"problems": found, "checkpoints": checkpoints})
 
         self._beside.later("read", f"the checkpoints of {run}" if run else "partition", work)

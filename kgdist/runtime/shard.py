@@ -20,7 +20,7 @@ from kgdist.log import log
 from kgdist.runtime.control import DONE, RELEASED, SharedControl
 from kgdist.runtime.job import model_of
 from kgdist.runtime.plan import Plan, workspace
-from kgdist.runtime.start import at_random
+from kgdist.runtime.start import at_random, take
 
 
 class Shard:
@@ -30,6 +30,7 @@ class Shard:
         self.plan, self.number, self.config = plan, number, plan.config
         self._tables: MemoryTables | None = None
         self._control: SharedControl | None = None
+        self._taken: Path | None = None  # the checkpoint that the rows are of
 
     @property
     def ready(self) -> bool:
@@ -58,8 +59,8 @@ class Shard:
 
     def fill(self, run: str, resume: int | None, moved: Moved = unwatched) -> None:
         """Make the tables: at random, or as of the checkpoint of step `resume`. Raises KgdistError."""
-        shapes, model, layout = self.plan.shapes_of(self.number), model_of(self.config), self.plan.layout()
-        self._tables = MemoryTables.create(shapes, self.config.optimizer, shared=True, huge=self.config.huge_pages)
+        model, layout = model_of(self.config), self.plan.layout()
+        self._make()
         self.place(run).mkdir(parents=True, exist_ok=True)
         checkpoint.sweep(self.place(run))
         steps = [0] * self.config.num_proc
@@ -68,8 +69,9 @@ class Shard:
                 first, _ = layout.machine_range(name, self.number)
                 at_random(self.config, model, self.tables, name, first=first, total=self.plan.shapes[name][0], moved=moved)
         else:
-            saved = checkpoint.load(self.place(run) / f"ckpt-{resume}", moved)
-            self._load(saved.arrays, moved)
+            saved = checkpoint.opened(self.place(run) / f"ckpt-{resume}")
+            if self._taken != saved.path:
+                take(saved, self.tables, moved)
             steps = [int(step) for step in saved.meta["steps"]]
             if len(steps) != self.config.num_proc:  # other workers than before share what has been done
                 steps = [sum(steps) // self.config.num_proc] * self.config.num_proc
@@ -108,17 +110,33 @@ class Shard:
         checkpoint.drop(self.place(run), {f"ckpt-{step}" for step in steps} | {f"best-{step}" for step in best})
 
     def best(self, run: str, step: int, *, trial: bool, moved: Moved = unwatched) -> None:
-        """Take the best rows, those of `step`; a `trial` only looks whether they are whole. Raises KgdistError."""
-        saved = checkpoint.load(self.place(run) / f"best-{step}", moved)
-        if not trial:
+        """Take the best rows, those of `step`; a `trial` before only verifies them. Raises KgdistError."""
+        saved = checkpoint.opened(self.place(run) / f"best-{step}")
+        if trial:
+            saved.read({}, moved)
+        else:
             self._load(saved.arrays, moved)
 
-    def checkpoints(self, run: str, moved: Moved = unwatched) -> list[list[Any]]:
-        """[step, stamp, best validation so far, trainers] of every checkpoint here that is whole, newest first."""
+    def _make(self) -> None:
+        if self._tables is None:
+            shapes = self.plan.shapes_of(self.number)
+            self._tables = MemoryTables.create(shapes, self.config.optimizer, shared=True, huge=self.config.huge_pages)
+
+    def checkpoints(self, run: str, moved: Moved = unwatched, *, serves: bool = True) -> list[list[Any]]:
+        """[step, stamp, best validation so far, trainers] of every checkpoint here that is whole, newest first.
+
+        Who `serves` reads the newest one into the tables, for it will nearly always be the one that is asked for: it is verified
+        meanwhile, and the older ones are when they are read.
+        """
         found: list[list[Any]] = []
         for step, path in checkpoint.numbered(self.place(run)):
             try:
-                meta = checkpoint.load(path, moved).meta
+                saved = checkpoint.opened(path)
+                if serves and not found:
+                    self._make()
+                    take(saved, self.tables, moved)
+                    self._taken = path
+                meta = saved.meta
                 found.append([step, str(meta.get("stamp")), meta.get("best", {}), len(meta.get("steps", ()))])
             except CheckpointError as error:
                 log.warning("%s; it is passed over", error)

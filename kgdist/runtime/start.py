@@ -72,7 +72,6 @@ def resumed(config: Config, dataset: Dataset, tables: MemoryTables, folder: Path
 
     Raises KgdistError when the run does not fit these options or this data.
     """
-    saved = checkpoint.latest(folder)
     run = runs.open_run(folder)
     if run.vocabularies is None or any(
         old.digest != new.digest for old, new in zip(run.vocabularies, (dataset.entities, dataset.relations), strict=True)
@@ -80,12 +79,7 @@ def resumed(config: Config, dataset: Dataset, tables: MemoryTables, folder: Path
         raise OptionError("--resume", f"{folder} was trained on other entities or relations than {dataset.name} has now")
     if difference := different(run.config, config, "optimizer"):
         raise OptionError("--resume", f"{folder} was trained with {difference}")
-    shapes = {key: array.shape for key, array in tables.arrays().items()}
-    for key in sorted(shapes.keys() | saved.arrays.keys()):
-        shape, found = shapes.get(key), saved.arrays[key].shape if key in saved.arrays else None
-        if found != shape:
-            raise OptionError("--resume", f"{saved.path}: {key} is {found}, but these options make it {shape}")
-    tables.load(saved.arrays)
+    saved = checkpoint.latest(folder, lambda found: take(found, tables))
     try:
         steps = [int(step) for step in saved.meta["steps"]]
         best = {"waited": int(saved.meta["best"]["waited"])} | _best_saved(folder)
@@ -96,13 +90,30 @@ def resumed(config: Config, dataset: Dataset, tables: MemoryTables, folder: Path
     return steps, best
 
 
+def take(saved: checkpoint.Checkpoint, tables: MemoryTables, moved: Moved = unwatched) -> None:
+    """Read a checkpoint into the tables, in the pass that verifies it.
+
+    Raises OptionError when its shapes are others; CheckpointError when it is damaged, and the tables then must be filled anew.
+    """
+    arrays = tables.arrays()
+    for key in sorted(arrays.keys() | saved.arrays.keys()):
+        shape, found = (of[key].shape if key in of else None for of in (arrays, saved.arrays))
+        if found != shape:
+            raise OptionError("--resume", f"{saved.path}: {key} is {found}, but these options make it {shape}")
+    if all(rows.device.type == "cpu" for rows in tables.rows.values()):
+        saved.read(arrays, moved)
+    else:
+        saved.read({}, moved)
+        tables.load(saved.arrays)
+
+
 def _best_saved(folder: Path) -> dict[str, Any]:
     """MRR and step of the run's best embeddings, which may be newer than its checkpoint."""
     nothing = {"mrr": NEVER["mrr"], "step": NEVER["step"]}
     if not (folder / "best").exists():
         return nothing
     try:
-        best = checkpoint.load(folder / "best")
+        best = checkpoint.opened(folder / "best")
     except CheckpointError as error:
         log.warning("%s; the best embeddings are looked for again", error)
         return nothing
