@@ -55,15 +55,16 @@ class ClusterOptions:
     )
     stall_timeout: float = _cluster(
         300.0,
-        "seconds after which a training process that makes no step, and is not waiting for others, is started again",
+        "seconds after which a training process that makes no step, and is not waiting for others, is started again, and a "
+        "machine that reads or writes nothing of what it is at counts as lost",
         low=1,
         high=86400,
         ours=_DIST,
     )
     max_restarts: int = _cluster(
         3,
-        "how often a training process that died is started again, each; and how often the job goes back to its last checkpoint "
-        "when a server or a machine died",
+        "how often a training process that died is started again, each, as long as it makes no step between; and how often the "
+        "job goes back to its last checkpoint when a server or a machine died, as long as it makes no newer one between",
         low=0,
         high=1000,
         ours=_DIST,

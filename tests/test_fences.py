@@ -49,6 +49,36 @@ NEED_TIMEOUT = {
     *("subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.check_output"),
     *("socket.create_connection", "urlopen", "urllib.request.urlopen", "request.urlopen"),
 }
+# Calls that let time pass.
+WAITS = {"wait", "wait_for", "get", "poll", "join", "recv", "receive", "select", "sleep", "pump", "idle", "one", "step", "events"}
+DEADLINES = re.compile(r"deadline|pause|until|patience|began|limit")
+# Loops that wait and hold no deadline against the clock themselves: who sees to it that they end.
+ENDED_BY = {
+    "kvstore/connections.py:Connections.until": "Session: a server that says nothing for 2 x --peer_timeout is lost",
+    "kvstore/connections.py:Connections.pump": "nothing is waited for: it takes what is there",
+    "kvstore/security.py:Wire.receive": "nothing is waited for: all parts of a message arrive together",
+    "kvstore/security.py:Wire._look": "nothing is waited for: it takes what is there",
+    "kvstore/server.py:Server.serve": "its owner, by stdin; the agent, when it does not turn for --peer_timeout; the lease",
+    "runtime/agent.py:Agent._show_life": "the end of the agent's run",
+    "runtime/agent.py:Agent._turn": "nothing is waited for: it takes what is there; `guard` ends a loop that does not turn",
+    "runtime/agent.py:guard": "the end of the process, which it brings about",
+    "runtime/attempt.py:Attempt._course": "agents, for each trainer; Fleet, for silence; itself, when nothing moves",
+    "runtime/attempt.py:Attempt._task": "agents, for each trainer; Fleet, for silence and standstill",
+    "runtime/channel.py:Channel._deliver": "the end of the process or of its owner's interest, a thread beside",
+    "runtime/control.py:SharedControl.beat": "the end of the run that it shows to live",
+    "runtime/control.py:WorkerControl._wait": "itself, when the coordinator does not beat for PATIENCE; the lease",
+    "runtime/copy.py:_all": "each sender's own deadlines",
+    "runtime/copy.py:Sender._ask": "an answer's deadline, which is handed to the queue",
+    "runtime/enlist.py:Line._move": "the end of the line; a thread beside",
+    "runtime/fleet.py:Fleet._beat": "the end of the fleet, or of its owner's pumping",
+    "runtime/launch.py:launch": "--max_restarts",
+    "runtime/manual.py:Reception._serve": "the end of the reception; a thread beside",
+    "runtime/roles.py:lease.watch": "the end of the process, which it brings about",
+    "runtime/roles.py:Tasks.serve": "its owner, by stdin; the lease",
+    "runtime/trial.py:train_trial.told": "its owner, by stdin",
+    "runtime/worker.py:work": "its owner, by stdin",
+    "runtime/workers.py:Workers.watch": "_check_progress, when a worker makes no step for STALL",
+}
 OPTION_PARSERS = {"argparse", "optparse", "getopt", "click", "typer", "fire"}
 
 LONGEST = 400
@@ -104,6 +134,29 @@ def endless(call: ast.Call) -> bool:
         )
         return not said and not others and not non_blocking
     return False
+
+
+def waits_again(source: str) -> Iterator[str]:
+    """The functions, as `Class.name`, with a loop that waits and waits again, and holds no deadline of its own against the
+    clock."""
+
+    def words(node: ast.AST) -> Iterator[str]:
+        for child in ast.walk(node):
+            if isinstance(child, ast.Call) and isinstance(child.func, ast.Name | ast.Attribute):
+                yield child.func.attr if isinstance(child.func, ast.Attribute) else child.func.id
+
+    def clocked(node: ast.AST) -> bool:
+        names = [dotted(found) for compare in ast.walk(node) if isinstance(compare, ast.Compare) for found in ast.walk(compare)]
+        return "time.monotonic" in names and any(DEADLINES.search(name) for name in names)
+
+    def visit(node: ast.AST, path: tuple[str, ...]) -> Iterator[str]:
+        for child in ast.iter_child_nodes(node):
+            named = isinstance(child, ast.FunctionDef | ast.ClassDef)
+            if isinstance(child, ast.While) and WAITS & set(words(child)) and not clocked(child):
+                yield ".".join(path)
+            yield from visit(child, (*path, child.name) if named else path)  # type: ignore[attr-defined]
+
+    yield from visit(ast.parse(source), ())
 
 
 def ours(name: ast.expr) -> bool:
@@ -178,6 +231,27 @@ def test_files_stay_small(folder: str) -> None:
     assert not surprising, f"over {LONGEST} lines: {surprising}; split them, or say why not in LONG_FILES"
     stale = {name for name in LONG_FILES if name.startswith(folder + "/") and name not in too_long}
     assert not stale, f"no longer long, take them out of LONG_FILES: {stale}"
+
+
+def test_every_wait_has_its_end() -> None:
+    """A call that waits has a timeout (test_a_file_breaks_no_rule); a loop of them has a deadline, or stands in ENDED_BY."""
+    found = {
+        f"{name.removeprefix('kgdist/')}:{function}"
+        for name, path in SOURCES.items()
+        if name.startswith(("kgdist/runtime/", "kgdist/kvstore/"))
+        for function in waits_again(path.read_text(encoding="utf-8"))
+    }
+    assert found - set(ENDED_BY) == set(), "who ends these loops? give them a deadline, or say so in ENDED_BY"
+    assert set(ENDED_BY) - found == set(), "no longer loops that wait without a deadline: take them out of ENDED_BY"
+
+
+def test_loops_that_wait_are_seen() -> None:
+    waiting = (
+        "def f():\n    while not done:\n        fleet.pump(0.1)\nclass A:\n    def b(self):\n        while x.wait(1): pass\n"
+    )
+    assert list(waits_again(waiting)) == ["f", "A.b"]
+    assert list(waits_again(waiting.replace("not done", "time.monotonic() < deadline"))) == ["A.b"]
+    assert list(waits_again("def f():\n    while rows:\n        rows.pop()\n")) == []
 
 
 def strange_words(text: str) -> Iterator[str]:

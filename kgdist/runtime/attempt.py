@@ -27,6 +27,7 @@ from kgdist.runtime.local import Result
 from kgdist.runtime.observe import Observer
 from kgdist.runtime.plan import Plan, workspace
 from kgdist.runtime.saved import Saved
+from kgdist.runtime.workers import STALL
 from kgdist.shared_evaluator import Collected, SharedEvaluator
 from kgdist.version import __version__
 
@@ -41,6 +42,8 @@ class Attempt:
         self.plan, self.config, self.partition, self.interrupts = plan, plan.config, partition, interrupts
         self.saved = saved
         self.began = False
+        self.progressed = False  # a checkpoint was made that is newer than where it began
+        self._start = 0
         self.evaluator = SharedEvaluator(partition, plan.config)
         self.rhythm = rhythm_of(plan.config)
         count = len(plan.machines)
@@ -139,15 +142,21 @@ class Attempt:
     def _course(self, resume: int | None) -> Result:
         config, fleet = self.config, self.fleet
         total = self.plan.steps * self.plan.trainers
-        initial = self._shared(resume) * self.plan.trainers
+        self._start = self._shared(resume)
+        initial = self._start * self.plan.trainers
         self.observer = Observer(config, None, total=total, initial=initial, world=self.plan.trainers, metrics=_Remote(fleet))
         try:
             fleet.tell("train")
             self.began = True
             self.rhythm.begin()
             stopped, asked = False, False
+            done, moved = -1, time.monotonic()
             while len(self._trained) < len(self.plan.machines):
                 fleet.pump(0.02)
+                if (now := self._progress()) != done:
+                    done, moved = now, time.monotonic()
+                if time.monotonic() - moved > 2 * max(config.stall_timeout, STALL):  # agents should have seen to it before
+                    raise AttemptFailed("no machine has done anything for too long")
                 self.observer.update(int(self.steps.sum()), int(self._positives.sum()), self._sums.sum(0))
                 self._tell_who_is_late()
                 if (self.early and not stopped) or (self.interrupts.asked and not asked):
@@ -161,6 +170,10 @@ class Attempt:
             return self._finish()
         finally:
             self.observer.close()
+
+    def _progress(self) -> int:
+        """Grows with whatever a trainer does."""
+        return int(self.steps.sum()) + len(self._arrived) + sum(self._arrived.values()) + len(self._trained)
 
     def _tell_who_is_late(self) -> None:
         """Every now and then, while some machines wait for others: the others."""
@@ -182,7 +195,7 @@ class Attempt:
             self._validate(step)
         if self.rhythm.due(step):
             began = time.monotonic()
-            self._warn(self.saved.save(self.fleet, step))
+            self._warn(self._save(step))
             self.rhythm.written(time.monotonic() - began)
         self.fleet.tell("release", step=step)
         self.observer.resume()
@@ -224,6 +237,11 @@ class Attempt:
             raise KgdistError(f"{split}: some queries came back without a rank")
         return self.evaluator.tell(self._collected.ranks, split, time.perf_counter() - started)
 
+    def _save(self, step: int) -> list[str]:
+        problems = self.saved.save(self.fleet, step)
+        self.progressed = self.progressed or (not problems and step > self._start)
+        return problems
+
     def _validate(self, step: int) -> None:
         try:
             report = self._evaluate("valid")
@@ -262,7 +280,7 @@ class Attempt:
             return self.interrupts.asked
 
         if keep:
-            problems = saved.insist(fleet, lambda: saved.save(fleet, step), hurry)
+            problems = saved.insist(fleet, lambda: self._save(step), hurry)
             if problems and self.interrupts.asked:
                 raise saved.lost(problems)
             self._warn(problems, "the embeddings themselves may find room")

@@ -10,6 +10,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from kgdist.runtime.bell import Bell
+
 Doing = tuple[str, str, int]  # "read", "written", ..., of what, and a number that grows as long as something is done
 
 
@@ -18,9 +20,10 @@ def nothing() -> None:
 
 
 class Beside:
-    """Work that is done in the order in which it came. Its thread lives while there is some."""
+    """Work that is done in the order in which it came. Its thread lives while there is some; `bell` rings when some has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
         self._lock = threading.Lock()
         self._todo: deque[tuple[str, str, Callable[[], None], Callable[[], None]]] = deque()
         self._over: deque[Callable[[], None] | BaseException] = deque()
@@ -74,3 +77,4 @@ class Beside:
                 self._over.append(then)
             except BaseException as error:  # whatever it is, the loop must hear of it
                 self._over.append(error)
+            self._bell.ring()

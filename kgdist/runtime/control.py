@@ -122,7 +122,7 @@ class WorkerControl:
             number = self.mine[HELD] = int(shared.header[HOLD])
             self._wait(lambda: bool(shared.header[FREED] >= number))
         if self._meeting(step):
-            self.mine[ARRIVED] = step
+            self.arrive(step)
             self._wait(lambda: bool(shared.header[RELEASED] >= step))
 
     def _wait(self, over: Callable[[], bool]) -> None:
@@ -133,6 +133,10 @@ class WorkerControl:
                 beat, since = self.shared.header[BEAT], time.monotonic()
             elif time.monotonic() - since > PATIENCE:
                 raise WorkerError(f"the coordinating process has been silent for {PATIENCE:.0f} s")
+
+    def arrive(self, step: int) -> None:
+        """Show that this worker waits."""
+        self.mine[ARRIVED] = step
 
     def idle(self) -> None:
         """Let a moment pass."""

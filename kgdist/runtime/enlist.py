@@ -23,6 +23,7 @@ from kgdist.errors import OptionError, PeersLost, UsageError
 from kgdist.kvstore.security import BROKEN, CONNECTED, LOST, STRANGER, Transport, Watch
 from kgdist.log import log, tell
 from kgdist.runtime.agent import Agent
+from kgdist.runtime.bell import Bell
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.jobfile import JobFile, computer
 from kgdist.runtime.lines import message_of
@@ -46,6 +47,7 @@ class Line:
         self._transport = Transport(job.keys, job.timeout)
         self._wire = self._transport.client(job.host, job.port)
         self._inbox: queue.Queue[Message] = queue.Queue()
+        self.bell = Bell()
         self._outbox: deque[bytes] = deque()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._move, name="kgdist-line", daemon=True)
@@ -80,6 +82,7 @@ class Line:
             while (frames := self._wire.receive()) is not None:
                 if (message := message_of(bytes(frames[0]))) is not None:
                     self._inbox.put(message)
+                    self.bell.ring()
             for event, _ in self._wire.events():
                 broken += event == BROKEN
                 self.stranger = self.stranger or event == STRANGER or broken >= FAILURES
@@ -89,6 +92,7 @@ class Line:
                     self._outbox.clear()  # of a conversation that is over
                     self.connected = False
                     self._inbox.put({"lost": True})
+                    self.bell.ring()
             while self._outbox and self._wire.send([self._outbox[0]]) is not None:
                 self._outbox.popleft()
 
@@ -98,7 +102,7 @@ class Conversation:
 
     def __init__(self, line: Line, interrupts: Interrupts) -> None:
         self.end: Message | None = None
-        self._line, self._interrupts = line, interrupts
+        self._line, self._interrupts, self.bell = line, interrupts, line.bell
         self._told = False
 
     def send(self, **event: Any) -> None:

@@ -18,6 +18,7 @@ from kgdist.log import log, say
 from kgdist.runtime.beside import Doing
 from kgdist.runtime.channel import Heard
 from kgdist.runtime.cluster import Machine
+from kgdist.runtime.lines import cleaned, fits
 from kgdist.runtime.workers import STALL
 from kgdist.version import __version__
 
@@ -25,7 +26,29 @@ NAMED = 30.0  # seconds without progress after which a machine is named
 HURRY = 4.0  # seconds that a machine may do nothing, or say nothing, once the user wants to leave
 TURN = 0.05  # seconds of hearing before whoever pumps may look at other things
 HANGS = 300.0  # seconds without a pump after which the machines are told no longer that this launcher lives
-ANSWERS = ("hello", "checked", "opened", "ready", "saved", "loaded", "memory")
+# What machines say, and of which shape it is (kgdist.runtime.lines.fits).
+ANSWERS: dict[str, Any] = {
+    "hello": {"version": str},
+    "checked": {"problems": [str], "checkpoints": [(int, str, dict, int)]},
+    "opened": str,
+    "ready": bool,
+    "saved": {"problem": str},
+    "loaded": {"problem": str},
+    "memory": int,
+}
+NEWS: dict[str, Any] = {
+    "beat": (str, str, int),
+    "failed": {"what": str, "recoverable": bool, "code": int},
+    "say": str,
+    "progress": {"steps": [int], "positives": int, "sums": [float]},
+    "arrived": int,
+    "trained": [int],
+    "finished": {"rank": int, "task": int, "problem": str},
+    "result": object,
+    "interrupt": bool,
+}
+WORDS = ANSWERS | NEWS
+NUMBERS = ("progress", "result")  # which no terminal sees
 FIRST = 60.0  # seconds in which an agent says its first word
 News = Callable[[int, str, Any], None]  # machine, kind, value
 
@@ -216,7 +239,13 @@ class Fleet:
             raise AttemptFailed(f"{self.name(number)}: its agent {value.words}{reason}", number)
         else:
             for event, content in value.items():
-                self._event(number, event, content)
+                try:
+                    if not fits(content, WORDS[event]):
+                        raise TypeError
+                    self._event(number, event, content if event in NUMBERS else cleaned(content))
+                except (LookupError, TypeError, ValueError) as error:
+                    what = f"says {cleaned(event)!r} in words that are not ours; is kgdist the same everywhere?"
+                    raise KgdistError(f"{self.name(number)}: its agent {what}") from error
 
     def _event(self, number: int, event: str, content: Any) -> None:
         if event == "beat":

@@ -40,6 +40,7 @@ def launch(config: Config, machines: list[Machine], connect: Connect, interrupts
             say(line)
     saved = Saved(config.resume or "")
     failures = 0  # one after another, of attempts that did not even begin
+    lost = 0  # one after another, of attempts that made no checkpoint newer than where they began
     while True:
         attempt = Attempt(plan, partition, saved, interrupts)
         try:
@@ -51,9 +52,10 @@ def launch(config: Config, machines: list[Machine], connect: Connect, interrupts
             raise
         except AttemptFailed as error:
             plan = plan.again()
-            if interrupts.asked or plan.attempt > config.max_restarts or not (attempt.began or attempt.plan.attempt):
+            lost = 1 if attempt.progressed else lost + 1
+            if interrupts.asked or lost > config.max_restarts or not (attempt.began or attempt.plan.attempt):
                 raise PeersLost(f"{error}{saved.hint}") from error
-            log.warning("%s; attempt %d of %d follows", error, plan.attempt + 1, config.max_restarts + 1)
+            log.warning("%s; attempt %d of %d follows", error, plan.attempt + 1, plan.attempt + 1 + config.max_restarts - lost)
             failures = 0 if attempt.began else failures + 1
             with interrupts.immediate():
                 time.sleep(min(2.0 * failures, config.peer_timeout))  # machines come back

@@ -40,6 +40,27 @@ def message_of(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def fits(value: Any, shape: Any) -> bool:
+    """Whether JSON is of a shape: a type; [shape] for a list of such; a tuple of shapes for a list of those; {key: shape} for an
+    object that has at least these keys."""
+    if isinstance(shape, dict):
+        return isinstance(value, dict) and all(key in value and fits(value[key], inner) for key, inner in shape.items())
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(fits(item, shape[0]) for item in value)
+    if isinstance(shape, tuple):
+        return isinstance(value, list) and len(value) == len(shape) and all(map(fits, value, shape))
+    return isinstance(value, shape)
+
+
+def cleaned(value: Any) -> Any:
+    """JSON with every text in it fit for a terminal, see `readable`."""
+    if isinstance(value, str):
+        return readable(value.encode("utf-8", "replace"))
+    if isinstance(value, list):
+        return [cleaned(item) for item in value]
+    return {key: cleaned(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
 def readable(line: bytes) -> str:
     """A line for a terminal: what a bar has overwritten left out, control characters spelled out."""
     text = line.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace")

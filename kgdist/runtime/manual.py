@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from kgdist.config import Config
-from kgdist.errors import KgdistError, OptionError, UsageError
+from kgdist.errors import KgdistError, OptionError, PeersLost, UsageError
 from kgdist.kvstore.security import Keys, Transport, Watch
 from kgdist.log import log, say
 from kgdist.runtime.channel import Ending, Heard
@@ -38,6 +38,7 @@ RETURN = 5.0  # seconds until the first such line when an attempt before has end
 TICK = 0.01  # seconds between two looks at what is to be sent
 TWIN = 1.0  # seconds in which one of two that claim the same place must show that it lives
 PARTING = 10.0  # seconds for all to end
+HURRY = 3.0  # the same where one of them has not done what was asked of it
 SERVER, CLIENT = ROLES = ("server", "client")
 # command -> the half it is for; others are for both
 FOR = dict.fromkeys(("open", "save", "keep", "best", "write", "append"), SERVER) | dict.fromkeys(
@@ -235,7 +236,8 @@ class Reception:
             self._parting = True
             for peer in self._peers.values():
                 peer.post(over=self.code)
-        deadline = time.monotonic() + PARTING
+        hangs = self.interrupts.asked and isinstance(error, PeersLost)  # and the user wants to leave
+        deadline = time.monotonic() + (HURRY if hangs else PARTING)
         while self._peers and time.monotonic() < deadline:
             time.sleep(TICK)
         self._ending.set()

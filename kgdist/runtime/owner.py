@@ -10,9 +10,14 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from kgdist.runtime.bell import Bell
+
 
 class Partner(Protocol):
-    """Whom an agent works for: `Owner`, or a launcher that it has found by itself (`kgdist.runtime.enlist`)."""
+    """Whom an agent works for: `Owner`, or a launcher that it has found by itself (`kgdist.runtime.enlist`). `bell` rings when
+    there may be something to receive."""
+
+    bell: Bell
 
     def send(self, **event: Any) -> None:
         """Tell it. Raises EOFError when it is gone."""
@@ -31,6 +36,7 @@ class Owner:
     def __init__(self, gone: Callable[[], None] = lambda: None) -> None:
         self._gone = gone
         self._inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.bell = Bell()
         self._out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
         self._lock = threading.Lock()
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody's print may break the protocol
@@ -39,7 +45,9 @@ class Owner:
     def _listen(self) -> None:
         for line in iter(sys.stdin.buffer.readline, b""):
             self._inbox.put(json.loads(line))
+            self.bell.ring()
         self._inbox.put(None)
+        self.bell.ring()
         self._gone()
 
     def send(self, **event: Any) -> None:

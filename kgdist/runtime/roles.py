@@ -24,6 +24,7 @@ from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.messages import Identity
 from kgdist.kvstore.security import USER, Keys, Transport
 from kgdist.kvstore.server import Server
+from kgdist.kvstore.shm import SharedArray
 from kgdist.kvstore.tables import Ids, MemoryTables
 from kgdist.log import log
 from kgdist.partition.folder import Partition
@@ -57,9 +58,10 @@ def serve(job: dict[str, Any], owner: Owner) -> None:
     lease(SharedControl.attach(job["control"]), plan.config.peer_timeout)
     torch.set_num_threads(1)
     tables = MemoryTables.attach(job["tables"], plan.config.optimizer)
+    counters = SharedArray.attach(job["counters"]).array[job["index"]]
     transport = transport_of(plan)
     wire = transport.server(*plan.addresses[number], name_of(number))
-    server = Server(number, plan.layout(), tables, identity_of(plan), wire, transport=transport)
+    server = Server(number, plan.layout(), tables, identity_of(plan), wire, transport=transport, counters=counters)
     owner.send(ready=True)
     try:
         server.serve(lambda: owner.receive(0.0001) is not None)
@@ -147,6 +149,11 @@ class RemoteControl(WorkerControl):
         """Wait at the meeting that the process before this one may have died in."""
         if self.meeting(self.start) and self.shared.header[RELEASED] < self.start:
             self.meet(self.start)
+
+    def arrive(self, step: int) -> None:
+        """See WorkerControl; a word that wakes the agent, which looks at the number."""
+        super().arrive(step)
+        self.tasks.owner.send(arrived=step)
 
     def idle(self) -> None:
         """See WorkerControl."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
+from kgdist.kvstore.server import COUNTERS, TURNS
+from kgdist.kvstore.shm import SharedArray
 from kgdist.log import log
 from kgdist.runtime import child as children
 from kgdist.runtime.beside import Doing
@@ -25,6 +27,7 @@ from kgdist.runtime.workers import STALL
 
 Tell = Callable[..., None]
 LEAVE = 3.0  # seconds that a trainer has after Ctrl-C to end its step
+LOOKS = 10  # in the time that a server may stand still
 KILLED = 10.0  # seconds in which one that is killed is gone, unless the system holds it
 TASKS = {"evaluate": ("ranked", "the share of {split}"), "assemble": ("written", "embeddings")}
 
@@ -36,6 +39,27 @@ class Failure(Exception):
         super().__init__(what)
         self.recoverable = recoverable
         self.code = code
+
+
+class Turns:
+    """Which loops have not turned for `patience` seconds of ours: time in which nobody looked (this machine slept) does not
+    count. `counters`: int64[n], grows with every turn of each."""
+
+    def __init__(self, counters: np.ndarray, patience: float) -> None:
+        self._counters, self._interval = counters, patience / LOOKS
+        self._last, self._missed = counters.copy(), np.zeros(len(counters), np.int64)
+        self._looked = 0.0
+
+    def still(self, now: float) -> list[int]:
+        """Those that stand still; each is told once in that time."""
+        if now - self._looked < self._interval:
+            return []
+        self._looked = now
+        self._missed = np.where(self._counters != self._last, 0, self._missed + 1)
+        self._last = self._counters.copy()
+        found = np.flatnonzero(self._missed > LOOKS)
+        self._missed[found] = 0
+        return [int(index) for index in found]
 
 
 class Site:
@@ -51,22 +75,28 @@ class Site:
         self.run = ""
         self._ready: set[int] = set()  # servers
         self._incarnations = [1] * self.config.num_proc
+        self._deaths = [0] * self.config.num_proc  # of each trainer, one after another at the same step
+        self._fallen = [-1] * self.config.num_proc  # the step of the last one
         self._tasks: dict[int, dict[str, Any]] = {}  # what each trainer has not finished, besides training
         self._arrived = 0
         self._moved = np.full(self.config.num_proc, time.monotonic())  # when each trainer last showed that it does something
         self._alive = np.zeros(self.config.num_proc, np.int64)
         self._stopping = False
         self._killed: dict[int, Child] = {}
+        self._counters: SharedArray | None = None  # int64[servers, len(COUNTERS)]
+        self._turns: Turns | None = None
         self._told = 0.0
 
     # ---- processes
 
     def serve(self) -> None:
         """Start the servers; each says when it can be reached."""
-        layout = self.plan.layout()
-        for number in layout.servers_of(self.number):
-            child = self._child(f"server-{number}")
-            child.send(self._job("server", server=number))
+        numbers = list(self.plan.layout().servers_of(self.number))
+        self._counters = SharedArray.allocate((len(numbers), len(COUNTERS)), np.int64)
+        self._turns = Turns(self._counters.array[:, TURNS], self.config.peer_timeout)
+        for index, number in enumerate(numbers):
+            child = self._child(f"server-{number}", self._counters.fd)
+            child.send(self._job("server", server=number, index=index, counters=self._counters.handle()))
             self.servers.append(child)
 
     def train(self, run: str) -> None:
@@ -81,9 +111,9 @@ class Site:
         self._moved[rank] = time.monotonic() + max(0.0, STALL - self.stall)  # libraries, connections: no steps for a while
         return child
 
-    def _child(self, name: str) -> Child:
+    def _child(self, name: str, *fds: int) -> Child:
         handles = [*self.shard.tables.handles().values(), *self.shard.control.handles()]
-        return Child([handle["fd"] for handle in handles], threads=self.config.num_thread, name=name)
+        return Child([*(handle["fd"] for handle in handles), *fds], threads=self.config.num_thread, name=name)
 
     def _job(self, role: str, **more: Any) -> dict[str, Any]:
         return {
@@ -122,6 +152,10 @@ class Site:
         verb, what = TASKS[task["what"]] if task is not None else ("", "")
         return verb, what.format(**(task or {})), count
 
+    def outputs(self) -> list[IO[bytes]]:
+        """What children write to."""
+        return [child.stdout for child in (*self.servers, *self.trainers) if child.open]
+
     # ---- watching
 
     def look(self) -> None:
@@ -133,6 +167,13 @@ class Site:
         for index, child in enumerate(self.servers):
             for event in child.events():
                 self._hear_server(index, event)
+        for index in self._turns.still(time.monotonic()) if self._turns is not None else ():
+            if index in self._ready:
+                patience = self.config.peer_timeout
+                log.warning("server %d has done nothing for %g s; its stacks follow, and it is ended", index, patience)
+                self.servers[index].show_stack()
+                time.sleep(0.5)
+                self.servers[index].process.kill()
         if not self.trainers:
             return
         for rank in range(len(self.trainers)):
@@ -198,10 +239,14 @@ class Site:
             if rank not in self.done:
                 self._trained(rank, self._steps(rank))
             return
-        if self._incarnations[rank] > self.config.max_restarts:
-            raise Failure(f"trainer {rank} {how}, for the {self._incarnations[rank]}th time", recoverable=False)
+        steps = self._steps(rank)
+        self._deaths[rank] = 1 if steps > self._fallen[rank] else self._deaths[rank] + 1
+        self._fallen[rank] = steps
+        if self._deaths[rank] > self.config.max_restarts:
+            times = f"{self._deaths[rank]} time{'s' * (self._deaths[rank] > 1)}"
+            raise Failure(f"trainer {rank} {how}, {times} at step {steps}", recoverable=False)
         self._incarnations[rank] += 1
-        log.warning("trainer %d %s; it is started again at step %d", rank, how, self._steps(rank))
+        log.warning("trainer %d %s; it is started again at step %d", rank, how, steps)
         self.trainers[rank].close(time.monotonic())
         self.done.pop(rank, None)
         self.trainers[rank] = self._trainer(rank, self.run)
@@ -259,4 +304,7 @@ class Site:
         """End every process and give up the rows."""
         self.stop()
         children.end((*self.trainers, *self.servers), time.monotonic() + children.GRACE)
+        if self._counters is not None:
+            self._counters.close()
+            self._counters = None
         self.shard.close()

@@ -24,13 +24,13 @@ def run_folder(space: Path) -> Path:
     return found
 
 
-def test_ctrl_c_saves_although_a_trainer_hangs(space: Path) -> None:
+def test_a_scheduler_that_ends_the_job_has_it_saved_although_a_trainer_hangs(space: Path) -> None:
     """It is ended where it is, and its rows, which lie in memory that it does not own, are saved with all others."""
     with Job(space, max_step="1000000", force_sync_interval="-1") as job:
         for machine in range(2):
             job.until(rf"machine_{machine} .*\(1000/1000000\)")
         job.kill("trainer-1-0", signal.SIGSTOP)
-        job.process.send_signal(signal.SIGINT)
+        job.process.send_signal(signal.SIGTERM)
         text = job.end(130, 60)
     step = int(re.findall(r"interrupted at step (\d+); go on with: kgdist-dist-train --resume TransE_l2_toy_0", text)[0])
     assert "machine_1 " in text and "trainer 0 has done nothing for" in text and "it is ended where it is" in text
@@ -132,3 +132,41 @@ def test_a_file_system_that_is_frozen_at_a_checkpoint_holds_nobody(space: Path, 
         text = job.end(3)
     assert re.search(r"error: machine_[01] .*: has written nothing for \d+ s .*; the last checkpoint is of step \d+, go on", text)
     assert "its process could not be ended from here" in text
+
+
+@pytest.mark.slow
+def test_failures_count_only_as_long_as_nothing_gets_on(space: Path) -> None:
+    """Two trainers' deaths and two servers' are more than one restart allows, if there were no steps and checkpoints between."""
+    with Job(space, max_step="100000", checkpoint_interval="200", max_restarts="1") as job:
+        for attempt in range(2):
+            for times in range(2):
+                job.saved()
+                job.kill("trainer-1-0")
+                job.until(r"trainer 0 was killed by signal SIGKILL.*; it is started again at step", times=2 * attempt + times + 1)
+            job.saved()
+            job.kill("server-0")
+            job.until(rf"server 0 was killed by signal SIGKILL.*; attempt {attempt + 2} of {attempt + 2} follows")
+        job.until("resumed .* at step", times=2)
+        os.kill(job.process.pid, signal.SIGTERM)
+        job.end(130)
+
+
+def test_a_frozen_server_is_ended_by_its_agent(space: Path) -> None:
+    with Job(space, max_step="100000", checkpoint_interval="200", peer_timeout="4") as job:
+        job.saved()
+        job.kill("server-1", signal.SIGSTOP)
+        job.until(r"machine_1 .*server 0 has done nothing for 4 s; its stacks follow, and it is ended")
+        job.until(r"machine_1 .*server 0 was killed by signal SIGKILL.*; attempt 2 of 4 follows")
+        job.until("resumed .* at step")
+        os.kill(job.process.pid, signal.SIGTERM)
+        job.end(130)
+
+
+def test_a_terminal_that_takes_nothing_costs_nothing(space: Path) -> None:
+    """Nobody reads what the launcher prints, which is more than a pipe holds: the training ends as ever, at its first attempt."""
+    with Job(space, max_step="3000", log_interval="10", peer_timeout="3") as job:
+        job.reading.clear()
+        wait(lambda: job.process.poll() is not None, 150)
+        job.reading.set()
+        text = job.end(0)
+    assert "attempt" not in text and (run_folder(space) / "toy_TransE_l2_entity.npy").exists()

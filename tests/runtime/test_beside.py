@@ -8,6 +8,7 @@ import time
 import pytest
 
 from kgdist.errors import KgdistError
+from kgdist.runtime.bell import Bell
 from kgdist.runtime.beside import Beside
 from tests.patience import patience
 
@@ -15,7 +16,7 @@ LIMIT = patience(30.0)
 
 
 def test_work_is_done_in_order_and_what_follows_is_the_loops() -> None:
-    beside, done, threads = Beside(), [], []
+    beside, done, threads = Beside(Bell()), [], []
     for number in range(50):
 
         def work(number: int = number) -> None:
@@ -29,7 +30,7 @@ def test_work_is_done_in_order_and_what_follows_is_the_loops() -> None:
 
 
 def test_it_is_known_what_hangs_and_how_far_it_has_come() -> None:
-    beside, disk = Beside(), threading.Event()
+    beside, disk = Beside(Bell()), threading.Event()
 
     def work() -> None:
         beside.moved(1000)
@@ -48,7 +49,7 @@ def test_it_is_known_what_hangs_and_how_far_it_has_come() -> None:
 
 
 def test_what_went_wrong_is_the_loops_and_the_rest_is_done() -> None:
-    beside, done = Beside(), []
+    beside, done = Beside(Bell()), []
 
     def fail() -> None:
         raise KgdistError("no room")
