@@ -74,6 +74,49 @@ def shifted(ids: np.ndarray, low: int, high: int, base: int) -> np.ndarray | Non
     return ids.astype(np.int64) - base if inside else None
 
 
+def look_up(table: np.ndarray, ids: np.ndarray, low: int, high: int, base: int, out: np.ndarray) -> bool:
+    """Copy the rows ids - base of float32[n, D], one after another, to float32[k * D], or rounded to the uint16 of bfloat16; or
+    nothing, and False, where one of the ids is not in low..high."""
+    if out.dtype != np.uint16 and choice.numba():
+        from kgdist.kernels import route_loops
+
+        return bool(route_loops.look_up(table, ids, low, high, base, out) < 0)
+    rows = shifted(ids, low, high, base)
+    if rows is not None:
+        shaped = out.reshape(len(ids), table.shape[1])
+        if out.dtype == np.uint16:
+            gather_bfloat(table, rows, shaped)
+        else:
+            np.take(table, rows, axis=0, out=shaped)
+    return rows is not None
+
+
+FINE, OUTSIDE, TWICE, SQUARES, GRADIENTS = range(5)
+
+
+def vetted(
+    ids: np.ndarray, low: int, high: int, base: int, grads: np.ndarray, most: np.float32, squares: np.ndarray | None,
+    most_squares: np.float32,
+) -> tuple[int, np.ndarray]:  # fmt: skip
+    """What is wrong with an update of the rows ids - base, and these as int64[n]: FINE; OUTSIDE, one of the ids is not in
+    low..high; TWICE, one comes again; SQUARES, of float32[n] one is not `within` its limit, unsigned; GRADIENTS, of float32[.]
+    one is not within `most`."""
+    given = np.empty(0, np.float32) if squares is None else squares
+    if choice.numba():
+        from kgdist.kernels import route_loops
+
+        rows, limits = np.empty(len(ids), np.int64), (int(most_squares.view(np.uint32)), int(most.view(np.uint32)))
+        return int(route_loops.vet(ids, low, high, base, grads.reshape(-1), given, *limits, rows)), rows
+    found = shifted(ids, low, high, base)
+    if found is None:
+        return OUTSIDE, ids
+    if len(np.unique(found)) != len(found):
+        return TWICE, found
+    if not within(given, most_squares, signed=False):
+        return SQUARES, found
+    return FINE if within(grads, most) else GRADIENTS, found
+
+
 def route(ids: np.ndarray, starts: np.ndarray, low: int = 0, high: int = 0) -> Route:
     """Sort int64[n] ids, which may repeat, by the ranges int64[S + 1] they lie in; rows low..high are here.
 
@@ -140,7 +183,7 @@ def gather_parts(table: np.ndarray, places: np.ndarray, bounds: np.ndarray, at: 
         else:
             route_loops.gather_parts(table, places, bounds, at, out)
         return
-    for first, start, stop in zip(at.tolist(), bounds.tolist(), bounds[1:].tolist(), strict=True):
+    for first, start, stop in zip(at.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         part = out[first : first + (stop - start) * table.shape[1]].reshape(stop - start, table.shape[1])
         if out.dtype == np.uint16:
             gather_bfloat(table, places[start:stop], part)

@@ -45,6 +45,38 @@ def shifted(ids, low, high, base, out):
     return -1
 
 
+@disjoint
+def look_up(table, ids, low, high, base, out):
+    """As shifted, and where that is -1 out[i * D + k] = table[ids[i] - base, k]; float32[n, D], float32[.]."""
+    rows = np.empty(len(ids), np.int64)
+    wrong = shifted(ids, low, high, base, rows)
+    if wrong < 0:
+        width = table.shape[1]
+        for i in range(len(rows)):
+            ahead(table, rows, i)
+            row = rows[i]
+            for k in range(width):
+                out[i * width + k] = table[row, k]
+    return wrong
+
+
+@strict
+def _distinct(rows):
+    """Whether no number of int64[n] >= 0 comes twice."""
+    size, shift = 16, np.uint64(60)
+    while size < 2 * len(rows):  # at most half full
+        size, shift = 2 * size, shift - np.uint64(1)
+    keys = np.full(size, _FREE)
+    for i in range(len(rows)):
+        slot = np.int64((np.uint64(rows[i]) * _GOLDEN) >> shift)
+        while keys[slot] != _FREE:
+            if keys[slot] == rows[i]:
+                return False
+            slot = (slot + 1) & (size - 1)
+        keys[slot] = rows[i]
+    return True
+
+
 @strict
 def route(ids, starts, low, high, shift, keys, numbers, found, owner, slots, offsets):
     """Number the different ids outside of low..high in the order of their owners.
@@ -168,3 +200,15 @@ def within(values, mask, limit):
     for i in range(len(bits)):
         top = max(top, np.uint32(bits[i] & some))
     return top <= limit
+
+
+@strict
+def vet(ids, low, high, base, grads, squares, most_squares, most, rows):
+    """See `vetted`; the limits as the bits of float32. Writes rows int64[n]."""
+    if shifted(ids, low, high, base, rows) >= 0:
+        return 1
+    if not _distinct(rows):
+        return 2
+    if not within(squares, 0xFFFFFFFF, most_squares):
+        return 3
+    return 0 if within(grads, 0x7FFFFFFF, most) else 4

@@ -11,6 +11,8 @@ import torch
 from kgdist.kernels.jit import disjoint, inlined
 from kgdist.kernels.prefetch import ahead
 
+ALL, NONE = np.empty(0, np.int64), np.empty(0, np.float32)
+
 
 @inlined
 def _inside(ids, rows):
@@ -69,12 +71,26 @@ def adagrad(
 ) -> bool:
     """float32[n,D], float32[n], int64[U], float32[M,D], float32[M], int64[U]; table and state contiguous. False, and nothing is
     done, where an id or a place is out of range."""
+    given = None if squares is None else squares.contiguous().numpy()
+    which = ALL if places is None else places.contiguous().numpy()
+    arrays = table.detach().numpy(), state.detach().numpy(), ids.contiguous().numpy(), grads.detach().contiguous().numpy()
+    return adagrad_arrays(*arrays, given, lr, eps, which)
+
+
+def adagrad_arrays(
+    table: np.ndarray,
+    state: np.ndarray,
+    ids: np.ndarray,
+    grads: np.ndarray,
+    squares: np.ndarray | None,
+    lr: float,
+    eps: float,
+    places: np.ndarray = ALL,
+) -> bool:
+    """The same of arrays, all contiguous."""
+    given = NONE if squares is None else squares
     mean = np.float32(1 / max(1, table.shape[1]))
-    gradients = grads.detach().contiguous().numpy()
-    given = np.empty(0, np.float32) if squares is None else squares.contiguous().numpy()
-    which = np.empty(0, np.int64) if places is None else places.contiguous().numpy()
-    arrays = (table.detach().numpy(), state.detach().numpy(), ids.contiguous().numpy(), which, gradients, given)
-    return bool(_adagrad(*arrays, np.float32(lr), np.float32(eps), mean))
+    return bool(_adagrad(table, state, ids, places, grads, given, np.float32(lr), np.float32(eps), mean))
 
 
 def gather(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor) -> bool:

@@ -22,7 +22,7 @@ from kgdist.kvstore.buffers import Buffers, Loan
 from kgdist.kvstore.connection import hello
 from kgdist.kvstore.connections import Connections
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.messages import BF16, FP32, ITEM, PIECE_BYTES, Identity, Kind, Message, Part
+from kgdist.kvstore.messages import BF16, FP32, ID_WIDTHS, ITEM, PART, PIECE_BYTES, Identity, Kind, Message, Part, Sealed, seal
 from kgdist.kvstore.security import Transport
 from kgdist.kvstore.tables import Ids, MemoryTables, Update
 
@@ -69,6 +69,8 @@ class StoreTables:
     ) -> None:
         self.layout = layout
         self._names = list(layout.widths)
+        self._numbers = {name: number for number, name in enumerate(self._names)}
+        self._wide = {name: 4 if layout.rows(name) <= 1 << 31 else 8 for name in self._names}  # bytes of an id
         self._who = client, incarnation
         self._local = local
         self._direct = local is not None and not layout.by_owner
@@ -83,28 +85,32 @@ class StoreTables:
         limits: dict[str, Any] = {"window": max_inflight, "peer_timeout": peer_timeout, "connect_timeout": connect_timeout}
         self._connections = Connections(places, transport, hello(identity, role, client, incarnation), identity, **limits)
 
-    def _part(self, name: str, rows: int, **fields: Any) -> Part:
-        return Part(self._names.index(name), rows, self.layout.widths[name], **fields)
+    def _wire_ids(self, name: str, ids: np.ndarray) -> memoryview:
+        """Of as many bytes as the table's rows need."""
+        return np.ascontiguousarray(ids, ID_WIDTHS[self._wide[name]]).view(np.uint8).data
 
-    def _wire_ids(self, name: str, ids: np.ndarray) -> np.ndarray:
-        """As int32 where the table's rows fit."""
-        return np.ascontiguousarray(ids, np.int32 if self.layout.rows(name) <= 1 << 31 else np.int64)
+    def _seal(self, kind: Kind, lines: list[bytes], arrays: list[memoryview], lr: float = 0.0, values: Any = None) -> Sealed:
+        """A message of these parts, packed: a dozen such are made for a machine and a step."""
+        return Sealed(kind, *self._who, self._dtype, lr, len(lines), b"".join((*lines, *arrays)), values)
 
-    def _loads(self, spans: Iterable[Span]) -> Iterator[list[Span]]:
+    def _loads(self, spans: list[Span]) -> list[list[Span]]:
         """The spans, cut and put together so that each list fills one message, at most."""
-        load: list[Span] = []
+        widths = self.layout.widths
+        if 4 * sum([widths[name] * (stop - start) for name, start, stop in spans]) <= PIECE_BYTES:
+            spans = [span for span in spans if span[1] < span[2]]
+            return [spans] if spans else []
+        loads: list[list[Span]] = [[]]
         room = PIECE_BYTES
         for name, start, stop in spans:
-            size = 4 * self.layout.widths[name]
+            size = 4 * widths[name]
             while start < stop:
-                if load and room < size:
-                    yield load
-                    load, room = [], PIECE_BYTES
+                if loads[-1] and room < size:
+                    loads.append([])
+                    room = PIECE_BYTES
                 end = min(stop, start + max(1, room // size))
-                load.append((name, start, end))
+                loads[-1].append((name, start, end))
                 start, room = end, room - size * (end - start)
-        if load:
-            yield load
+        return loads
 
     def ahead(self, *wanted: Mapping[str, np.ndarray]) -> None:
         """See Tables; the requests are sent with what was pushed before, and nothing is waited for.
@@ -118,25 +124,27 @@ class StoreTables:
 
     def _ask(self, wanted: Mapping[str, Sequence[np.ndarray]]) -> dict[str, list[Pull]]:
         """Send for the rows; what one server has of all tables and pulls, in one message where it fits."""
-        found = {
-            name: Asked(self._routed(name, np.concatenate(ids), local=True), self.layout.widths[name])
-            for name, ids in wanted.items()
-        }
+        widths, item = self.layout.widths, ITEM[self._dtype].itemsize
+        found = {name: Asked(self._routed(name, np.concatenate(each), local=True), widths[name]) for name, each in wanted.items()}
         ids = {name: self._wire_ids(name, asked.route.ids) for name, asked in found.items()}
         ends = {name: asked.route.offsets.tolist() for name, asked in found.items()}
         for place, server in enumerate(self._targets):
-            for load in self._loads((name, ends[name][place], ends[name][place + 1]) for name in found):
-                parts = tuple(self._part(name, last - first, ids=ids[name][first:last]) for name, first, last in load)
-                asking = [(found[name], first) for name, first, _ in load]
-                for asked, _ in asking:
+            for load in self._loads([(name, ends[name][place], ends[name][place + 1]) for name in found]):
+                lines, arrays, sizes, asking = [], [], [], []
+                for name, first, last in load:
+                    asked, wide, line = found[name], self._wide[name], (self._numbers[name], last - first, widths[name])
+                    lines.append(PART.pack(line[0], wide, False, line[1], line[2], 0))
+                    arrays.append(ids[name][first * wide : last * wide])
+                    sizes.append(line)
+                    asking.append((asked, first))
                     asked.left += 1
 
                 def take(message: Message, asking: list[tuple[Asked, int]] = asking) -> None:
                     for (asked, first), (_, values) in zip(asking, message.filled(), strict=True):
                         asked.take(first, values)
 
-                size = sum(part.rows * part.width for part in parts) * ITEM[self._dtype].itemsize
-                self._connections.request(server, Message(Kind.PULL, *self._who, parts=parts, dtype=self._dtype), size, take)
+                size = item * sum([rows * width for _, rows, width in sizes])
+                self._connections.request(server, self._seal(Kind.PULL, lines, arrays), size, sizes, take)
         self._connections.say()
         self._connections.pump()
         return {name: pulls(wanted[name], asked) for name, asked in found.items()}
@@ -198,35 +206,33 @@ class StoreTables:
         starts = ends - (counts * widths).T  # [T, tables], in the values of all
         if not ends.size or not ends[-1, -1]:
             return
-        memory = self._buffers.take(int(ends[-1, -1]) * ITEM[self._dtype].itemsize)
-        values, ids, squares, bounds = memory.view(ITEM[self._dtype]), {}, {}, {}
+        item = ITEM[self._dtype].itemsize
+        memory = self._buffers.take(int(ends[-1, -1]) * item)
+        ids, squares, bounds = {}, {}, {}
         for (name, update), first in zip(updates.items(), starts.T, strict=True):
-            groups = routes[name].bounds[1:]
-            gather_parts(
-                update.grads.detach().contiguous().numpy(), routes[name].places, groups, np.ascontiguousarray(first), values
-            )
-            there = routes[name].places[groups[0] :]
+            places, groups, grads = routes[name].places, routes[name].bounds[1:], update.grads.detach().contiguous().numpy()
+            gather_parts(grads, places, groups, np.ascontiguousarray(first), memory.view(ITEM[self._dtype]))
+            there = places[groups[0] :]
             ids[name] = self._wire_ids(name, update.ids[there])
-            squares[name] = None if update.squares is None else update.squares.detach().numpy()[there]
+            squares[name] = None if update.squares is None else update.squares.detach().numpy()[there].view(np.uint8).data
             bounds[name] = (groups - groups[0]).tolist()
         loads = [
             (server, load)
             for place, server in enumerate(self._targets)
-            for load in self._loads((name, bounds[name][place], bounds[name][place + 1]) for name in updates)
+            for load in self._loads([(name, bounds[name][place], bounds[name][place + 1]) for name in updates])
         ]
-        loan, at = Loan(self._buffers, memory, len(loads)), 0
+        loan, at, values = Loan(self._buffers, memory, len(loads)), 0, memory.data
         for server, load in loads:
-            parts = []
+            lines, arrays, more, end = [], [], [], at
             for name, start, stop in load:
-                given = squares[name]
-                parts.append(
-                    self._part(
-                        name, stop - start, ids=ids[name][start:stop], squares=None if given is None else given[start:stop]
-                    )
-                )
-            end = at + sum(part.rows * part.width for part in parts)
-            message = Message(Kind.PUSH, *self._who, parts=tuple(parts), values=values[at:end], lr=lr, dtype=self._dtype)
-            self._connections.push(server, message, (end - at) * ITEM[self._dtype].itemsize, loan)
+                given, wide, width = squares[name], self._wide[name], self.layout.widths[name]
+                lines.append(PART.pack(self._numbers[name], wide, given is not None, stop - start, width, 0))
+                arrays.append(ids[name][start * wide : stop * wide])
+                if given is not None:
+                    more.append(given[4 * start : 4 * stop])
+                end += (stop - start) * width * item
+            message = self._seal(Kind.PUSH, lines, arrays + more, lr, values[at:end])
+            self._connections.push(server, message, end - at, loan)
             at = end
 
     def flush(self) -> None:
@@ -277,8 +283,9 @@ class StoreTables:
 
             self._connections.until(lambda: left[0] < AT_ONCE * len(self._targets))
             left[0] += 1
-            part = self._part(name, last - first, first=first)
-            self._connections.request(server, Message(Kind.READ, *self._who, parts=(part,)), 4 * part.rows * part.width, take)
+            part = Part(self._numbers[name], last - first, self.layout.widths[name], first)
+            message = seal(Message(Kind.READ, *self._who, parts=(part,)))
+            self._connections.request(server, message, 4 * part.rows * part.width, [part[:3]], take)
             self._connections.say()
         return out, left
 
@@ -299,8 +306,9 @@ class StoreTables:
             self._connections.until(lambda: left[0] < AT_ONCE * len(self._targets))
             left[0] += 1
             values = rows[first - start : last - start].contiguous().numpy().reshape(-1)
-            part = self._part(name, last - first, first=first)
-            self._connections.request(server, Message(Kind.WRITE, *self._who, parts=(part,), values=values), values.nbytes, took)
+            part = Part(self._numbers[name], last - first, self.layout.widths[name], first)
+            message = seal(Message(Kind.WRITE, *self._who, parts=(part,), values=values))
+            self._connections.request(server, message, values.nbytes, [], took)
             self._connections.say()
         self._connections.until(lambda: not left[0])
 

@@ -7,7 +7,19 @@ from typing import Any
 
 from kgdist.errors import KgdistError, PeersLost, ProtocolError
 from kgdist.kvstore.buffers import Loan
-from kgdist.kvstore.messages import MOST_TOGETHER, PIECE_BYTES, Identity, Kind, Message, pack, pack_stamped, parse, read_body
+from kgdist.kvstore.messages import (
+    MOST_TOGETHER,
+    PIECE_BYTES,
+    Identity,
+    Kind,
+    Message,
+    Sealed,
+    pack,
+    pack_stamped,
+    parse,
+    read_body,
+    seal,
+)
 from kgdist.kvstore.places import at
 from kgdist.kvstore.security import Wire
 from kgdist.kvstore.session import ClientSession, Entry
@@ -15,17 +27,21 @@ from kgdist.kvstore.session import ClientSession, Entry
 ROUNDS = 6  # tries to get an answer before a silent server counts as lost
 
 Answer = Callable[[Message], None]
+Sizes = list[tuple[int, int, int]]  # (table, rows, width) of each part
 
 
 class _Load:
     """What an entry of the session carries."""
 
-    __slots__ = ("answer", "loan", "message", "size", "trackers")
+    __slots__ = ("answer", "asked", "loan", "message", "size", "trackers")
 
-    def __init__(self, message: Message, size: int, answer: Answer | None = None, loan: Loan | None = None) -> None:
+    def __init__(
+        self, message: Sealed, size: int, answer: Answer | None = None, asked: Sizes | None = None, loan: Loan | None = None
+    ) -> None:
         self.message = message
         self.size = size  # bytes of values, there or back
         self.answer = answer
+        self.asked = asked
         self.loan = loan  # of the memory that the message's values lie in
         self.trackers: list[Any] = []
 
@@ -73,13 +89,13 @@ class Connection:
         """The number of the last push that is confirmed."""
         return self._session.acked
 
-    def push(self, message: Message, size: int, loan: Loan, now: float) -> None:
+    def push(self, message: Sealed, size: int, loan: Loan, now: float) -> None:
         """To be sent: a push whose values of `size` bytes lie in memory that is given back when it is confirmed. Needs room."""
         self._session.push(_Load(message, size, loan=loan), now)
 
-    def request(self, message: Message, size: int, answer: Answer, now: float) -> None:
-        """To be sent: PULL, READ or WRITE; `answer` is called once, when it has come."""
-        self._session.request(_Load(message, size, answer), now)
+    def request(self, message: Sealed, size: int, asked: Sizes, answer: Answer, now: float) -> None:
+        """To be sent: PULL, READ or WRITE; `answer` is called once, when it has come with the rows that were `asked`."""
+        self._session.request(_Load(message, size, answer, asked), now)
 
     def tick(self, now: float) -> bool:
         """To be called now and then, after all that has arrived was received; True when that began a new round. Raises PeersLost
@@ -94,7 +110,8 @@ class Connection:
     def transmit(self) -> bool:
         """Send all there is to say; False when the socket takes no more for now."""
         while entries := self._next():
-            frames = pack_stamped([self._stamped(entry) for entry in entries])
+            session = self._session
+            frames = pack_stamped([(self._sealed(entry), session.round, entry.number) for entry in entries])
             trackers = self._wire.send([self._name, *frames])
             if trackers is None:
                 return False
@@ -103,7 +120,7 @@ class Connection:
                 for entry in entries:
                     if entry.payload is not None:
                         entry.payload.trackers += trackers
-            self._session.sent(len(entries))
+            session.sent(len(entries))
         return True
 
     def _next(self) -> list[Entry]:
@@ -117,9 +134,8 @@ class Connection:
             entries.append(entry)
         return entries
 
-    def _stamped(self, entry: Entry) -> tuple[Message, int, int]:
-        message = self._hello if entry.payload is None else entry.payload.message
-        return message, self._session.round, entry.number
+    def _sealed(self, entry: Entry) -> Sealed:
+        return seal(self._hello) if entry.payload is None else entry.payload.message
 
     def receive(self, frames: list[Any], now: float) -> bool:
         """What the server has said; True when that began or opened a round. Raises KgdistError with its reason when it refuses us
@@ -143,8 +159,9 @@ class Connection:
         for entry in self._session.receive(kind, message.number, message.round, now):
             load: _Load = entry.payload
             if load.answer is not None:
-                if kind is Kind.ROWS and (came := _sizes(message)) != (asked := _sizes(load.message)):
-                    raise ProtocolError(f"rows of tables {came} where {asked} were asked for")
+                came = [part[:3] for part in message.parts]
+                if came != load.asked:
+                    raise ProtocolError(f"rows of tables {came} where {load.asked} were asked for")
                 load.answer(message)
             elif load.loan is not None:
                 load.loan.give(load.trackers)
@@ -162,11 +179,6 @@ class Connection:
         """Say goodbye, if that is possible at once."""
         if self.open:
             self._wire.send([self._name, *pack(self._hello._replace(kind=Kind.BYE, text=""))])
-
-
-def _sizes(message: Message) -> list[tuple[int, int, int]]:
-    """(table, rows, width) of each part."""
-    return [part[:3] for part in message.parts]
 
 
 def hello(identity: Identity, role: str, client: int, incarnation: int) -> Message:

@@ -12,8 +12,8 @@ from typing import Any
 
 from kgdist.errors import KgdistError, PeersLost
 from kgdist.kvstore.buffers import Loan
-from kgdist.kvstore.connection import Answer, Connection, name_of
-from kgdist.kvstore.messages import Identity, Message
+from kgdist.kvstore.connection import Answer, Connection, Sizes, name_of
+from kgdist.kvstore.messages import Identity, Message, Sealed
 from kgdist.kvstore.security import CONNECTED, STRANGER, Transport, Watch
 
 TURN = 0.05  # seconds of one wait for the network, and between two looks at deadlines
@@ -58,7 +58,7 @@ class Connections:
             self.close()
             raise
 
-    def push(self, server: int, message: Message, size: int, loan: Loan) -> None:
+    def push(self, server: int, message: Sealed, size: int, loan: Loan) -> None:
         """See Connection; waits while the window is full."""
         connection = self.of[server]
         if not connection.room():
@@ -69,10 +69,10 @@ class Connections:
         connection.push(message, size, loan, time.monotonic())
         self._unsaid[connection] = None
 
-    def request(self, server: int, message: Message, size: int, answer: Answer) -> None:
+    def request(self, server: int, message: Sealed, size: int, asked: Sizes, answer: Answer) -> None:
         """See Connection."""
         connection = self.of[server]
-        connection.request(message, size, answer, time.monotonic())
+        connection.request(message, size, asked, answer, time.monotonic())
         self._unsaid[connection] = None
 
     def say(self) -> None:

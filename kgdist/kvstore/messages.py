@@ -132,32 +132,51 @@ def size_of(parts: Iterable[Part], dtype: int) -> int:
     return sum(part.rows * part.width for part in parts) * ITEM[dtype].itemsize
 
 
-def pack(*messages: Message) -> list[Any]:
-    """The frames of one envelope; values must be contiguous, and are handed on without a copy. Text is cut at 4096 bytes."""
-    return pack_stamped((message, message.round, message.number) for message in messages)
+class Sealed(NamedTuple):
+    """A message packed but for its round and number, which a session gives it each time it is sent."""
+
+    kind: Kind
+    client: int
+    incarnation: int
+    dtype: int
+    lr: float
+    parts: int  # how many
+    tail: bytes  # of the head
+    values: Any  # contiguous memory, or None
 
 
-def pack_stamped(messages: Iterable[tuple[Message, int, int]]) -> list[Any]:
-    """As `pack`, of messages with the round and the number that they are to bear."""
-    heads: list[Any] = []
-    bodies: list[Any] = []
-    for message, round_, number in messages:
-        kind, client, incarnation, _, _, dtype, lr, parts, values, text = message
-        pieces: list[Any] = []
-        for table, rows, width, first, ids, squares in parts:
-            wide = 0 if ids is None else ids.itemsize
-            pieces.append(PART.pack(table, wide, squares is not None, rows, width, first))
-        pieces += [part.ids for part in parts if part.ids is not None]
+def seal(message: Message) -> Sealed:
+    """Values must be contiguous, and are handed on without a copy. Text is cut at 4096 bytes."""
+    kind, client, incarnation, _, _, dtype, lr, parts, values, text = message
+    pieces: list[Any] = []
+    for table, rows, width, first, ids, squares in parts:
+        pieces.append(PART.pack(table, 0 if ids is None else ids.itemsize, squares is not None, rows, width, first))
+    if kind is Kind.PUSH or kind is Kind.PULL:
+        pieces += [part.ids for part in parts]
         pieces += [part.squares for part in parts if part.squares is not None]
-        if kind in TEXTS:
-            pieces.append(text.encode()[:TEXT_BYTES])
-        tail = b"".join(pieces)
+    elif kind in TEXTS:
+        pieces.append(text.encode()[:TEXT_BYTES])
+    body = None if values is None else values.view(np.uint8).data
+    return Sealed(kind, client, incarnation, dtype, lr, len(parts), b"".join(pieces), body)
+
+
+def pack(*messages: Message) -> list[Any]:
+    """The frames of one envelope; see `seal`."""
+    return pack_stamped([(seal(message), message.round, message.number) for message in messages])
+
+
+def pack_stamped(messages: Iterable[tuple[Sealed, int, int]]) -> list[Any]:
+    """As `pack`, of messages with the round and the number that they are to bear."""
+    heads: list[bytes] = []
+    frames: list[Any] = [b""]
+    for (kind, client, incarnation, dtype, lr, parts, tail, values), round_, number in messages:
         size = HEADER.size + len(tail)
-        heads.append(HEADER.pack(MAGIC, PROTOCOL, kind, dtype, client, incarnation, round_, len(parts), number, lr, size))
+        heads.append(HEADER.pack(MAGIC, PROTOCOL, kind, dtype, client, incarnation, round_, parts, number, lr, size))
         heads.append(tail)
         if values is not None:
-            bodies.append(values.view(np.uint8).data)
-    return [b"".join(heads), *bodies]
+            frames.append(values)
+    frames[0] = b"".join(heads)
+    return frames
 
 
 def parse(frames: Sequence[Any]) -> list[Message]:
@@ -180,25 +199,27 @@ def parse(frames: Sequence[Any]) -> list[Message]:
 def _one(heads: memoryview, start: int, body: Any) -> tuple[Message, int]:
     """The message whose head begins at `start`, its values in `body` where it has some, and where its head ends."""
     left = heads.nbytes - start
-    if left < PREFIX.size or heads[start : start + 4] != MAGIC:
-        raise ProtocolError("not a message of kgdist")
-    _, version = PREFIX.unpack_from(heads, start)
-    if version != PROTOCOL:
-        raise ProtocolError(f"the other side speaks protocol version {version}, this side {PROTOCOL}: use one release everywhere")
     if left < HEADER.size:
-        raise ProtocolError(f"a header of {left} bytes instead of {HEADER.size}")
-    _, _, code, dtype, client, incarnation, round_, count, number, lr, size = HEADER.unpack_from(heads, start)
+        raise _strange(heads, start, left)
+    magic, version, code, dtype, client, incarnation, round_, count, number, lr, size = HEADER.unpack_from(heads, start)
+    if magic != MAGIC or version != PROTOCOL:
+        raise _strange(heads, start, left)
     kind = KINDS.get(code)
     if kind is None or dtype not in ITEM:
         raise ProtocolError(f"no message has kind {code} and dtype {dtype}")
     if not HEADER.size <= size <= left:
         raise ProtocolError(f"{kind.name}: a head of {size} bytes, where {left} have come")
-    if kind in (Kind.READ, Kind.WRITE) and dtype != FP32:
-        raise ProtocolError(f"{kind.name} is in float32 only")
+    if kind in TEXTS:
+        if count:
+            raise ProtocolError(f"{kind.name} of {count} parts")
+        return Message(
+            kind, client, incarnation, round_, number, dtype, lr, (), None, _text(heads[start + HEADER.size : start + size])
+        ), start + size
     if (kind in SIZED) != bool(count) or count > MOST_PARTS:
         raise ProtocolError(f"{kind.name} of {count} parts")
-    parts = _parts(kind, heads, start, size, count) if kind not in TEXTS else ()
-    values = None
+    if dtype != FP32 and kind in (Kind.READ, Kind.WRITE):
+        raise ProtocolError(f"{kind.name} is in float32 only")
+    parts, values = _parts(kind, heads, start, size, count), None
     if count:
         wanted = size_of(parts, dtype)
         if wanted > MOST_BYTES:
@@ -206,24 +227,35 @@ def _one(heads: memoryview, start: int, body: Any) -> tuple[Message, int]:
         if kind in FILLED:
             if body is None:
                 raise ProtocolError(f"{kind.name} without its values")
-            come = memoryview(body).nbytes
-            if come != wanted:
+            if (come := len(body)) != wanted:
                 raise ProtocolError(f"{kind.name}: {come} bytes of values instead of {wanted}")
             values = _array(body, ITEM[dtype], wanted // ITEM[dtype].itemsize, 0)
-    text = _text(heads[start + HEADER.size : start + size]) if kind in TEXTS else ""
-    return Message(kind, client, incarnation, round_, number, dtype, lr, parts, values, text), start + size
+    return Message(kind, client, incarnation, round_, number, dtype, lr, parts, values), start + size
+
+
+def _strange(heads: memoryview, start: int, left: int) -> ProtocolError:
+    """What to say of a head that is none of ours."""
+    if left < PREFIX.size or heads[start : start + 4] != MAGIC:
+        return ProtocolError("not a message of kgdist")
+    _, version = PREFIX.unpack_from(heads, start)
+    if version != PROTOCOL:
+        return ProtocolError(
+            f"the other side speaks protocol version {version}, this side {PROTOCOL}: use one release everywhere"
+        )
+    return ProtocolError(f"a header of {left} bytes instead of {HEADER.size}")
 
 
 def _parts(kind: Kind, heads: memoryview, start: int, size: int, count: int) -> tuple[Part, ...]:
     """The parts of the head of `size` bytes at `start`."""
-    lines, at = [], start + HEADER.size
-    if size < HEADER.size + count * PART.size:
+    at, end = start + HEADER.size, start + size
+    if end < at + count * PART.size:
         raise ProtocolError(f"{kind.name}: {size} bytes cannot tell of {count} parts")
-    naming, of_ids, of_squares = kind in NAMING, 0, 0
+    lines, of_ids, of_squares = [], 0, 0
+    widths = ID_WIDTHS.keys() if kind in NAMING else (0,)
     for _ in range(count):
         line = PART.unpack_from(heads, at)
         _, wide, squared, rows, width, _ = line
-        if not width or wide not in (ID_WIDTHS if naming else (0,)):
+        if not width or wide not in widths:
             raise ProtocolError(f"{kind.name}: {rows} rows of {width} numbers with ids of {wide} bytes")
         if squared > (kind is Kind.PUSH):
             raise ProtocolError(f"{kind.name}: squares that it cannot have ({squared})")
@@ -231,9 +263,8 @@ def _parts(kind: Kind, heads: memoryview, start: int, size: int, count: int) -> 
         of_squares += 4 * rows * squared
         lines.append(line)
         at += PART.size
-    come, expected = start + size - at, of_ids + of_squares
-    if come != expected:
-        raise ProtocolError(f"{kind.name}: {come} bytes of ids and squares instead of {expected}")
+    if end - at != of_ids + of_squares:
+        raise ProtocolError(f"{kind.name}: {end - at} bytes of ids and squares instead of {of_ids + of_squares}")
     behind, parts = at + of_ids, []
     for table, wide, squared, rows, width, first in lines:
         ids = _array(heads, ID_WIDTHS[wide], rows, at) if wide else None

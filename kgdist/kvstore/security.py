@@ -245,7 +245,7 @@ class Transport:
         return made
 
     def _wire(self, made: zmq.Socket[bytes], events: int, held: socket.socket | None = None) -> Wire:
-        wire = Wire(made, made.get_monitor_socket(events), held)
+        wire = Wire(made, made.get_monitor_socket(events), held, wary=bool(events & zmq.EVENT_CONNECTED))
         self._wires.append(wire)
         return wire
 
@@ -266,10 +266,13 @@ class Wire:
     Raises KgdistError when what a client has been connected to is of another user (see above), before anything it said is read.
     """
 
-    def __init__(self, made: zmq.Socket[bytes], monitor: zmq.Socket[bytes], held: socket.socket | None = None) -> None:
+    def __init__(
+        self, made: zmq.Socket[bytes], monitor: zmq.Socket[bytes], held: socket.socket | None = None, *, wary: bool = False
+    ) -> None:
         self.socket = made
         self.monitor = monitor
         self._held = held
+        self._wary = wary  # whether peers may be of another user
         self._seen: deque[tuple[str, str]] = deque()  # events, and whose
 
     def send(self, frames: list[Any]) -> list[Any] | None:
@@ -301,7 +304,8 @@ class Wire:
             frame = self.socket.recv(LAST, copy=False)
             if len(frames) < MOST_FRAMES + 2:  # the name of the peer, the parts, and one too many
                 frames.append(frame.buffer)
-        self._look()  # an event is told before anything that comes from its connection
+        if self._wary:
+            self._look()  # an event is told before anything that comes from its connection
         return frames
 
     def events(self) -> Iterator[tuple[str, str]]:

@@ -13,12 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 from kgdist.errors import ProtocolError, one_line
-from kgdist.kernels.adagrad import gather_rows
-from kgdist.kernels.route import FINITE, gather_bfloat, shifted, widen, within
-from kgdist.kernels.unique import unique
+from kgdist.kernels.route import FINE, FINITE, GRADIENTS, OUTSIDE, SQUARES, TWICE, look_up, vetted, widen, within
 from kgdist.kvstore.buffers import Buffers
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import BF16, ITEM, MAGIC, PIECE_BYTES, Identity, Kind, Message, Part, pack, parse, read_body, size_of
@@ -33,6 +30,25 @@ TURN = 0.05  # seconds
 QUIET = 60.0  # seconds between two lines about what was refused
 COUNTERS = ("turns", "rows_pulled", "rows_pushed", "repeated", "early", "refused", "garbage")
 TURNS, PULLED, PUSHED, REPEATED, EARLY, REFUSED, GARBAGE = range(len(COUNTERS))
+
+
+WRONG = {
+    TWICE: "a row is updated twice in one push: sum its gradients",
+    SQUARES: f"squares of gradients that are no numbers from 0 to {MOST_SQUARES:.0e}",
+    GRADIENTS: f"gradients that are not finite, or over {MOST_GRADIENT:.0e}: rows could become infinite",
+}
+
+
+class _Table:
+    """A table of the machine, and which of its rows this server answers for."""
+
+    def __init__(self, name: str, server: int, layout: Layout, tables: MemoryTables) -> None:
+        self.name = name
+        self.width = layout.widths[name]
+        self.rows = tables.rows[name].numpy()  # float32[n, width]
+        self.update = tables.updater(name)
+        self.first = layout.machine_range(name, int(layout.machine_of[server]))[0]  # of rows
+        self.low, self.high = layout.served(name, server)
 
 
 class Server:
@@ -63,10 +79,7 @@ class Server:
         self.identity = identity
         self.counters = np.zeros(len(COUNTERS), np.int64) if counters is None else counters
         self.applied = Applied()
-        machine = int(layout.machine_of[number])
-        self._names = list(layout.widths)
-        self._first = {name: layout.machine_range(name, machine)[0] for name in self._names}
-        self._served = {name: layout.served(name, number) for name in self._names}
+        self._tables = [_Table(name, number, layout, tables) for name in layout.widths]
         self._wire = wire
         self._watch = Watch([wire])
         self._transport = transport
@@ -87,15 +100,15 @@ class Server:
 
     def _warm(self) -> None:
         """Load the loops, or compile them, before anyone waits for an answer: seconds that would look like a dead server."""
-        ids, name = np.empty(0, np.int64), self._names[0]
-        table, nothing = self.tables.rows[name], torch.empty(0, self.layout.widths[name])
-        gather_rows(table, torch.from_numpy(ids), nothing)
-        gather_bfloat(table.numpy(), ids, np.empty(nothing.shape, np.uint16))
-        self.tables.apply(name, torch.from_numpy(ids), nothing, 0.0)
-        within(nothing.numpy(), FINITE)
-        unique(ids)
+        table, first = self._tables[0], self._tables[0].first
+        nothing, bits = np.empty((0, table.width), np.float32), np.empty(0, np.uint16)
         for kind in (np.int32, np.int64):
-            shifted(ids.astype(kind), 0, 0, 0)
+            ids = np.empty(0, kind)
+            _, rows = vetted(ids, first, first, first, nothing, MOST_GRADIENT, None, MOST_SQUARES)
+            for out in (nothing.reshape(-1), bits):
+                look_up(table.rows, ids, first, first, first, out)
+        table.update(rows, nothing, 0.0, None)
+        within(nothing, FINITE)
 
     def state(self) -> list[list[int]]:
         """The last push applied, by client and incarnation: belongs into the checkpoint of the rows."""
@@ -141,15 +154,20 @@ class Server:
                 self._reply(peer, [Message(Kind.ERROR, text=str(error))])
             return
         replies: list[Message] = []
+        room = PIECE_BYTES
         for message in messages:
             reply = self._answer(peer, message)
             if reply is None:
                 continue
-            if replies and reply.kind is replies[-1].kind is Kind.ACK:
+            if replies and reply.kind is Kind.ACK is replies[-1].kind:
                 replies.pop()  # this one confirms both
-            elif sum(held.values.nbytes for held in (*replies, reply) if held.values is not None) > PIECE_BYTES:
-                self._reply(peer, replies)
-                replies = []
+            elif reply.values is not None:
+                if reply.values.nbytes > room:
+                    latest = self._lent.pop()
+                    self._reply(peer, replies)
+                    self._lent.append(latest)
+                    replies, room = [], PIECE_BYTES
+                room -= reply.values.nbytes
             replies.append(reply)
         self._reply(peer, replies)
 
@@ -188,57 +206,55 @@ class Server:
         act = self._kinds.get(message.kind)
         if act is None:
             raise ProtocolError(f"a client does not say {message.kind.name}")
-        tables = {part.table for part in message.parts}
-        if len(tables) != len(message.parts):
-            raise ProtocolError("a table comes twice in one message")
+        seen = 0
         for part in message.parts:
-            if part.table >= len(self._names):
-                raise ProtocolError(f"there is no table {part.table}: {len(self._names)} tables")
-            name = self._names[part.table]
-            if part.width != self.layout.widths[name]:
-                raise ProtocolError(f"rows of {part.width} numbers: table {name} has {self.layout.widths[name]}")
+            if part.table >= len(self._tables):
+                raise ProtocolError(f"there is no table {part.table}: {len(self._tables)} tables")
+            if seen >> part.table & 1:
+                raise ProtocolError("a table comes twice in one message")
+            seen |= 1 << part.table
+            table = self._tables[part.table]
+            if part.width != table.width:
+                raise ProtocolError(f"rows of {part.width} numbers: table {table.name} has {table.width}")
         return act(peer, message)
 
-    def _local(self, part: Part) -> np.ndarray | slice:
-        """int64[n] or a span: the rows of the machine's table. Raises ProtocolError for one that is not this server's."""
-        name, ids = self._names[part.table], part.ids
-        first, last = self._served[name]
-        if ids is not None:
-            rows = shifted(ids, first, last, self._first[name])
-            if rows is not None:
-                return rows
-            span = f"{int(ids.min())} to {int(ids.max())}"
-        else:
-            start, stop = part.first, part.first + part.rows
-            if first <= start <= stop <= last:
-                return slice(start - self._first[name], stop - self._first[name])
-            span = f"{start} to {stop - 1}"
-        raise ProtocolError(f"rows {span} of table {name}: server {self.number} has rows {first} to {last - 1}")
+    def _refuse(self, part: Part, first: int, last: int) -> None:
+        table = self._tables[part.table]
+        has = f"server {self.number} has rows {table.low} to {table.high - 1}"
+        raise ProtocolError(f"rows {first} to {last} of table {table.name}: {has}")
+
+    def _span(self, part: Part) -> slice:
+        """The rows of the machine's table that a part without ids means. Raises ProtocolError for one that is not served here."""
+        table, start, stop = self._tables[part.table], part.first, part.first + part.rows
+        if not table.low <= start <= stop <= table.high:
+            self._refuse(part, start, stop - 1)
+        return slice(start - table.first, stop - table.first)
 
     def _pull(self, peer: bytes, message: Message) -> Message:
-        places = [self._local(part) for part in message.parts]
         memory = self._buffers.take(size_of(message.parts, message.dtype))
-        stripped = tuple(part._replace(ids=None) for part in message.parts)
-        answer = message.answer(Kind.ROWS, parts=stripped, values=memory.view(ITEM[message.dtype]))
-        for (part, out), rows in zip(answer.filled(), places, strict=True):
-            table = self.tables.rows[self._names[part.table]]
-            if isinstance(rows, slice):
-                out[:] = table[rows].numpy()  # a copy: rows may change while they are sent
-            elif message.dtype == BF16:
-                gather_bfloat(table.numpy(), rows, out)
-            else:
-                gather_rows(table, torch.from_numpy(rows), torch.from_numpy(out))
-            self.counters[PULLED] += part.rows
         self._lent.append(memory)
-        return answer
+        values, at, parts = memory.view(ITEM[message.dtype]), 0, []
+        for part in message.parts:
+            number, rows, width, _, ids, _ = part
+            table, end = self._tables[number], at + rows * width
+            out = values[at:end]
+            if ids is None:
+                out[:] = table.rows[self._span(part)].reshape(-1)  # a copy: rows may change while they are sent
+            elif not look_up(table.rows, ids, table.low, table.high, table.first, out):
+                self._refuse(part, int(ids.min()), int(ids.max()))
+            parts.append(Part(number, rows, width, part.first))
+            at = end
+            self.counters[PULLED] += rows
+        _, client, incarnation, round_, number, dtype, *_ = message
+        return Message(Kind.ROWS, client, incarnation, round_, number, dtype, 0.0, tuple(parts), values)
 
     def _write(self, peer: bytes, message: Message) -> Message:
         assert message.values is not None
-        places = [self._local(part) for part in message.parts]
+        places = [self._span(part) for part in message.parts]
         if not within(message.values, FINITE):
             raise ProtocolError("values that are not finite")
         for (part, values), rows in zip(message.filled(), places, strict=True):
-            self.tables.rows[self._names[part.table]][rows] = torch.from_numpy(values)
+            self._tables[part.table].rows[rows] = values
         return message.answer(Kind.WRITTEN)
 
     def _push(self, peer: bytes, message: Message) -> Message:
@@ -250,30 +266,30 @@ class Server:
         else:
             self.counters[REPEATED if verdict is Verdict.AGAIN else EARLY] += 1
         kind = Kind.GAP if verdict is Verdict.GAP else Kind.ACK
-        last = self.applied.last(client, incarnation)
-        return message.answer(kind, number=last)
+        return Message(kind, client, incarnation, message.round, self.applied.last(client, incarnation))
 
     def _apply(self, message: Message) -> None:
         """All of it or, with ProtocolError, nothing: within the limits of kgdist.optim whatever comes out is finite."""
         assert message.values is not None
-        places: list[torch.Tensor] = []
-        for part in message.parts:
-            rows = self._local(part)
-            assert isinstance(rows, np.ndarray)
-            if len(unique(rows)[0]) != len(rows):
-                raise ProtocolError("a row is updated twice in one push: sum its gradients")
-            if part.squares is not None and not within(part.squares, MOST_SQUARES, signed=False):
-                raise ProtocolError(f"squares of gradients that are no numbers from 0 to {MOST_SQUARES:.0e}")
-            places.append(torch.from_numpy(rows))
         if not abs(message.lr) <= MOST_RATE:
             raise ProtocolError(f"a learning rate of {message.lr:g}: at most {MOST_RATE:.0e} is possible")
+        found, at = [], 0
         values = widen(message.values) if message.dtype == BF16 else message.values
-        if not within(values, MOST_GRADIENT):
-            raise ProtocolError(f"gradients that are not finite, or over {MOST_GRADIENT:.0e}: rows could become infinite")
-        for (part, grads), place in zip(message._replace(values=values).filled(), places, strict=True):
-            squares = None if part.squares is None else torch.from_numpy(part.squares)
-            self.tables.apply(self._names[part.table], place, torch.from_numpy(grads), message.lr, squares)
-            self.counters[PUSHED] += part.rows
+        for part in message.parts:
+            table, end = self._tables[part.table], at + part.rows * part.width
+            grads, ids = values[at:end].reshape(part.rows, part.width), part.ids
+            assert ids is not None
+            given = grads, MOST_GRADIENT, part.squares, MOST_SQUARES
+            wrong, rows = vetted(ids, table.low, table.high, table.first, *given)
+            if wrong == OUTSIDE:
+                self._refuse(part, int(ids.min()), int(ids.max()))
+            if wrong != FINE:
+                raise ProtocolError(WRONG[wrong])
+            found.append((table, rows, grads, part.squares))
+            at = end
+        for table, rows, grads, squares in found:
+            table.update(rows, grads, message.lr, squares)
+            self.counters[PUSHED] += len(rows)
 
     def _bye(self, peer: bytes, message: Message) -> None:
         self._peers.pop(peer, None)

@@ -13,16 +13,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from kgdist.errors import PeersLost, ProtocolError
 from kgdist.kvstore.messages import Kind
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """Something to send: a push or a request by its number, or HELLO of this round (no payload)."""
 
     number: int

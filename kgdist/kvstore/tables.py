@@ -7,7 +7,7 @@ update one row at the same moment may lose one of the updates, never the row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from kgdist.files import Moved, unwatched
-from kgdist.kernels.adagrad import gather_rows
+from kgdist.kernels import choice
+from kgdist.kernels.adagrad import EPS, gather_rows
 from kgdist.kernels.sample import normal_rows, uniform_rows
 from kgdist.kvstore.shm import SharedArray, private_array
 from kgdist.optim import OPTIMIZERS, Places, Squares, State
@@ -152,6 +153,19 @@ class MemoryTables:
         rows = self.rows[name]
         squares = squares.to(rows.device) if squares is not None else None
         self.optimizer.apply(rows, self.state[name], ids.to(rows.device), grads.to(rows.device), lr, squares, places)
+
+    def updater(self, name: str) -> Callable[[np.ndarray, np.ndarray, float, np.ndarray | None], object]:
+        """What does the same as `apply` with arrays of ids, gradients, the rate and squares, for tables on the CPU: for whoever
+        makes many small updates, which tensors would cost more than the rows."""
+        rows, state = self.rows[name], self.state[name]
+        if self.optimizer_name == "adagrad_row" and choice.numba_for(rows, state["sum"]):
+            from kgdist.kernels.rows import adagrad_arrays
+
+            table, sums = rows.numpy(), state["sum"].view(-1).numpy()
+            return lambda ids, grads, lr, squares: adagrad_arrays(table, sums, ids, grads, squares, lr, EPS)
+        return lambda ids, grads, lr, squares: self.apply(
+            name, torch.from_numpy(ids), torch.from_numpy(grads), lr, None if squares is None else torch.from_numpy(squares)
+        )
 
     def local(self, name: str) -> torch.Tensor | None:
         """See Tables."""

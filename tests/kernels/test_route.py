@@ -9,7 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from kgdist.kernels.route import FINITE, gather_bfloat, owners, route, scatter_rows, shifted, widen, within
+from kgdist.kernels.route import (
+    FINE,
+    FINITE,
+    GRADIENTS,
+    OUTSIDE,
+    SQUARES,
+    TWICE,
+    gather_bfloat,
+    gather_parts,
+    look_up,
+    owners,
+    route,
+    scatter_rows,
+    shifted,
+    vetted,
+    widen,
+    within,
+)
 
 BOTH = pytest.mark.parametrize("twin", ["numba", "torch"])
 
@@ -116,3 +133,82 @@ def test_limits_are_those_of_plain_comparison(twin: str, values: np.ndarray, mos
         low = -most if signed else 0.0
         whole = values + np.float32(0)  # no negative zero, which is a number below zero to `signed`
         assert within(whole, np.float32(most), signed=signed) == bool(((whole >= low) & (whole <= most)).all())
+
+
+@BOTH
+@pytest.mark.parametrize("bfloat", [False, True])
+@given(sizes=st.lists(st.integers(0, 4), min_size=1, max_size=5), width=st.integers(1, 20), seed=st.integers(0, 99))
+def test_rows_are_gathered_group_by_group(twin: str, bfloat: bool, sizes: list[int], width: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    table, bounds = random.standard_normal((9, width), np.float32), starts_of(sizes)
+    places, order = random.integers(0, 9, bounds[-1]), random.permutation(len(sizes))  # of the groups in the memory
+    at = np.empty(len(sizes), np.int64)
+    at[order] = starts_of([sizes[g] * width for g in order])[:-1]
+    out = np.zeros(int(bounds[-1]) * width, np.uint16 if bfloat else np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KGDIST_KERNELS", twin)
+        gather_parts(table, places, bounds, at, out)
+    rows = np.concatenate([places[bounds[g] : bounds[g + 1]] for g in order]).astype(np.int64)
+    expected = np.empty((len(rows), width), out.dtype)
+    if bfloat:
+        gather_bfloat(table, rows, expected)
+    else:
+        expected[:] = table[rows]
+    np.testing.assert_array_equal(out, expected.ravel())
+
+
+@BOTH
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@pytest.mark.parametrize("bfloat", [False, True])
+@given(ids=st.lists(st.integers(3, 14), max_size=9))
+def test_rows_are_looked_up_where_all_are_here(twin: str, kind: type, bfloat: bool, ids: list[int]) -> None:
+    table = np.random.default_rng(0).standard_normal((8, 5), np.float32)  # rows 4 to 11, of which 5 to 10 are served
+    out = np.zeros(len(ids) * 5, np.uint16 if bfloat else np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KGDIST_KERNELS", twin)
+        found = look_up(table, np.array(ids, kind), 5, 11, 4, out)
+    assert found == all(5 <= each < 11 for each in ids)
+    if found:
+        rows = table[np.array(ids, np.int64) - 4]
+        given_back = widen(out.reshape(len(ids), 5)) if bfloat else out.reshape(len(ids), 5)
+        np.testing.assert_allclose(given_back, rows, rtol=2.0**-8 if bfloat else 0)
+    else:
+        assert not out.any()
+
+
+@BOTH
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@pytest.mark.parametrize(
+    ("ids", "grads", "squares", "verdict"),
+    [
+        ([5, 10, 7], [1.0, -8.0, 8.0], [0.0, 2.0, 1.0], FINE),
+        ([5, 10, 7], [1.0, -8.0, 8.0], None, FINE),
+        ([], [], [], FINE),
+        ([5, 11, 7], [1.0, -8.0, 8.0], None, OUTSIDE),
+        ([4, 10, 7], [np.nan] * 3, None, OUTSIDE),
+        ([7, 10, 7], [1.0, 1.0, 1.0], None, TWICE),
+        ([5, 10, 7], [1.0, -8.5, 1.0], None, GRADIENTS),
+        ([5, 10, 7], [1.0, np.nan, 1.0], [1.0, 1.0, 1.0], GRADIENTS),
+        ([5, 10, 7], [1.0, 1.0, 1.0], [1.0, -1.0, 1.0], SQUARES),
+        ([5, 10, 7], [1.0, 1.0, 1.0], [1.0, 2.5, 1.0], SQUARES),
+        ([5, 10, 7], [1.0, 1.0, 1.0], [1.0, np.inf, 1.0], SQUARES),
+    ],
+)
+def test_an_update_is_vetted_before_anything_changes(
+    twin: str, kind: type, ids: list[int], grads: list[float], squares: list[float] | None, verdict: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("KGDIST_KERNELS", twin)
+    given_squares = None if squares is None else np.array(squares, np.float32)
+    rows_of = np.array(grads, np.float32).reshape(-1, 1)
+    found, rows = vetted(np.array(ids, kind), 5, 11, 4, rows_of, np.float32(8), given_squares, np.float32(2))
+    assert found == verdict
+    if verdict == FINE:
+        assert rows.dtype == np.int64 and rows.tolist() == [each - 4 for each in ids]
+    for many in (1, 50, 3000):
+        different = np.random.default_rng(many).permutation(many).astype(kind)
+        more = np.zeros((many, 2), np.float32)
+        assert vetted(different, 0, many, 0, more, np.float32(1), None, np.float32(1))[0] == FINE
+        if many > 1:
+            different[-1] = different[0]
+            assert vetted(different, 0, many, 0, more, np.float32(1), None, np.float32(1))[0] == TWICE

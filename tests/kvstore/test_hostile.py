@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import resource
@@ -17,6 +18,7 @@ import torch
 import zmq
 
 from kgdist.errors import KgdistError
+from kgdist.kvstore import server as server_module
 from kgdist.kvstore.messages import HEADER, PROTOCOL, Kind, Message, Part, pack, parse
 from kgdist.kvstore.security import Keys, Wire
 from kgdist.kvstore.server import GARBAGE, PUSHED, REFUSED
@@ -238,6 +240,21 @@ def test_an_envelope_is_answered_in_order_and_each_message_for_itself() -> None:
         kinds = [(answer.kind, answer.number) for answer in answers]
         assert kinds == [(Kind.ROWS, 0), (Kind.ACK, 2), (Kind.ROWS, 1), (Kind.ERROR, 3), (Kind.ROWS, 2)]
         assert [answer.values.tolist() for answer in answers if answer.values is not None] == [[0] * 8, [2] * 8, [2] * 8]
+
+
+def test_answers_that_are_too_large_together_come_in_several_envelopes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "PIECE_BYTES", 40)  # two rows
+    with store(optimizer="sgd") as running:
+        running.machines[0].rows["entity"][:] = torch.arange(28.0).view(7, 4)
+        peer, came = Peer(running), []
+        peer.send(pack(*(asking(Kind.READ, rows, 7 - rows, number=rows) for rows in (1, 1, 3, 2, 5, 7))))
+        while sum(map(len, came)) < 6:
+            assert peer.wire.socket.poll(5000, zmq.POLLIN)
+            came.append(parse(peer.wire.receive() or []))
+        assert [len(envelope) for envelope in came] == [2, 1, 1, 1, 1]
+        for message in itertools.chain(*came):
+            assert message.values is not None
+            np.testing.assert_array_equal(message.values.reshape(-1, 4), running.whole("entity")[7 - message.number : 7])
 
 
 def test_nobody_is_served_before_hello() -> None:

@@ -15,7 +15,7 @@ from kgdist.errors import KgdistError, PeersLost
 from kgdist.kvstore import client as client_module
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import Connection
-from kgdist.kvstore.messages import Kind, Message, parse
+from kgdist.kvstore.messages import PART, Kind, Sealed, parse
 from kgdist.kvstore.security import Keys, Wire
 from kgdist.kvstore.server import PULLED, PUSHED, REFUSED
 from kgdist.kvstore.tables import MemoryTables, Update, initialise
@@ -178,8 +178,8 @@ def test_the_blocks_to_come_are_on_their_way_and_not_too_many(monkeypatch: pytes
     said: list[int] = []
     request = Connection.request
 
-    def listen(connection: Connection, message: Message, *more: Any) -> None:
-        said.append(message.parts[0].first)
+    def listen(connection: Connection, message: Sealed, *more: Any) -> None:
+        said.append(PART.unpack(message.tail)[-1])
         request(connection, message, *more)
 
     monkeypatch.setattr(Connection, "request", listen)
