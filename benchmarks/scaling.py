@@ -76,7 +76,7 @@ def errors(costs: Costs, rows: Sequence[Mapping[str, Any]], ends: Sequence[str])
 def machine_line(measured: Mapping[str, Any]) -> str:
     """What it was measured on."""
     busy = "; it had other work, so every cost is too high" if measured["load"] > 4 else ""
-    return f"Machine: {measured['machine']}. Load while measuring {measured['load']:.0f}{busy}."
+    return paragraph(f"Machine: {measured['machine']}. Load while measuring {measured['load']:.0f}{busy}.")
 
 
 def paragraph(*parts: str) -> str:
@@ -181,9 +181,10 @@ def page(measured: Mapping[str, Any]) -> str:
         "evenly, and used as unevenly as FB15k's. Entities are so many that no two draws meet.",
         f"So a step has {far.pulled:.0f} different rows elsewhere with {MOST} machines, which travel once each way, and "
         f"{far.envelopes:.0f} envelopes there and back.",
-        "Rows are asked for early enough, so nothing waits but at meetings. A meeting takes its messages, measured between a few "
-        "machines that shared two cores, and all wait for the slowest of all trainers, whose steps differ at random as measured. "
-        "Machines that are slower than others, evaluation and checkpoints are left out.",
+        "Rows are asked for early enough, so nothing waits but at meetings. What a meeting takes was measured between 2 to 8 "
+        "machines that shared two cores, so what each does at once with others is counted as done in turn: too long. There all wait "
+        "for the slowest of all trainers, whose steps differ at random as measured; machines that are slower than others, "
+        "evaluation and checkpoints are left out.",
         "Updates from so many trainers at once may need more steps for the same MRR; this page is about triples/s only.",
     )
     sentence = (

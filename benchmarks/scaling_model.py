@@ -217,7 +217,7 @@ def speed(job: Job, costs: Costs, trainers: int, servers: int) -> Speed:
     return Speed(rate, trainers, servers, limit, busiest, meeting / whole, lag / whole)
 
 
-def best(job: Job, costs: Costs, trainers: Sequence[int] = (), servers: Sequence[int] = (1, 2, 4, 8)) -> Speed:
+def best(job: Job, costs: Costs, trainers: Sequence[int] = (), servers: Sequence[int] = (1, 2, 4, 8, 16)) -> Speed:
     """At the best division of the cores; of those within a hundredth of it, that with the fewest processes."""
     found = [speed(job, costs, t, s) for s in servers for t in trainers or range(1, job.cores + 1)]
     most = max(each.rate for each in found)
