@@ -182,7 +182,7 @@ def page(measured: Mapping[str, Any]) -> str:
         f"So a step has {far.pulled:.0f} different rows elsewhere with {MOST} machines, which travel once each way, and "
         f"{far.envelopes:.0f} envelopes there and back.",
         "Rows are asked for early enough, so nothing waits but at meetings. What a meeting takes was measured between 2 to 8 "
-        "machines that shared two cores, so what each does at once with others is counted as done in turn: too long. There all wait "
+        "machines that shared two cores, so what they do at the same time is counted as done in turn: too long. All wait there "
         "for the slowest of all trainers, whose steps differ at random as measured; machines that are slower than others, "
         "evaluation and checkpoints are left out.",
         "Updates from so many trainers at once may need more steps for the same MRR; this page is about triples/s only.",
