@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from kgdist.errors import CheckpointError, KgdistError
-from kgdist.files import Moved, free_bytes, load_npy, read_json, sync_files, sync_folder, unwatched, write_json
+from kgdist.files import Moved, check_room, load_npy, read_json, sync_files, sync_folder, unwatched, write_json
 from kgdist.log import log
 from kgdist.pieces import HASHES, Entry, Pieces
 
@@ -78,9 +78,7 @@ def save(
     temporary = run / f".{folder.name}.{os.getpid()}.tmp"
     need = sum(array.nbytes for array in arrays.values())
     try:
-        if (free := free_bytes(run)) < need * 1.01 + (1 << 20):
-            room = f"{_size(need)} needed, {_size(free)} free"
-            raise KgdistError(f"{folder}: not enough disk space ({room}); the previous checkpoint is unchanged")
+        check_room(folder, int(need * 1.01) + (1 << 20))
         temporary.mkdir()
         pieces = Pieces(moved)
         entries = {key: pieces.write(temporary / f"{key}.npy", array) for key, array in arrays.items()}
@@ -103,11 +101,6 @@ def save(
     if name is None and keep:
         drop(run, {found.name for _, found in numbered(run)[:keep]})
     return folder
-
-
-def _size(count: int) -> str:
-    """Bytes in words."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
 def sweep(run: Path) -> None:

@@ -155,6 +155,18 @@ def free_bytes(folder: PathLike) -> int:
     return shutil.disk_usage(path).free
 
 
+def check_room(path: PathLike, need: int) -> None:
+    """Raise KgdistError when `need` bytes do not fit where `path` is to be written, saying how many do."""
+    if (free := free_bytes(path)) < need:
+        room = f"{size(need)} needed, {size(free)} free"
+        raise KgdistError(f"{os.fspath(path)}: not enough disk space ({room}); what was there before is unchanged")
+
+
+def size(count: int) -> str:
+    """Bytes in words."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
 def safe_join(root: PathLike, *parts: str) -> Path:
     """`root/parts...`, refusing parts that are absolute or climb out. Raises UsageError."""
     for part in parts:

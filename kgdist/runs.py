@@ -27,7 +27,7 @@ from kgdist.config import Config
 from kgdist.configfile import read_run, run_json
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.errors import CheckpointError, KgdistError, UsageError
-from kgdist.files import load_npy, read_json, safe_join, save_npy, sync_folder, write_json
+from kgdist.files import check_room, load_npy, read_json, safe_join, save_npy, sync_folder, write_json
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import model_of
@@ -84,6 +84,7 @@ def save_settings(folder: Path, config: Config, entities: Vocabulary, relations:
 def save_embeddings(folder: Path, config: Config, rows: dict[str, np.ndarray]) -> None:
     """Write the tables as float32 `.npy`, each atomically. Raises KgdistError and leaves what was there."""
     for table, name in array_names(config).items():
+        check_room(folder / name, 4 * rows[table].size)
         save_npy(folder / name, rows[table].astype(np.float32, copy=False))
 
 

@@ -21,6 +21,8 @@ from kgdist.log import log, say
 from kgdist.runtime.insist import Insist
 from kgdist.runtime.interrupt import Interrupts
 
+ROWS = 4096  # looked at together
+
 
 class Kept:
     """Of the run in `folder`, whose rows are in `tables`.
@@ -86,6 +88,10 @@ class Kept:
         if self.config.no_save_emb or steps == begun or isinstance(error, Diverged):
             return
         try:
+            for key, array in self.tables.arrays().items():
+                if not all(np.isfinite(array[start : start + ROWS]).all() for start in range(0, len(array), ROWS)):
+                    log.error("%s holds numbers that are not finite, so nothing is saved; the last checkpoint is as it was", key)
+                    return
             self.stop(steps)
         except Exception as another:  # whatever it is, it came second
             log.error("what was trained could not be saved: %s", another)

@@ -261,7 +261,7 @@ def test_a_small_disk(start: Start, tmp_path: Path) -> None:
         with pytest.raises(OSError, match="No space left"), (disk / "other").open("wb", buffering=0) as file:
             while file.write(bytes(4096)):
                 pass
-        command.prints("WARNING: .*not enough disk space.*; the previous checkpoint is unchanged; training goes on")
+        command.prints("WARNING: .*not enough disk space.*; what was there before is unchanged; training goes on")
         command.signal(signal.SIGINT)
         assert command.ends() == 1
         assert re.search("not enough disk space", *errors(command))

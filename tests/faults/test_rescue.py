@@ -72,6 +72,17 @@ def test_what_diverges_does_not_replace_a_checkpoint(tmp_path: Path) -> None:
         assert [step for step, _ in checkpoint.numbered(command.folder)] == [30, 20]
 
 
+def test_rows_that_are_no_numbers_do_not_replace_a_checkpoint(tmp_path: Path) -> None:
+    broken = BREAKS.format("self.tables.rows['entity'].fill_(float('nan')).isnan().all() and RuntimeError('broken')")
+    with training(tmp_path, "--checkpoint_interval", "10", "--max_step", FOREVER, before=broken) as command:
+        assert command.ends() == 1
+        assert (
+            "ERROR: entity holds numbers that are not finite, so nothing is saved; the last checkpoint is as it was"
+            in command.err
+        )
+        assert [step for step, _ in checkpoint.numbered(command.folder)] == [30, 20]
+
+
 def test_a_full_disk_at_the_end_waits_for_room(tmp_path: Path) -> None:
     """First for the checkpoint; one that finds none does not keep the embeddings from being tried; then for these."""
     with training(tmp_path, "--max_step", "2000", before=HURRY) as command:
