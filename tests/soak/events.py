@@ -217,8 +217,11 @@ class Storm:
             self._until(lambda: all(flood.poll() is not None for flood in floods), seconds + 30)
         finally:
             for flood in floods:
-                flood.kill()
-                self.strangers += int(flood.communicate(timeout=10)[0] or 0)
+                if flood.poll() is None:
+                    flood.kill()
+                said = flood.communicate(timeout=10)[0]
+                assert flood.returncode in (0, -signal.SIGKILL), "the strangers failed"
+                self.strangers += int(said or 0)
 
 
 def resident(pid: int) -> int:
