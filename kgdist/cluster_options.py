@@ -129,10 +129,20 @@ class ClusterOptions:
         choices=("auto", "curve", "none"),
         ours=_DIST,
     )
+    pull_ahead: int = _store(
+        1,
+        "steps whose rows are asked for together, each row once, and whose updates are sent together, to be applied one by one. "
+        "More make fewer messages, which is what limits many machines; but a row may be so many steps old, lacking as many of "
+        "the process's own updates, and others see those as much later",
+        low=1,
+        high=16,
+        ours=_DIST,
+    )
     max_inflight: int = _store(
         1,
-        "updates on their way to each server that it has not confirmed yet, at most; a step makes one. More hide a slow network "
-        "longer, but older gradients cost accuracy (FB15k on 4 machines: MRR .645 to .646 with 1, .643 with 2)",
+        "messages with updates on their way to each machine that it has not confirmed yet, at most; each has those of "
+        "--pull_ahead steps. More hide a slow network longer, but older gradients cost accuracy (FB15k on 4 machines: MRR .645 "
+        "to .646 with 1, .643 with 2)",
         low=1,
         high=64,
         ours=_DIST,

@@ -85,6 +85,7 @@ class Trainer:
         self.clock = Clock()
         self._step = make_step(config, model, tables, device, machines)
         self._plans: dict[int, Plan] = {}  # of the next steps
+        self._asked = 0  # the first of those behind them
 
     def run(self, control: Control, start: int = 0) -> int:
         """Train steps start..total unless told to stop; returns the number of steps done since the very first."""
@@ -113,7 +114,8 @@ class Trainer:
         clock, started = self.clock, perf_counter()
         if number not in self._plans:
             self._plans.clear()
-            self._look_ahead(number, number + 2)
+            self._asked = number
+            self._look_ahead(2)
         plan = self._plans.pop(number)
         clock.sample += perf_counter() - started
         updates, losses = self._step(plan, clock)
@@ -123,17 +125,19 @@ class Trainer:
         self.tables.push(updates, lr)
         pushed = perf_counter()
         clock.update += pushed - computed
-        self._look_ahead(number + 2, number + 3)
+        if self._asked == number + 2:
+            self._look_ahead(self.config.pull_ahead)
         clock.sample += perf_counter() - pushed
         return losses, len(plan.batch)
 
-    def _look_ahead(self, start: int, stop: int) -> None:
-        """Plan these steps, and let the tables send for their rows, which travel while the step before is computed.
+    def _look_ahead(self, count: int) -> None:
+        """Plan so many steps more, and let the tables send for their rows, which travel while the step before is computed.
 
-        Asked for after the push of step n are the rows of step n + 2: they show all own updates but the one between. The request
-        and the push before it are one message.
+        Asked for after the push of step n are the rows of step n + 2, which show all own updates but the one between, and with
+        --pull_ahead K those of K - 1 steps more. The request and the pushes since the one before are one message.
         """
-        steps = range(start, min(stop, self.total))
+        steps = range(self._asked, min(self._asked + count, self.total))
+        self._asked += len(steps)
         for number in steps:
             self._plans[number] = self._plan(number)
         if steps:

@@ -10,9 +10,10 @@ from kgdist.config import Config
 from kgdist.data.batches import Batches
 from kgdist.data.store import Triples
 from kgdist.errors import KgdistError
-from kgdist.kvstore.tables import MemoryTables, initialise
+from kgdist.kvstore.tables import MemoryTables, Update, initialise
 from kgdist.models.registry import make_model
 from kgdist.sampling.negatives import ChunkedNegatives
+from kgdist.step import Plan
 from kgdist.trainer import Trainer
 from kgdist.types import Batch, Side
 from tests import formulas
@@ -142,3 +143,34 @@ def test_a_loss_that_is_no_number_ends_the_training() -> None:
     subject.tables.rows["entity"].fill_(float("inf"))
     with pytest.raises(KgdistError, match=r"the loss became nan at step 1; lower --lr"):
         subject.step(0)
+
+
+@pytest.mark.parametrize("together", [1, 2, 3, 5, 16])
+@pytest.mark.parametrize("start", [0, 4])
+def test_rows_are_asked_for_in_time_and_lack_few_own_updates(together: int, start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step's once, in order, before its step; behind all own pushes but the last few; and some steps' together."""
+    made = trainer("DistMult", pull_ahead=together)
+    pushed, planned, asked, calls = list[int](), list[int](), list[int](), list[int]()
+    push, plan = made.tables.push, made._plan
+
+    def ahead(*wanted: object) -> None:
+        calls.append(len(wanted))
+        asked.extend([len(pushed)] * len(wanted))
+
+    def count(updates: dict[str, Update], lr: float) -> None:
+        pushed.append(1)
+        push(updates, lr)
+
+    def listed(number: int) -> Plan:
+        planned.append(number)
+        return plan(number)
+
+    monkeypatch.setattr(made.tables, "ahead", ahead)
+    monkeypatch.setattr(made.tables, "push", count)
+    monkeypatch.setattr(made, "_plan", listed)
+    for number in range(start, 10):
+        made.step(number)
+        assert len(asked) >= min(number + 2, 10) - start
+    assert planned == list(range(start, 10))
+    assert all(0 <= own - at <= together for own, at in enumerate(asked))
+    assert calls[0] == 2 and set(calls[1:-1]) <= {together} and calls[-1] <= max(2, together)

@@ -93,6 +93,7 @@ def train(job: dict[str, Any], owner: Owner) -> int:
         machine=machine,
         local=local,
         transport_dtype=config.transport_dtype,
+        pull_ahead=config.pull_ahead,
         max_inflight=config.max_inflight,
         peer_timeout=config.peer_timeout,
     )

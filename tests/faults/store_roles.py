@@ -65,11 +65,13 @@ def trainer(job: dict[str, Any]) -> None:
     client, incarnation = job["client"], job["incarnation"]
     tables = StoreTables(
         layout, [tuple(end) for end in job["ends"]], transport, identity(job["attempt"]), client=client, incarnation=incarnation,
-        machine=job["machine"], local=local, max_inflight=job["window"], peer_timeout=job["timeout"],
+        machine=job["machine"], local=local, max_inflight=job["window"], pull_ahead=job["together"], peer_timeout=job["timeout"],
     )  # fmt: skip
     for step in range(job["steps"]):
         ids = torch.from_numpy(rows_of(client, incarnation, step, layout.rows("entity")))
-        tables.ahead({"entity": ids.numpy()})
+        if step % job["together"] == 0:  # with which the pushes go that were made since the last time
+            coming = range(step, step + job["together"])
+            tables.ahead(*({"entity": rows_of(client, incarnation, each, layout.rows("entity"))} for each in coming))
         tables.push({"entity": Update(ids.numpy(), torch.ones(len(ids), layout.widths["entity"]))}, -1.0)
         tables.pull("entity", ids)
         say(acked={number: found.acked for number, found in tables._connections.of.items()})

@@ -74,6 +74,7 @@ class Ledger:
             "steps": steps,
             "ends": ends,
             "window": 1 + 2 * client,
+            "together": 1 + 2 * client,
         }
         self.trainers[client, incarnation] = self.role(machine, {"role": "trainer", "machine": machine} | given)
 

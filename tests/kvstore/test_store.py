@@ -125,6 +125,34 @@ def test_a_step_costs_each_target_one_envelope_each_way(by_owner: bool, monkeypa
         assert said[False].count([Kind.ACK, Kind.ROWS]) == 3 * targets and said[False].count([Kind.ACK]) == 2 * targets
 
 
+def test_pushes_of_some_steps_travel_together_and_are_applied_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[list[Kind]] = []
+    send = Wire.send
+
+    def listen(wire: Wire, frames: list[Any]) -> Any:
+        if frames[0] == b"server-2":
+            said.append([message.kind for message in parse(frames[1:])])
+        return send(wire, frames)
+
+    with store() as running:
+        twin, tables = filled(running, "adagrad_row"), running.client(pull_ahead=3)
+        batches = [np.random.default_rng(step).integers(0, 12, 15) for step in range(9)]
+        monkeypatch.setattr(Wire, "send", listen)
+        before = running.counted(PULLED)
+        for start in (0, 3, 6):
+            tables.ahead(*({"entity": ids} for ids in batches[start : start + 3]))
+            seen = twin.rows["entity"].clone()  # an announcement comes behind the pushes before it
+            for ids in batches[start : start + 3]:
+                np.testing.assert_allclose(tables.pull("entity", torch.from_numpy(ids)), seen[ids], rtol=1e-6, atol=1e-7)
+                rows, grads = torch.from_numpy(np.unique(ids)), torch.randn(len(np.unique(ids)), 4)
+                for each in (tables, twin):
+                    push(each, "entity", rows, grads.clone(), 0.1)
+        tables.flush()
+        np.testing.assert_allclose(running.whole("entity"), twin.rows["entity"], rtol=1e-6, atol=1e-7)
+        assert said == [[Kind.PULL], [*[Kind.PUSH] * 3, Kind.PULL], [*[Kind.PUSH] * 3, Kind.PULL], [Kind.PUSH] * 3]
+        assert running.counted(PULLED) - before == sum(len(np.unique(batches[s : s + 3])) for s in (0, 3, 6))  # each row once
+
+
 def test_an_announcement_that_nobody_came_for_does_no_harm() -> None:
     with store() as running:
         twin, tables = filled(running, "adagrad_row"), running.client()
