@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
 
-.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-messages bench-scaling bench-partition bench-emb-sim bench-gpu faults soak test-slow-machine clean
+.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-messages bench-scaling bench-attacks bench-partition bench-emb-sim bench-gpu faults soak test-slow-machine clean
 .DELETE_ON_ERROR:
 
 help:
@@ -29,6 +29,7 @@ help:
 	@echo "make bench-load      speed and memory of loading, up to 50 million triples"
 	@echo "make bench-kvstore   the store's wire beside a raw socket"
 	@echo "make bench-messages  what a step costs beside up to 252 servers"
+	@echo "make bench-attacks   a server of the store under attack, a minute of each"
 	@echo "make bench-partition partitioning beside METIS alone, 10 million triples"
 	@echo "make bench-emb-sim   speed and memory of the most similar of all pairs"
 	@echo "make bench-scaling   what docs/scaling.md is computed from, and held against (some minutes)"
@@ -112,6 +113,9 @@ bench-messages: $(STAMP)
 
 bench-scaling: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/scaling_measure.py
+
+bench-attacks: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/attacks.py
 
 bench-partition: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/partition.py

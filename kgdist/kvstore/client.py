@@ -80,6 +80,8 @@ class StoreTables:
         self._targets = layout.targets(client)
         self._bounds = {name: layout.bounds(name) for name in self._names}
         self._dtype = BF16 if transport_dtype == "bf16" else FP32
+        # Bytes of a row in the larger frame: its values, or its id and its square.
+        self._costs = {name: max(4 * width, 12) for name, width in layout.widths.items()}
         self._buffers = Buffers()
         self._ahead: dict[str, deque[Pull]] = {name: deque(maxlen=MOST_AHEAD * pull_ahead) for name in self._names}
         own = layout.servers_of(machine) if self._direct else ()
@@ -98,14 +100,14 @@ class StoreTables:
 
     def _loads(self, spans: list[Span]) -> list[list[Span]]:
         """The spans, cut and put together so that each list fills one message, at most."""
-        widths = self.layout.widths
-        if 4 * sum([widths[name] * (stop - start) for name, start, stop in spans]) <= PIECE_BYTES:
+        costs = self._costs
+        if sum([costs[name] * (stop - start) for name, start, stop in spans]) <= PIECE_BYTES:
             spans = [span for span in spans if span[1] < span[2]]
             return [spans] if spans else []
         loads: list[list[Span]] = [[]]
         room = PIECE_BYTES
         for name, start, stop in spans:
-            size = 4 * widths[name]
+            size = costs[name]
             while start < stop:
                 if loads[-1] and room < size:
                     loads.append([])

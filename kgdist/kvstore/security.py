@@ -19,6 +19,7 @@ import contextlib
 import errno
 import ipaddress
 import logging
+import math
 import os
 import resource
 import socket
@@ -34,7 +35,8 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import parse_monitor_message
 
 from kgdist.errors import KgdistError, OptionError
-from kgdist.kvstore.messages import MOST_BYTES, MOST_FRAMES
+from kgdist.kvstore.door import SOONEST, Door
+from kgdist.kvstore.messages import MOST_FRAMES, PIECE_BYTES
 from kgdist.kvstore.places import at, hold, resolve, taken, user_name
 
 DOMAIN = "kgdist"
@@ -43,7 +45,9 @@ TCP_BYTES = 4 << 20  # socket buffers: 1.5 times the speed of the system's defau
 # faster than with 4 MB.
 LOOPBACK_BYTES = 1 << 19
 SPARE = 128  # descriptors of a process that are not connections: tables, pipes, libraries, a socket's own
-MOST_WAITING = 256  # messages queued for a peer, and from one
+MOST_WAITING = 256  # messages queued for a peer, and from one, at a client
+MOST_SERVED = 16  # the same at a server, where peers may be many, and each message as large as they like
+FRAME_BYTES = PIECE_BYTES + (1 << 16)  # of one frame, where no row is longer
 MORE, LAST, READABLE = int(zmq.NOBLOCK | zmq.SNDMORE), int(zmq.NOBLOCK), int(zmq.POLLIN)
 COPIED = 1 << 16  # bytes of a frame below which copying is cheaper than tracking
 CURVE, USER, NONE = "curve", "user", "none"
@@ -126,11 +130,13 @@ class Transport:
         keys: of the run, for connections by TCP; None leaves these open to anyone.
         peer_timeout: seconds after which a silent connection is given up.
         user: connections are those between processes of this user on this machine, without keys.
+        row_bytes: of the longest row: a frame holds one at least.
     """
 
-    def __init__(self, keys: Keys | None, peer_timeout: float = 15.0, *, user: bool = False) -> None:
+    def __init__(self, keys: Keys | None, peer_timeout: float = 15.0, *, user: bool = False, row_bytes: int = 0) -> None:
         self.keys = keys
         self.user = user
+        self._frame_bytes = max(FRAME_BYTES, row_bytes + FRAME_BYTES - PIECE_BYTES)
         self.peer_timeout = peer_timeout
         self.strangers = 0  # keys that were refused
         self._context = zmq.Context()
@@ -166,6 +172,8 @@ class Transport:
         allow_connections()
         router = self._socket(zmq.ROUTER, options)
         router.set(zmq.BACKLOG, 1024)
+        router.set(zmq.SNDHWM, MOST_SERVED)
+        router.set(zmq.RCVHWM, MOST_SERVED)
         router.set(zmq.ROUTER_MANDATORY, 1)
         router.set(zmq.ROUTER_HANDOVER, 0)
         if name:
@@ -175,7 +183,11 @@ class Transport:
             router.set(zmq.CURVE_SECRETKEY, self.keys.server_secret.encode())
             router.set(zmq.ZAP_DOMAIN, DOMAIN.encode())
             router.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
-        wire = self._wire(router, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, held)
+        events = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        if self.user:
+            wire = self._wire(router, events, held)
+        else:
+            wire = self._wire(router, events | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED, door=Door())
         try:
             router.bind(end)
         except zmq.ZMQError as error:
@@ -236,7 +248,7 @@ class Transport:
             (zmq.HEARTBEAT_TTL, 3 * beat),
             (zmq.HANDSHAKE_IVL, beat),
             (zmq.CONNECT_TIMEOUT, beat),
-            (zmq.MAXMSGSIZE, MOST_BYTES),
+            (zmq.MAXMSGSIZE, self._frame_bytes),
             (zmq.SNDHWM, MOST_WAITING),
             (zmq.RCVHWM, MOST_WAITING),
             *options.items(),
@@ -244,8 +256,8 @@ class Transport:
             made.set(option, value)
         return made
 
-    def _wire(self, made: zmq.Socket[bytes], events: int, held: socket.socket | None = None) -> Wire:
-        wire = Wire(made, made.get_monitor_socket(events), held, wary=bool(events & zmq.EVENT_CONNECTED))
+    def _wire(self, made: zmq.Socket[bytes], events: int, held: socket.socket | None = None, door: Door | None = None) -> Wire:
+        wire = Wire(made, made.get_monitor_socket(events), held, door, wary=bool(events & zmq.EVENT_CONNECTED))
         self._wires.append(wire)
         return wire
 
@@ -267,12 +279,21 @@ class Wire:
     """
 
     def __init__(
-        self, made: zmq.Socket[bytes], monitor: zmq.Socket[bytes], held: socket.socket | None = None, *, wary: bool = False
+        self,
+        made: zmq.Socket[bytes],
+        monitor: zmq.Socket[bytes],
+        held: socket.socket | None = None,
+        door: Door | None = None,
+        *,
+        wary: bool = False,
     ) -> None:
         self.socket = made
         self.monitor = monitor
         self._held = held
         self._wary = wary  # whether peers may be of another user
+        self._door = door
+        self._last: zmq.Frame | None = None  # of what was received
+        self._drained = False
         self._seen: deque[tuple[str, str]] = deque()  # events, and whose
 
     def send(self, frames: list[Any]) -> list[Any] | None:
@@ -297,8 +318,9 @@ class Wire:
     def receive(self) -> list[Any] | None:
         """The frames of one message, without copying them, or None. Of too many frames, most are dropped."""
         if not int(self.socket.get(zmq.EVENTS)) & READABLE:
+            self._drained = True
             return None
-        frame = self.socket.recv(LAST, copy=False)
+        frame = self._last = self.socket.recv(LAST, copy=False)
         frames = [frame.buffer]
         while frame.more:  # all parts have arrived
             frame = self.socket.recv(LAST, copy=False)
@@ -306,7 +328,24 @@ class Wire:
                 frames.append(frame.buffer)
         if self._wary:
             self._look()  # an event is told before anything that comes from its connection
+        if self._door is not None:
+            self._door.heard.add(bytes(frames[0]))
         return frames
+
+    def vouch(self) -> None:
+        """Whoever sent what was received last is one of ours: see kgdist.kvstore.door."""
+        if self._door is not None and self._last is not None:
+            self._look()  # it is told that a connection was opened before what comes from there
+            self._door.vouch(int(self._last.get(zmq.SRCFD)), bytes(self._last.buffer))
+
+    def guard(self) -> float:
+        """Shut connections that cost too much, at every turn of a loop that receives; seconds until the next turn, at most."""
+        if self._door is None:
+            return math.inf
+        self._look()
+        self._door.look(drained=self._drained)
+        self._drained = False
+        return SOONEST if self._door.waiting else math.inf
 
     def events(self) -> Iterator[tuple[str, str]]:
         """What has happened to connections, and to which: where the other end listens, at a client's."""
@@ -318,7 +357,9 @@ class Wire:
         while int(self.monitor.get(zmq.EVENTS)) & READABLE:
             event = parse_monitor_message(self.monitor.recv_multipart(zmq.NOBLOCK))
             end = event["endpoint"].decode(errors="replace")
-            if event["event"] != zmq.EVENT_CONNECTED:
+            if self._door is not None and event["event"] in (zmq.EVENT_ACCEPTED, zmq.EVENT_DISCONNECTED):
+                (self._door.opened if event["event"] == zmq.EVENT_ACCEPTED else self._door.closed)(int(event["value"]))
+            elif event["event"] != zmq.EVENT_CONNECTED:
                 self._seen.append((EVENTS.get(event["event"], ""), end))
             elif not _is_ours(event["value"]):
                 place = end.rpartition("/")[2]

@@ -131,7 +131,7 @@ class Server:
     def step(self, seconds: float) -> None:
         """Wait for messages, at most so long, and answer some of those that are here."""
         self.counters[TURNS] += 1
-        self._watch.wait(seconds)
+        self._watch.wait(min(seconds, self._wire.guard()))
         for _ in range(BURST):
             frames = self._wire.receive()
             if frames is None:
@@ -199,6 +199,7 @@ class Server:
             return message.answer(Kind.REFUSED, text=told)
         self._peers = {other: key for other, key in self._peers.items() if key[0] != client}  # it has one connection, this one
         self._peers[peer] = client, incarnation
+        self._wire.vouch()
         last, text = self.applied.last(client, incarnation), self.identity.text("server", self.number)
         return message.answer(Kind.WELCOME, number=last, text=text)
 

@@ -249,7 +249,7 @@ class Reception:
     def _serve(self) -> None:
         watch = Watch([self._wire])
         while not self._ending.is_set():
-            watch.wait(TICK)
+            watch.wait(min(TICK, self._wire.guard()))
             with self._lock:
                 while (frames := self._wire.receive()) is not None:
                     if len(frames) == 2 and (message := message_of(bytes(frames[1]))) is not None:
@@ -305,6 +305,7 @@ class Reception:
         if reason := self._refusal(body):
             self._reply(name, refused=reason)
             return
+        self._wire.vouch()
         now, place = time.monotonic(), (body["machine"], body["role"])
         holder = self._places.get(place)
         if holder is not None and holder.name != name:  # is that one still alive?

@@ -48,7 +48,8 @@ def identity_of(plan: Plan) -> Identity:
 def transport_of(plan: Plan) -> Transport:
     """Makes the sockets of a process."""
     keys = Keys.from_json(plan.keys) if plan.keys is not None else None
-    return Transport(keys, plan.config.peer_timeout, user=plan.security == USER)
+    longest = 4 * max(width for _, width in plan.shapes.values())
+    return Transport(keys, plan.config.peer_timeout, user=plan.security == USER, row_bytes=longest)
 
 
 def serve(job: dict[str, Any], owner: Owner) -> None:
