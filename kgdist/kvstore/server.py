@@ -59,6 +59,7 @@ class Server:
         wire: a socket of Transport.server; it stays the caller's.
         transport: counts refused keys, and knows whether strangers are kept out: where they are not, nobody is told why his HELLO
             was refused, for that names what would fit. None: they are not.
+        clients: how many there can be; of others nothing is remembered.
         counters: int64[len(COUNTERS)], may be shared: a supervisor sees by `turns` that the loop runs.
     """
 
@@ -72,8 +73,10 @@ class Server:
         *,
         transport: Transport | None = None,
         counters: np.ndarray | None = None,
+        clients: int = 1 << 16,
     ) -> None:
         self.number = number
+        self._clients = clients
         self.layout = layout
         self.tables = tables
         self.identity = identity
@@ -183,13 +186,18 @@ class Server:
             self._odd(REFUSED, f"{message.kind.name} of client {message.client}: {reason}")
             return message.answer(Kind.ERROR, text=reason)
 
-    def _hello(self, peer: bytes, message: Message) -> Message:
+    def _hello(self, peer: bytes, message: Message) -> Message | None:
         client, incarnation = message.client, message.incarnation
         try:
             reason = self.identity.difference(message.text)
             who = read_body(message.text)["role"][:20]
         except ProtocolError as error:
             reason, who = str(error), "somebody"
+        if reason is None and client >= self._clients:
+            reason = f"there is no client {client}: {self._clients} clients"
+        if reason is None and self._held(client, incarnation):
+            self._odd(REFUSED, f"HELLO of {who} {client}: its incarnation {incarnation} comes while one before is connected")
+            return None  # it asks again, and when that one has gone it is answered
         if reason is None and not self.applied.greet(client, incarnation):
             newest = self.applied.newest(client)
             reason = f"incarnation {incarnation} of client {client} has been replaced by {newest}"
@@ -202,6 +210,15 @@ class Server:
         self._wire.vouch()
         last, text = self.applied.last(client, incarnation), self.identity.text("server", self.number)
         return message.answer(Kind.WELCOME, number=last, text=text)
+
+    def _held(self, client: int, incarnation: int) -> bool:
+        """Whether an older incarnation of this client is connected still: one that has died is not, and nobody takes the place of
+        one that lives, whatever number he makes up. Only sending tells; it is told what it knows."""
+        for peer, (other, older) in self._peers.items():
+            if other == client and older < incarnation:
+                known = Message(Kind.ACK, client, older, number=self.applied.last(client, older))
+                return self._wire.send([peer, *pack(known)]) is not None
+        return False
 
     def _act(self, peer: bytes, message: Message) -> Message | None:
         act = self._kinds.get(message.kind)

@@ -62,7 +62,8 @@ def serve(job: dict[str, Any], owner: Owner) -> None:
     counters = SharedArray.attach(job["counters"]).array[job["index"]]
     transport = transport_of(plan)
     wire = transport.server(*plan.addresses[number], name_of(number))
-    server = Server(number, plan.layout(), tables, identity_of(plan), wire, transport=transport, counters=counters)
+    given: dict[str, Any] = {"transport": transport, "counters": counters, "clients": plan.trainers}
+    server = Server(number, plan.layout(), tables, identity_of(plan), wire, **given)
     owner.send(ready=True)
     try:
         server.serve(lambda: owner.receive(0.0001) is not None)

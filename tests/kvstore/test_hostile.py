@@ -257,6 +257,22 @@ def test_answers_that_are_too_large_together_come_in_several_envelopes(monkeypat
             np.testing.assert_array_equal(message.values.reshape(-1, 4), running.whole("entity")[7 - message.number : 7])
 
 
+def test_nobody_takes_the_place_of_one_who_lives() -> None:
+    """Whatever incarnation he makes up; and of clients that cannot be there nothing is remembered."""
+    with store(optimizer="sgd", user=True, servers=(1, 1)) as running:
+        tables, ids = running.client(9, incarnation=1), torch.tensor([0, 2])
+        push(tables, "entity", ids, torch.ones(2, 4), -1.0)
+        tables.flush()
+        forger = Peer(running, greeted=False)
+        forger.send(pack(HELLO._replace(incarnation=(1 << 32) - 1)))
+        eventually(lambda: running.counted(REFUSED))
+        push(tables, "entity", ids, torch.ones(2, 4), -1.0)
+        tables.flush()
+        assert (running.whole("entity")[[0, 2]] == 2).all() and running.servers[0].applied.newest(9) == 1
+        assert forger.ask(pack(HELLO._replace(client=1 << 20))).kind is Kind.REFUSED
+        assert running.servers[0].applied.newest(1 << 20) == -1
+
+
 def test_nobody_is_served_before_hello() -> None:
     with store(optimizer="sgd") as running:
         peer = Peer(running, greeted=False)
