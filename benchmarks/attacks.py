@@ -27,6 +27,7 @@ import torch
 import zmq
 
 from kgdist.kvstore.client import StoreTables
+from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import Identity, Kind, Message, Part, pack
 from kgdist.kvstore.places import user_name
@@ -58,8 +59,8 @@ def serve(target: Target) -> None:
     torch.set_num_threads(1)
     tables = MemoryTables.create({"entity": (ROWS, WIDTH)}, "adagrad_row")
     transport = transport_of(target)
-    wire = transport.server("127.0.0.1", 0)
-    server = Server(0, LAYOUT, tables, IDENTITY, wire, transport=transport)
+    wire = transport.server("127.0.0.1", 0, name_of(0))
+    server = Server(0, LAYOUT, tables, IDENTITY, wire, transport=transport, clients=CLIENTS)
     print(int(wire.socket.get(zmq.LAST_ENDPOINT).rpartition(b":")[2]), flush=True)
     server.serve(lambda: os.getppid() != target["parent"])
 

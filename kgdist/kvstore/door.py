@@ -9,6 +9,7 @@ again.
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import time
@@ -18,6 +19,7 @@ STRANGERS = 512  # such connections, at most: the oldest goes first
 UNFINISHED = 32 << 20  # bytes that have come since the last whole message, although none waits to be read
 STRANGE_SHARE, OWN_SHARE = 0.1, 0.01  # of the time, at most, that is spent on looking at either kind
 SOONEST = 0.005  # seconds between two looks at strangers; ten times that at the others
+CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 RECEIVED = struct.Struct("<Q"), 128  # tcpi_bytes_received in Linux' struct tcp_info, and where it is
 
 
@@ -31,6 +33,19 @@ def received(descriptor: int) -> int:
     finally:
         end.detach()  # it is libzmq's
     return int(layout.unpack_from(told, offset)[0]) if len(told) >= offset + layout.size else 0
+
+
+def is_ours(descriptor: int) -> bool:
+    """Whether the process at the other end of a Unix-domain socket is, or was when it began to listen, of this user."""
+    try:
+        end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, descriptor)
+        try:
+            peer = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        finally:
+            end.detach()  # it is libzmq's
+        return bool(CREDENTIALS.unpack(peer)[1] == os.getuid())
+    except OSError:
+        return True  # closed by now: nothing more comes from there
 
 
 def shut(descriptor: int) -> None:

@@ -23,7 +23,6 @@ import math
 import os
 import resource
 import socket
-import struct
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -35,7 +34,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import parse_monitor_message
 
 from kgdist.errors import KgdistError, OptionError
-from kgdist.kvstore.door import SOONEST, Door
+from kgdist.kvstore.door import SOONEST, Door, is_ours
 from kgdist.kvstore.messages import MOST_FRAMES, PIECE_BYTES
 from kgdist.kvstore.places import at, hold, resolve, taken, user_name
 
@@ -59,9 +58,6 @@ EVENTS: dict[int, str] = {
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: STRANGER,
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: BROKEN,
 }
-
-
-CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 @dataclass(frozen=True)
@@ -108,19 +104,6 @@ def _endpoint(host: str, port: int) -> tuple[str, dict[int, int]]:
     address, ipv6 = resolve(host, port)[0]
     size = LOOPBACK_BYTES if ipaddress.ip_address(address).is_loopback else TCP_BYTES
     return f"tcp://{at(address, port)}", {zmq.IPV6: int(ipv6), zmq.SNDBUF: size, zmq.RCVBUF: size}
-
-
-def _is_ours(descriptor: int) -> bool:
-    """Whether the process at the other end of a Unix-domain socket is, or was when it began to listen, of this user."""
-    try:
-        end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, descriptor)
-        try:
-            peer = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-        finally:
-            end.detach()  # it is libzmq's
-        return bool(CREDENTIALS.unpack(peer)[1] == os.getuid())
-    except OSError:
-        return True  # closed by now: nothing more comes from there
 
 
 class Transport:
@@ -361,7 +344,7 @@ class Wire:
                 (self._door.opened if event["event"] == zmq.EVENT_ACCEPTED else self._door.closed)(int(event["value"]))
             elif event["event"] != zmq.EVENT_CONNECTED:
                 self._seen.append((EVENTS.get(event["event"], ""), end))
-            elif not _is_ours(event["value"]):
+            elif not is_ours(event["value"]):
                 place = end.rpartition("/")[2]
                 raise KgdistError(f"{place}: a process of another user listens there, which is no server of this run")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,8 @@ from kgdist.optim import MOST_GRADIENT, MOST_RATE, MOST_SQUARES
 
 BURST = 64  # messages between two looks at the rest of the world
 TURN = 0.05  # seconds
+MOST_MOVED = PIECE_BYTES  # that one envelope may bring or ask for: senders make them so, and others have their turn in between
+MOST_LATE, LATE, SOON = 1024, 1.0, 0.002  # short replies that could not be sent at once; seconds of trying, and between tries
 QUIET = 60.0  # seconds between two lines about what was refused
 COUNTERS = ("turns", "rows_pulled", "rows_pushed", "repeated", "early", "refused", "garbage")
 TURNS, PULLED, PUSHED, REPEATED, EARLY, REFUSED, GARBAGE = range(len(COUNTERS))
@@ -89,6 +92,7 @@ class Server:
         self._strangers = 0
         self._peers: dict[bytes, tuple[int, int]] = {}  # socket's name for a connection -> client, incarnation
         self._buffers = Buffers()
+        self._late: deque[tuple[float, list[Any]]] = deque(maxlen=MOST_LATE)  # until when to try it, and a short reply
         self._lent: list[np.ndarray] = []  # memory of the answers that are not sent yet
         self._said = -math.inf
         self._unsaid = ""
@@ -134,7 +138,12 @@ class Server:
     def step(self, seconds: float) -> None:
         """Wait for messages, at most so long, and answer some of those that are here."""
         self.counters[TURNS] += 1
-        self._watch.wait(min(seconds, self._wire.guard()))
+        self._watch.wait(min(seconds, self._wire.guard(), SOON if self._late else math.inf))
+        now = time.monotonic()
+        for _ in range(len(self._late)):
+            until, reply = self._late.popleft()
+            if now < until and self._wire.send(reply) is None:
+                self._late.append((until, reply))
         for _ in range(BURST):
             frames = self._wire.receive()
             if frames is None:
@@ -157,9 +166,15 @@ class Server:
                 self._reply(peer, [Message(Kind.ERROR, text=str(error))])
             return
         replies: list[Message] = []
-        room = PIECE_BYTES
-        for message in messages:
-            reply = self._answer(peer, message)
+        room, moved = PIECE_BYTES, 0
+        for number, message in enumerate(messages):
+            reply: Message | None
+            moved += size_of(message.parts, message.dtype)
+            if moved > MOST_MOVED and number:  # a client of ours asks for as much another time: others have their turn
+                self._odd(REFUSED, f"an envelope for more than {MOST_MOVED >> 20} MiB of client {message.client}")
+                reply = message.answer(Kind.ERROR, text=f"an envelope is for {MOST_MOVED >> 20} MiB of rows at most")
+            else:
+                reply = self._answer(peer, message)
             if reply is None:
                 continue
             if replies and reply.kind is Kind.ACK is replies[-1].kind:
@@ -249,7 +264,10 @@ class Server:
         return slice(start - table.first, stop - table.first)
 
     def _pull(self, peer: bytes, message: Message) -> Message:
-        memory = self._buffers.take(size_of(message.parts, message.dtype))
+        size = size_of(message.parts, message.dtype)
+        if size > MOST_MOVED and sum(part.rows for part in message.parts) > 1:
+            raise ProtocolError(f"{size:,} bytes of rows: a message is for {MOST_MOVED >> 20} MiB at most")
+        memory = self._buffers.take(size)
         self._lent.append(memory)
         values, at, parts = memory.view(ITEM[message.dtype]), 0, []
         for part in message.parts:
@@ -313,8 +331,12 @@ class Server:
         self._peers.pop(peer, None)
 
     def _reply(self, peer: bytes, messages: list[Message]) -> None:
-        """Send them if the peer can take them; one that is gone, or reads nothing, asks again when it is back."""
-        trackers = self._wire.send([peer, *pack(*messages)]) if messages else None
+        """Send them if the peer can take them; one that is gone, or reads nothing, asks again when it is back. Short ones are
+        tried again, for a while: libzmq's thread may only be late."""
+        frames = [peer, *pack(*messages)] if messages else []
+        trackers = self._wire.send(frames) if messages else None
+        if trackers is None and len(frames) == 2:
+            self._late.append((time.monotonic() + LATE, frames))
         while self._lent:
             self._buffers.give(self._lent.pop(), trackers or [])
 

@@ -257,6 +257,19 @@ def test_answers_that_are_too_large_together_come_in_several_envelopes(monkeypat
             np.testing.assert_array_equal(message.values.reshape(-1, 4), running.whole("entity")[7 - message.number : 7])
 
 
+def test_who_asks_for_too_much_at_once_is_told_so() -> None:
+    """In one message or in many of one envelope: the turns of others come in milliseconds."""
+    with store(entities=(2000, 5), servers=(1, 1), width=1000, optimizer="sgd") as running:
+        peer, part = Peer(running), Part(0, 600, 1000, 0)
+        read = Message(Kind.READ, client=9, parts=(part,))
+        large = peer.ask(pack(read._replace(parts=(part._replace(rows=2000),))))
+        assert large.kind is Kind.ERROR and "a message is for 4 MiB at most" in large.text
+        peer.send(pack(*(read._replace(number=number) for number in range(3))))
+        assert peer.wire.socket.poll(5000)
+        assert [message.kind for message in parse(peer.wire.receive() or [])] == [Kind.ROWS, Kind.ERROR, Kind.ERROR]
+        assert peer.ask(pack(read)).kind is Kind.ROWS
+
+
 def test_nobody_takes_the_place_of_one_who_lives() -> None:
     """Whatever incarnation he makes up; and of clients that cannot be there nothing is remembered."""
     with store(optimizer="sgd", user=True, servers=(1, 1)) as running:

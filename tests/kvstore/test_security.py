@@ -17,7 +17,7 @@ from zmq.utils import garbage
 
 from kgdist.errors import UsageError
 from kgdist.kvstore.places import port_holder
-from kgdist.kvstore.security import CURVE, NONE, USER, Keys, Transport, secured
+from kgdist.kvstore.security import CURVE, FRAME_BYTES, NONE, USER, Keys, Transport, secured
 from tests.patience import patience
 
 
@@ -63,11 +63,12 @@ def test_every_socket_has_its_limits(transport: Transport, here: str, there: str
     wires = [transport.server(here, 0), transport.client(there, 9), router]
     expected = {
         **{zmq.LINGER: 0, zmq.IMMEDIATE: 1, zmq.SNDTIMEO: 500, zmq.RCVTIMEO: 500, zmq.HEARTBEAT_IVL: 500},
-        **{zmq.HEARTBEAT_TIMEOUT: 1500, zmq.HANDSHAKE_IVL: 500, zmq.MAXMSGSIZE: 64 << 20, zmq.SNDHWM: 256, zmq.RCVHWM: 256},
+        **{zmq.HEARTBEAT_TIMEOUT: 1500, zmq.HANDSHAKE_IVL: 500, zmq.MAXMSGSIZE: FRAME_BYTES},
         **{zmq.SNDBUF: size, zmq.RCVBUF: size, zmq.IPV6: 0, zmq.MECHANISM: zmq.CURVE},
     }
-    for wire in wires:
+    for wire, waiting in zip(wires, (16, 256, 256), strict=True):
         assert {option: wire.socket.get(option) for option in expected} == expected
+        assert wire.socket.get(zmq.SNDHWM) == wire.socket.get(zmq.RCVHWM) == waiting
     assert wires[0].socket.get(zmq.ZAP_DOMAIN) in (b"kgdist", "kgdist") and wires[0].socket.get(zmq.CURVE_SERVER)
 
 
