@@ -37,7 +37,7 @@ ANSWERS: dict[str, Any] = {
     "memory": int,
 }
 NEWS: dict[str, Any] = {
-    "beat": (str, str, int),
+    "beat": object,  # DOING; another release, which is not known to be one yet, may say it otherwise
     "failed": {"what": str, "recoverable": bool, "code": int},
     "say": str,
     "progress": {"steps": [int], "positives": int, "sums": [float]},
@@ -48,6 +48,7 @@ NEWS: dict[str, Any] = {
     "interrupt": bool,
 }
 WORDS = ANSWERS | NEWS
+DOING = (str, str, int)
 NUMBERS = ("progress", "result")  # which no terminal sees
 FIRST = 60.0  # seconds in which an agent says its first word
 News = Callable[[int, str, Any], None]  # machine, kind, value
@@ -222,9 +223,8 @@ class Fleet:
             if still > NAMED and number not in self._named:
                 self._named.add(number)
                 log.warning("%s %s%s", name, how, "; is its file system answering?" * (verb in ("read", "written")))
-            if (
-                still > self.stall + self.timeout or min(still, hurry) > HURRY
-            ):  # of what a trainer does, its agent is judge before
+            # Of what a trainer does its agent is judge before: after the stall timeout.
+            if still > self.stall + self.timeout or min(still, hurry) > HURRY:
                 raise AttemptFailed(f"{name}: {how}", number)
 
     def _hear(self, heard: Heard) -> None:
@@ -245,13 +245,11 @@ class Fleet:
                     self._event(number, event, content if event in NUMBERS else cleaned(content))
                 except (LookupError, TypeError, ValueError) as error:
                     what = f"says {cleaned(event)!r} in words that are not ours; is kgdist the same everywhere?"
-                    raise KgdistError(f"{self.name(number)}: its agent {what}") from error
+                    raise MachineFailed(f"{self.name(number)}: its agent {what}", number, 1) from error
 
     def _event(self, number: int, event: str, content: Any) -> None:
         if event == "beat":
-            verb, what, count = (
-                content if isinstance(content, list) else ("", "", 0)
-            )  # of another release, which is not yet known
+            verb, what, count = content if fits(content, DOING) else ("", "", 0)
             if self._doing[number][0] != (verb, what, count):
                 self._doing[number] = (verb, what, count), time.monotonic()
                 self._named.discard(number)
