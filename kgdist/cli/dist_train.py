@@ -43,7 +43,9 @@ def dist_train(argv: Sequence[str]) -> int:
     for note in (*parsed.notes, *notes):
         log.tell(note)
     if config.dry_run:
-        lines = launch.describe(*launch.plan_of(config, machines))
+        plan, partition = launch.plan_of(config, machines)
+        launch.check_connections(plan)
+        lines = launch.describe(plan, partition)
         for line in lines:
             log.say(line)
         log.result({"plan": lines})

@@ -374,16 +374,27 @@ class Watch:
 
 def most_connections() -> int:
     """How many connections the system lets a process have, beside what else it has open."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[1] - SPARE
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard - SPARE
+
+
+def too_many(wanted: int) -> str | None:
+    """What to say where a process cannot have so many connections, else None."""
+    most = most_connections()
+    if wanted <= most:
+        return None
+    return (
+        f"{wanted} connections in one process: the hard limit of open files here allows {most}, {SPARE} being for other things; "
+        f"raise it to {wanted + SPARE} (ulimit -Hn)"
+    )
 
 
 def allow_connections(wanted: int = 0) -> None:
     """As many descriptors as the system lets us have: each connection takes one, also that of a stranger. Raises KgdistError when
     they are too few for those `wanted`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
+    if soft != hard:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if wanted > most_connections():
-        limit = f"this system allows a process {hard} open files, {SPARE} of which are for other things"
-        raise KgdistError(f"{wanted} connections are needed, and {limit}: raise the hard limit (ulimit -Hn)")
+    if (problem := too_many(wanted)) is not None:
+        raise KgdistError(problem)

@@ -14,7 +14,7 @@ from pathlib import Path
 from kgdist.config import Config
 from kgdist.configfile import read_run
 from kgdist.errors import OptionError, PeersLost
-from kgdist.kvstore.security import CURVE, NONE, USER, Keys, secured
+from kgdist.kvstore.security import CURVE, NONE, USER, Keys, secured, too_many
 from kgdist.log import log, say
 from kgdist.own_models import digest_of
 from kgdist.partition.folder import Partition
@@ -130,6 +130,13 @@ def check(config: Config, machines: list[Machine], partition: Partition) -> None
             raise OptionError(f"--{flag}", f"{partition.name} has no {flag} triples; drop the flag")
 
 
+def check_connections(plan: Plan) -> None:
+    """Refuse more connections than a process could have if the machines' limits were this one's. Raises OptionError."""
+    for machine in plan.machines:
+        if (problem := too_many(plan.connections(machine.number))) is not None:
+            raise OptionError("--ip_config", f"{machine.name} would need {problem}")
+
+
 def describe(plan: Plan, partition: Partition) -> list[str]:
     """The plan in words."""
     config, book, triples = plan.config, plan.book, partition.manifest.common.triples
@@ -141,5 +148,7 @@ def describe(plan: Plan, partition: Partition) -> list[str]:
         what = f"{machine.servers} servers on port {ports}, {config.num_proc} trainers, {rows} entities, {triples[n]} triples"
         lines.append(f"{machine.name}: {what}, {plan.memory_of(n) / 1e6:,.0f} MB of rows")
     way = {CURVE: "encrypted (CURVE)", USER: "between processes of this user only", NONE: "open"}[plan.security]
-    lines.append(f"{plan.trainers} trainers x {plan.steps} steps; connections are {way}; rows travel as {config.transport_dtype}")
+    most = max(plan.connections(machine.number) for machine in plan.machines)
+    lines.append(f"{plan.trainers} trainers x {plan.steps} steps; rows travel as {config.transport_dtype}")
+    lines.append(f"connections are {way}; a process has {most} at most")
     return lines

@@ -113,6 +113,12 @@ class Plan:
         """Host and port of every server, as the layout numbers them."""
         return [(machine.address, port) for machine in self.machines for port in machine.ports]
 
+    def connections(self, machine: int) -> int:
+        """The most that one process of a machine has: a trainer to all that it asks, a server from all that ask it."""
+        layout, own = self.layout(), self.config.num_proc
+        asking = self.trainers if layout.by_owner else -(-(self.trainers - own) // self.machines[machine].servers)
+        return max(len(layout.targets(0)), asking)
+
     def partition(self, machine: int) -> Path:
         """Where the partition of a machine lies there; relative to the workspace unless --data_path is absolute."""
         return partition_folder(self.config, machine)

@@ -11,6 +11,7 @@ from pathlib import Path
 from kgdist.errors import KgdistError
 from kgdist.files import free_bytes
 from kgdist.kvstore.places import port_holder
+from kgdist.kvstore.security import too_many
 from kgdist.partition.folder import Partition
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.memory import page_tables
@@ -29,12 +30,12 @@ def problems(plan: Plan, number: int, *, serves: bool = True, copied: bool = Tru
     config = plan.config
     root = workspace(config)
     if not copied:
-        return [*_freed(plan, number), *_disk(plan, number)]
+        return [*_connections(plan, number), *_freed(plan, number), *_disk(plan, number)]
     if not root.is_dir():
         return [f"--path {root}: no such folder here"]
     if not serves:
         return _partition(plan, number, verify=False)
-    return [*_partition(plan, number), *_freed(plan, number), *_disk(plan, number)]
+    return [*_partition(plan, number), *_connections(plan, number), *_freed(plan, number), *_disk(plan, number)]
 
 
 def _partition(plan: Plan, number: int, *, verify: bool = True) -> list[str]:
@@ -48,6 +49,11 @@ def _partition(plan: Plan, number: int, *, verify: bool = True) -> list[str]:
         message = f"{folder}: is {found}, but the launcher has a graph {plan.graph[:12]}, of which this is partition {number}"
         return [f"{message}; send it again with --copy"]
     return []
+
+
+def _connections(plan: Plan, number: int) -> list[str]:
+    problem = too_many(plan.connections(number))
+    return [f"needs {problem}"] if problem is not None else []
 
 
 def _freed(plan: Plan, number: int) -> list[str]:

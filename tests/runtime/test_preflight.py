@@ -15,9 +15,10 @@ import pytest
 
 from kgdist.config import Config
 from kgdist.errors import OptionError
+from kgdist.kvstore.security import SPARE
 from kgdist.kvstore.shm import SharedArray, huge_pages_refused
 from kgdist.partition.book import Book
-from kgdist.runtime import preflight, refuse
+from kgdist.runtime import launch, preflight, refuse
 from kgdist.runtime.child import environment
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.memory import page_tables
@@ -76,6 +77,7 @@ def test_every_process_needs_page_tables_for_the_rows_that_it_maps(tmp_path: Pat
 
 MAPS = """
 import json, re, sys
+from kgdist.kvstore.security import SPARE
 from kgdist.kvstore.shm import SharedArray
 def tables():
     return 1024 * int(re.search(r"VmPTE:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
@@ -110,3 +112,26 @@ def test_several_processes_of_one_machine_need_them_as_well(monkeypatch: pytest.
         refuse.check_memory(Config(optimizer="sgd", **options), shapes)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=r"^--hidden_dim: the tables take 4\.3 GB and 4\.1 GB of memory are free"):
         refuse.check_memory(Config(optimizer="sgd", num_proc=40), shapes)
+
+
+@pytest.mark.parametrize(
+    ("trainers", "update", "most"),
+    [(1, "direct", 8), (3, "direct", 11), (60, "direct", 210), (1, "owner", 16), (3, "owner", 24)],
+)
+def test_more_connections_than_files_may_be_open_are_refused_with_the_number(
+    trainers: int, update: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trainer asks one server of each machine; a server has its share of those elsewhere. By owner, all ask all."""
+    machines = [Machine(f"127.0.0.{n + 1}", 30050, 2, n) for n in range(8)]
+    made = Plan(Config(num_proc=trainers, local_update=update), machines, "run", 0, "", Book(np.arange(9), np.arange(9)), 80)
+    assert made.connections(0) == most
+    for limit, refused in ((most + SPARE, False), (most + SPARE - 1, True)):
+        monkeypatch.setattr("kgdist.kvstore.security.resource.getrlimit", lambda _, limit=limit: (64, limit))
+        found = preflight._connections(made, 0)
+        assert bool(found) is refused
+        if refused:
+            assert f"needs {most} connections in one process" in found[0] and f"raise it to {most + SPARE}" in found[0]
+            with pytest.raises(OptionError, match=rf"machine_0 \(127.0.0.1\) would need {most} connections"):
+                launch.check_connections(made)
+        else:
+            launch.check_connections(made)
