@@ -320,6 +320,19 @@ def test_a_newer_incarnation_takes_the_place_of_the_older() -> None:
             running.client(3, incarnation=1)
 
 
+def test_the_server_that_welcomes_must_be_the_one_that_is_meant() -> None:
+    """Nobody is taken for another: where ports are mixed up names decide, and a name must be its server's."""
+    with store(timeout=0.4) as running:
+        first, second, third = running.endpoints
+        twin, tables = filled(running, "adagrad_row"), running.client(endpoints=[third, second, first])
+        np.testing.assert_array_equal(tables.pull("entity", torch.arange(12)), twin.rows["entity"])
+        with pytest.raises(PeersLost, match="not a word for"):
+            running.client(endpoints=[second, second, third], connect_timeout=0.5)
+        running.servers[0].number = 2  # it has server 0's name and says that it is server 2
+        with pytest.raises(KgdistError, match=r"127.0.0.1:\d+: server 2 is there, and server 0 should be"):
+            running.client(connect_timeout=0.5)
+
+
 def test_nobody_there_is_an_error_in_time() -> None:
     with store() as running:
         dead = [*running.endpoints[:2], ("127.0.0.1", 1)]
