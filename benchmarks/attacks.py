@@ -38,6 +38,7 @@ from kgdist.kvstore.tables import MemoryTables, Update
 HERE = Path(__file__).parent
 IDENTITY = Identity("attacks", "attacks", 1, "", "")
 ROWS, WIDTH, CLIENTS = 100_000, 100, 8
+WARM = 3.0  # seconds until trainer and server have all the memory that they need
 NOBODY = 65534
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00"
 CURVE_GREETING, NULL_GREETING = GREETING + b"CURVE".ljust(52, b"\0"), GREETING + b"NULL".ljust(52, b"\0")
@@ -85,6 +86,7 @@ def load(target: Target) -> None:
 def pulls(target: Target, seconds: float) -> list[float]:
     """Milliseconds of each of a client's pulls."""
     tables, chance, found = tables_of(target, 1), np.random.default_rng(1), []
+    tables.pull("entity", torch.arange(100))  # loads the loops, the first time
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         ids = torch.from_numpy(chance.integers(0, ROWS, 100))
@@ -320,7 +322,8 @@ def attacked(attack: str, way: str, seconds: float) -> dict[str, Any]:
     with child("serve", target) as server:
         target["port"] = int(target["said"])
         with child("load", target):
-            calm = pulls(target, min(seconds / 4, 5.0))
+            pulls(target, WARM)
+            calm = pulls(target, max(3.0, seconds / 10))
             before = most = resident(server.pid)
             busy: list[float] = []
             lost = ""
@@ -374,6 +377,10 @@ def main() -> None:
             line = f"| {found['attack'].replace('_', ' ')} | {way} | {alive} | {found['more']:.0f} | {times} |"
             lines.append(line)
             print(line, flush=True)
+    busy = os.getloadavg()[1]
+    lines.append(
+        f"\nLoad of the machine in the last five minutes of it: {busy:.1f}; more than about {os.cpu_count()} adds to every time."
+    )
     if not args.only:
         (HERE / "results" / "attacks.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
