@@ -231,7 +231,8 @@ class Fleet:
         number, kind, value, at = heard
         if number not in self.channels:
             return
-        self._heard[number] = max(self._heard[number], at)
+        before = self._heard[number]
+        self._heard[number] = at if before > time.monotonic() else max(before, at)  # its first word ends the grace of FIRST
         if kind == "log":
             log.info("%s: %s", self.name(number), value)
         elif kind == "closed":

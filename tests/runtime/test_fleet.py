@@ -60,6 +60,16 @@ def test_signs_of_life_go_out_while_the_launcher_is_busy() -> None:
         assert machines.channels[1].told[:3] == [{"do": "beat"}] * 3
 
 
+def test_a_machine_that_has_spoken_has_no_more_time_than_the_others() -> None:
+    """The grace of its beginning ends with its first word."""
+    with Machines(timeout=5.0) as machines:
+        machines.fleet.pump(0.01)  # nobody has said anything yet
+        for number in range(2):
+            machines.says(number, at=time.monotonic() - 6 * number, beat=["", "", 1])
+        with pytest.raises(AttemptFailed, match=r"machine_1 .*: silent for 5 s"):
+            machines.fleet.pump(0.01)
+
+
 def test_a_flood_of_lines_is_heard_in_turns_and_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest of the launcher's work is done between; nobody counts as silent whose words are still waiting."""
     monkeypatch.setattr("kgdist.runtime.fleet.TURN", -1.0)  # over after one word
