@@ -121,6 +121,8 @@ def test_nobody_who_wants_to_leave_waits_long() -> None:
         fleet._judge(now + 30)
         fleet.leaving = lambda: True
         fleet._judge(now + 3)
+        machines.says(1, at=now + 59, beat=["written", "metrics.jsonl", 7])  # it lives, and gets nothing done
+        fleet.pump(0.01)
         with pytest.raises(AttemptFailed, match=r"machine_1 .*: has written nothing for \d+ s \(metrics.jsonl\)"):
             fleet._judge(now + 60)
 
