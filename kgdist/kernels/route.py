@@ -6,7 +6,8 @@ conversion needs the rows gathered first.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -74,13 +75,19 @@ def shifted(ids: np.ndarray, low: int, high: int, base: int) -> np.ndarray | Non
     return ids.astype(np.int64) - base if inside else None
 
 
+@functools.cache
+def _loops() -> Any:
+    """For the calls that a server makes for every message, of which an import would be a tenth."""
+    from kgdist.kernels import route_loops
+
+    return route_loops
+
+
 def look_up(table: np.ndarray, ids: np.ndarray, low: int, high: int, base: int, out: np.ndarray) -> bool:
     """Copy the rows ids - base of float32[n, D], one after another, to float32[k * D], or rounded to the uint16 of bfloat16; or
     nothing, and False, where one of the ids is not in low..high."""
     if out.dtype != np.uint16 and choice.numba():
-        from kgdist.kernels import route_loops
-
-        return bool(route_loops.look_up(table, ids, low, high, base, out) < 0)
+        return bool(_loops().look_up(table, ids, low, high, base, out) < 0)
     rows = shifted(ids, low, high, base)
     if rows is not None:
         shaped = out.reshape(len(ids), table.shape[1])
@@ -103,10 +110,8 @@ def vetted(
     one is not within `most`."""
     given = np.empty(0, np.float32) if squares is None else squares
     if choice.numba():
-        from kgdist.kernels import route_loops
-
         rows, limits = np.empty(len(ids), np.int64), (int(most_squares.view(np.uint32)), int(most.view(np.uint32)))
-        return int(route_loops.vet(ids, low, high, base, grads.reshape(-1), given, *limits, rows)), rows
+        return int(_loops().vet(ids, low, high, base, grads.reshape(-1), given, *limits, rows)), rows
     found = shifted(ids, low, high, base)
     if found is None:
         return OUTSIDE, ids

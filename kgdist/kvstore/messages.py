@@ -129,7 +129,10 @@ class Message(NamedTuple):
 
 def size_of(parts: Iterable[Part], dtype: int) -> int:
     """Bytes of the values of these parts."""
-    return sum(part.rows * part.width for part in parts) * ITEM[dtype].itemsize
+    numbers = 0
+    for part in parts:
+        numbers += part.rows * part.width
+    return numbers * ITEM[dtype].itemsize
 
 
 class Sealed(NamedTuple):
