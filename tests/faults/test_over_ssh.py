@@ -61,11 +61,11 @@ GROUPS: list[dict[str, Any]] = [
         "no_eval_filter": True, "rank_ties": "pessimistic", "no_save_emb": True, "log_interval": 2, "num_proc": 2,
         "num_thread": 2, "compute_dtype": "bfloat16", "force_sync_interval": 3, "negatives": "local", "peer_timeout": 33.0,
         "stall_timeout": 99.0, "max_restarts": 1, "local_update": "owner", "transport_dtype": "bf16",
-        "transport_security": "curve", "max_inflight": 5,
+        "transport_security": "curve", "max_inflight": 5, "pull_ahead": 3,
     },
     {
         "model_name": "RotatE", "max_epoch": 1.5, "neg_adversarial_sampling": True, "adversarial_temperature": 0.7,
-        "checkpoint_interval": 2, "huge_pages": True, "format": "raw_udd_hrt", "has_edge_importance": True,
+        "checkpoint_interval": "2", "huge_pages": True, "format": "raw_udd_hrt", "has_edge_importance": True,
     },
     {"model_name": "QuatE", "model_file": OWN, "hidden_dim": 16, "max_step": 20, "batch_size": 64, "neg_sample_size": 16},
 ]  # fmt: skip
