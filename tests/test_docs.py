@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ from tests.docs_blocks import (
     small_train,
     smaller,
 )
+from tests.own_models import as_before
 from tests.patience import patience
 from tests.test_layers import LAYERS
 
@@ -42,6 +44,13 @@ DOCS = ROOT / "docs"
 MAY_BE_PARSED = re.compile(r"README.md|docs/cluster.md|docs/commands/.*")  # several machines; examples of --help
 RUN = ("bash", "python")
 PAGES_THAT_RUN = [name for name in NAMES if any(block.kind in RUN for block in blocks(name))]
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """What a page registers is gone after it."""
+    with as_before():
+        yield
 
 
 @pytest.mark.timeout(300)
