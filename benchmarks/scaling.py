@@ -131,8 +131,8 @@ def options(costs: Costs) -> list[str]:
         ("nothing", {}),
         ("`--transport_security curve`, as it comes", {"curve": True}),
         ("`--transport_dtype bf16`", {"dtype": "bf16"}),
-        ("rows of 2 steps asked for together", {"pull_ahead": 2}),
-        ("rows of 4 steps asked for together", {"pull_ahead": 4}),
+        ("`--pull_ahead 2`", {"pull_ahead": 2}),
+        ("`--pull_ahead 4`", {"pull_ahead": 4}),
         ("`--negatives local`", {"local": True}),
         ("`--batch_size 2000`", {"batch": 2000}),
         ("`--batch_size 4000`", {"batch": 4000}),
@@ -264,7 +264,7 @@ def results(measured: Mapping[str, Any]) -> str:
         ways = [str(row["machines"]), str(row.get("servers", 1)), f"{row['rows']:.0f}", str(row.get("dim", 400))]
         ways += [str(row.get("pull_ahead", 1)), row.get("dtype", "fp32"), "CURVE" if row.get("curve") else ""]
         rows.append([*ways, kind, *(f"{row['found'][end]:.2f} ({told[end]:.2f})" for end in ENDS)])
-    head = ["machines", "servers of each", "rows", "dim", "steps asked for together", "wire", ""]
+    head = ["machines", "servers of each", "rows", "dim", "`--pull_ahead`", "wire", ""]
     lines = [
         "# Scaling: what was measured, and what the model says of it",
         "",
