@@ -9,10 +9,12 @@ again.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
 import time
+from collections.abc import Iterator
 
 STRANGER_BYTES = 1 << 16  # of a connection nobody has vouched for: a handshake and HELLO are less than 8 KB
 STRANGERS = 512  # such connections, at most: the oldest goes first
@@ -23,40 +25,39 @@ CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 RECEIVED = struct.Struct("<Q"), 128  # tcpi_bytes_received in Linux' struct tcp_info, and where it is
 
 
+@contextlib.contextmanager
+def _borrowed(family: socket.AddressFamily, descriptor: int) -> Iterator[socket.socket]:
+    """A connection of libzmq's, which stays libzmq's."""
+    end = socket.socket(family, socket.SOCK_STREAM, 0, descriptor)
+    try:
+        yield end
+    finally:
+        end.detach()
+
+
 def received(descriptor: int) -> int:
     """Bytes that have come in through a TCP connection of this process; 0 where the system does not tell. Raises OSError when
     there is no such connection any more."""
     layout, offset = RECEIVED
-    end = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
-    try:
+    with _borrowed(socket.AF_INET, descriptor) as end:
         told = end.getsockopt(socket.IPPROTO_TCP, getattr(socket, "TCP_INFO", 11), offset + layout.size)
-    finally:
-        end.detach()  # it is libzmq's
     return int(layout.unpack_from(told, offset)[0]) if len(told) >= offset + layout.size else 0
 
 
 def is_ours(descriptor: int) -> bool:
     """Whether the process at the other end of a Unix-domain socket is, or was when it began to listen, of this user."""
     try:
-        end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, descriptor)
-        try:
+        with _borrowed(socket.AF_UNIX, descriptor) as end:
             peer = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-        finally:
-            end.detach()  # it is libzmq's
-        return bool(CREDENTIALS.unpack(peer)[1] == os.getuid())
     except OSError:
         return True  # closed by now: nothing more comes from there
+    return bool(CREDENTIALS.unpack(peer)[1] == os.getuid())
 
 
 def shut(descriptor: int) -> None:
     """End a connection of libzmq's, which then closes it."""
-    end = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
-    try:
+    with _borrowed(socket.AF_INET, descriptor) as end, contextlib.suppress(OSError):  # it may have ended by itself
         end.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass  # it has ended by itself
-    finally:
-        end.detach()
 
 
 class Door:
@@ -65,7 +66,7 @@ class Door:
     def __init__(self) -> None:
         self.shut = 0  # connections that were
         self.heard: set[bytes] = set()  # who has sent a whole message since the last look
-        self._strangers: dict[int, int] = {}  # in the order in which they came; the value is of no use
+        self._strangers: dict[int, None] = {}  # in the order in which they came
         self._own: dict[int, tuple[bytes, int]] = {}  # name, and bytes received when its last whole message came
         self._next_strange = self._next_own = 0.0
 
@@ -77,7 +78,7 @@ class Door:
     def opened(self, descriptor: int) -> None:
         """A connection was accepted."""
         self._own.pop(descriptor, None)
-        self._strangers[descriptor] = 0
+        self._strangers[descriptor] = None
         if len(self._strangers) > STRANGERS:
             self._shut(next(iter(self._strangers)))
 

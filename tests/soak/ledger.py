@@ -79,7 +79,8 @@ class Books:
         """The next incarnation of a trainer."""
         self.count.incarnations += 1
         incarnation = self.count.incarnations
-        job = {"role": "trainer", "client": client, "incarnation": incarnation, "steps": STEPS, "window": 1 + 2 * client}
+        job = {"role": "trainer", "client": client, "incarnation": incarnation, "steps": STEPS}
+        job |= {"window": 1 + 2 * client, "together": 1 + 2 * client}
         machine = client % len(self.machines)
         role = self._role(machine, job | {"machine": machine, "ends": [end for _, end in self.machines]})
         self.made[client, incarnation] = role
