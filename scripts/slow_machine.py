@@ -3,9 +3,10 @@
     python scripts/slow_machine.py .venv/bin/python -m pytest -x tests/laws
 
 Each process runs for 10 ms of every 100 and is stopped (SIGSTOP) in between, one after another, as on a machine that is far too
-busy. What the command itself stops stays stopped until the command lets it go on; what ends is forgotten; nothing is left
-stopped, also when this script is killed. The command sees KGDIST_TEST_SLOWNESS=10, by which the tests stretch their limits
-(`tests/patience.py`). Ends with the command's exit code. Linux only.
+busy. What the command itself stops stays stopped until the command lets it go on (but for a stop that comes at the very moment of
+one of ours: the system makes one of the two); what ends is forgotten; nothing is left stopped, also when this script is killed.
+The command sees KGDIST_TEST_SLOWNESS=10, by which the tests stretch their limits (`tests/patience.py`). Ends with the command's
+exit code. Linux only.
 """
 
 from __future__ import annotations
