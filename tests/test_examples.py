@@ -100,6 +100,7 @@ def test_the_commands_of_the_cluster_are_understood() -> None:
     assert {words[0] for words in found} >= {f"kgdist-{name}" for name in ("partition", "copy", "dist-train", "eval")}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("network", ["", "--namespaces"])
 def test_fb15k_cluster(network: str, tmp_path: Path) -> None:
@@ -128,6 +129,7 @@ SCHEDULER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_batch_script_runs_a_job_on_two_nodes(tmp_path: Path) -> None:
     """The recipe as it stands on the page; only its sizes are smaller, and srun and scontrol are stand-ins of one line."""

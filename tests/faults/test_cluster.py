@@ -40,6 +40,7 @@ def test_a_calm_run_ends_with_the_whole_model_on_the_first_machine(space: Path) 
     assert (folder / "valid.json").exists() and (folder / "metrics.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_stops_early_is_validated_and_tested(space: Path) -> None:
     options = {"max_step": "1000", "eval_interval": "100", "early_stop_patience": "1", "lr": "1e-12"}  # nothing ever gets better
     with Job(space, "--test", "--valid", **options) as job:
@@ -60,6 +61,7 @@ def test_a_trainer_that_is_killed_is_started_again_and_nobody_else_stops(space: 
     assert "attempt" not in text and "saved in" in text
 
 
+@pytest.mark.slow
 def test_after_the_loss_of_a_server_the_job_goes_on_from_the_last_checkpoint_of_all(space: Path) -> None:
     with Job(space, max_step="2400", checkpoint_interval="300") as job:
         job.saved(2)
@@ -74,6 +76,7 @@ def test_after_the_loss_of_a_server_the_job_goes_on_from_the_last_checkpoint_of_
     assert manifest["meta"]["stamp"].endswith(":1")
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_lost_for_good_ends_the_job_by_name(space: Path) -> None:
     """Its checkpoint is one that nobody has asked for by its step: the clock has."""
     with Job(space, max_restarts="0", max_step="100000", checkpoint_interval="0.001m") as job:
@@ -83,6 +86,7 @@ def test_a_machine_that_is_lost_for_good_ends_the_job_by_name(space: Path) -> No
     assert re.search(r"error: machine_[01] \(127.0.0.1\): its agent was killed by signal SIGKILL.*--resume TransE_l2_toy_0", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_nothing_outlives_the_launcher(space: Path, how: signal.Signals) -> None:
     """Killed: the agents see the end of their input. Frozen, as behind a cut network: their lease runs out."""
@@ -105,6 +109,7 @@ def test_ctrl_c_saves_and_the_run_can_go_on(space: Path) -> None:
     assert f"resumed ckpts/TransE_l2_toy_0 on the first machine at step {step} of {step + 500}" in text
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_leaves_at_once(space: Path) -> None:
     with Job(space, **LONG) as job:
         job.saved()
@@ -129,6 +134,7 @@ def test_all_problems_are_told_before_anything_starts(space: Path, toy: Path, tm
     assert "(2 problems; nothing was started)" in text and not (space / "ckpts" / "TransE_l2_toy_0").exists()
 
 
+@pytest.mark.slow
 def test_another_graph_is_refused(space: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     other = workspace(tmp_path_factory.mktemp("other"), parts=2)
     (space / "data").unlink()
@@ -144,6 +150,7 @@ def test_another_graph_is_refused(space: Path, tmp_path: Path, tmp_path_factory:
     assert "partition 1 of graph" in text and "send it again with --copy" in text
 
 
+@pytest.mark.slow
 def test_a_training_that_diverges_is_not_tried_again(space: Path) -> None:
     with Job(space, lr="1e30", optimizer="sgd", max_step="200") as job:
         text = job.end(1, 60)

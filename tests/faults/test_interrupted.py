@@ -12,7 +12,7 @@ import pytest
 from tests.faults.jobs import Job, ip_config, workspace
 from tests.patience import patience
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 SLOW = {"neg_sample_size_eval": "50", "batch_size_eval": "1"}  # candidates are drawn for every query by itself
 
 

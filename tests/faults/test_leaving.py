@@ -15,7 +15,7 @@ import pytest
 from kgdist import checkpoint
 from tests.faults.jobs import Job, wait
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 NAMED = "from kgdist.runtime import fleet; fleet.NAMED = 1.0"
 
 
@@ -134,7 +134,6 @@ def test_a_file_system_that_is_frozen_at_a_checkpoint_holds_nobody(space: Path, 
     assert "its process could not be ended from here" in text
 
 
-@pytest.mark.slow
 def test_failures_count_only_as_long_as_nothing_gets_on(space: Path) -> None:
     """Two trainers' deaths and two servers' are more than one restart allows, if there were no steps and checkpoints between."""
     with Job(space, max_step="100000", checkpoint_interval="200", max_restarts="1") as job:

@@ -143,6 +143,7 @@ def test_after_cuts_stalls_and_kills_every_row_has_its_exact_sum(ledger: Ledger)
     ledger.check(steps)
 
 
+@pytest.mark.slow
 def test_when_a_server_is_killed_all_go_back_to_a_checkpoint_of_rows_and_numbers(ledger: Ledger) -> None:
     keys = Keys.from_json(ledger.common["keys"])
     transport = Transport(keys, 1.5)

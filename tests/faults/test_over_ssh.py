@@ -78,6 +78,7 @@ def test_every_option_of_the_command_is_tried_here() -> None:
         assert all(value != OPTIONS[name].default for name, value in group.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(GROUPS)))
 def test_options_are_what_they_were_given_as_in_the_remote_processes(sshd: Sshd, tmp_path: Path, number: int) -> None:
     path = workspace(tmp_path, weighted=True)

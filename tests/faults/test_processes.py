@@ -97,6 +97,7 @@ def test_workers_do_not_outlive_a_killed_parent(start: Start) -> None:
     assert errors(command) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "number", "group"),
     [
@@ -142,6 +143,7 @@ def test_a_hangup_that_is_ignored_stays_so() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [ONE, TWO, THREADS])
 def test_a_run_that_is_killed_goes_on_at_a_checkpoint_by_the_clock(start: Start, workers: Workers) -> None:
     """Nobody has asked for the step; several workers stand still wherever they are, and the numbers of their steps are kept."""
@@ -156,6 +158,7 @@ def test_a_run_that_is_killed_goes_on_at_a_checkpoint_by_the_clock(start: Start,
     assert whole(command.folder) == last
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [ONE, TWO, THREADS])
 def test_two_signals_end_the_run_at_once(start: Start, workers: Workers) -> None:
     command = start(*workers.flags)

@@ -20,7 +20,7 @@ import pytest
 from kgdist import checkpoint
 from tests.faults.jobs import ROOT, Job, run, wait
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 FULL = 2000  # bytes: more than a list of names takes, less than the rows
 
 

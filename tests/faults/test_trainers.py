@@ -13,7 +13,7 @@ import pytest
 from tests.faults.jobs import Job, alive, wait
 from tests.patience import patience
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 def quiet(job: Job, seconds: float = 1.0) -> None:

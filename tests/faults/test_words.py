@@ -51,6 +51,7 @@ def test_stdout_that_is_closed_or_full_or_not_read(tmp_path: Path, script: str) 
     saved(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terminal", [False, True])
 def test_output_that_nobody_ever_reads(tmp_path: Path, terminal: bool) -> None:
     """A pipe, and a terminal with a bar: both are open and take nothing once they are full."""
@@ -70,6 +71,7 @@ def test_output_that_nobody_ever_reads(tmp_path: Path, terminal: bool) -> None:
     saved(tmp_path)
 
 
+@pytest.mark.slow
 def test_an_object_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     """With --json the object is what was asked for, and it waits for its reader; all is saved nevertheless."""
     words = train_flags(tmp_path, *WORDS, "--json", "--quiet")
@@ -83,6 +85,7 @@ def test_an_object_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     assert json.loads(shown)["run"] == str(run)
 
 
+@pytest.mark.slow
 def test_answers_that_cannot_be_written_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train_command.main(train_flags(tmp_path, "--max_step", "20", "--quiet")) == 0
     (run,) = (tmp_path / "ckpts").iterdir()

@@ -102,6 +102,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in (folder / "ckpts").rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_a_job_gives_the_very_rows_of_the_local_backend(tmp_path: Path, made: dict[int, Path]) -> None:
     """One machine with one trainer: nothing depends on who comes first."""
     options = {"max_step": "300", "checkpoint_interval": "100", "eval_interval": "100", "seed": "3"}
@@ -122,6 +123,7 @@ def test_a_job_gives_the_very_rows_of_the_local_backend(tmp_path: Path, made: di
         assert np.array_equal(found["manual"][0][name], array), name
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_and_started_again_is_awaited_and_the_job_goes_on(tmp_path: Path, made: dict[int, Path]) -> None:
     space = place(tmp_path, made, 2)
     options = {"max_step": "2000", "checkpoint_interval": "200", "peer_timeout": "3"}
@@ -147,6 +149,7 @@ def test_a_server_that_is_killed_and_started_again_is_awaited_and_the_job_goes_o
     assert "resumed" in text and float(re.findall(r"Test average MRR : ([0-9.]+)", text)[0]) > 0.15
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_one_of_them_saves_and_ends_everybody(tmp_path: Path, made: dict[int, Path]) -> None:
     single = place(tmp_path, made, 1)
     with Job(single, backend="manual", max_step="1000000", log_interval="20") as job:
@@ -160,6 +163,7 @@ def test_ctrl_c_at_one_of_them_saves_and_ends_everybody(tmp_path: Path, made: di
     assert list(single.glob("ckpts/*/machine_0/ckpt-*")) and not (single / "kgdist_job.json").exists()
 
 
+@pytest.mark.slow
 def test_a_launcher_that_is_killed_takes_everything_with_it(tmp_path: Path, made: dict[int, Path]) -> None:
     single = place(tmp_path, made, 1)
     with Job(single, backend="manual", max_step="1000000", log_interval="20") as job:
@@ -232,6 +236,7 @@ def test_who_is_missing_is_named_and_the_others_are_sent_home(waiting: Waiting) 
     assert not (waiting.folder / "kgdist_job.json").exists()
 
 
+@pytest.mark.slow
 def test_a_machine_has_its_number_for_itself(waiting: Waiting) -> None:
     with Half(waiting.folder, "server", 0) as first:
         wait(lambda: waiting.here(0, "server"), 60)
