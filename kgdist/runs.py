@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import re
 from collections.abc import Iterable
@@ -27,11 +28,13 @@ from kgdist.config import Config
 from kgdist.configfile import read_run, run_json
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.errors import CheckpointError, KgdistError, UsageError
-from kgdist.files import check_room, load_npy, read_json, safe_join, save_npy, sync_folder, write_json
+from kgdist.files import Moved, check_room, load_npy, read_json, safe_join, save_npy, sync_folder, unwatched, write_json
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import model_of
 from kgdist.version import __version__
+
+SPAN = 64 << 20  # bytes of a file that are flushed at a time
 
 
 @dataclass(frozen=True)
@@ -88,20 +91,30 @@ def save_embeddings(folder: Path, config: Config, rows: dict[str, np.ndarray]) -
         save_npy(folder / name, rows[table].astype(np.float32, copy=False))
 
 
-def save_rows(path: Path, shape: tuple[int, int], blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
+def save_rows(
+    path: Path, shape: tuple[int, int], blocks: Iterable[tuple[np.ndarray, np.ndarray]], moved: Moved = unwatched
+) -> None:
     """Write a float32 `.npy` of `shape` whose rows come in any order, some at a time: int[n] their numbers, float32[n, width].
 
-    Atomic, as save_embeddings; the pages are the file's, so memory holds no more than the system likes to keep.
+    Atomic, as save_embeddings; the pages are the file's, so memory holds no more than the system likes to keep. `moved` hears of
+    the room that is taken and of what has reached the disk, which for a large file takes minutes.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         array = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
-        _reserve(temporary)
-        for places, rows in blocks:
-            array[places] = rows
-        array.flush()
-        del array
         with temporary.open("rb+") as file:
+            size = array.offset + array.nbytes
+            spans = [(start, min(SPAN, size - start)) for start in range(0, size, SPAN)]
+            for start, count in spans:
+                _reserve(file.fileno(), start, count)
+                moved(count)
+            for places, rows in blocks:
+                array[places] = rows
+            del array  # which leaves its pages to the file
+            with mmap.mmap(file.fileno(), 0) as pages:
+                for start, count in spans:
+                    pages.flush(start, count)
+                    moved(count)
             os.fsync(file.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
@@ -111,11 +124,12 @@ def save_rows(path: Path, shape: tuple[int, int], blocks: Iterable[tuple[np.ndar
         temporary.unlink(missing_ok=True)
 
 
-def _reserve(path: Path) -> None:
-    """Give a file with holes its blocks. Raises OSError when the disk is full: writing to its pages would kill the process."""
-    with path.open("rb+") as file, contextlib.suppress(AttributeError):
+def _reserve(fd: int, start: int, count: int) -> None:
+    """Give a part of a file with holes its blocks. Raises OSError when the disk is full: writing to its pages would kill the
+    process."""
+    with contextlib.suppress(AttributeError):
         try:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+            os.posix_fallocate(fd, start, count)
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot
                 raise

@@ -232,7 +232,7 @@ class Tasks:
         originals = {"entity": self.partition.originals()}
         for table, name in runs.array_names(config).items():
             places = originals.get(table, self.partition.book.original_relations())
-            runs.save_rows(folder / name, self.tables.shape(table), self._blocks(table, places))
+            runs.save_rows(folder / name, self.tables.shape(table), self._blocks(table, places), lambda _: self.alive())
         write_json(folder / "config.json", settings)
 
     def _blocks(self, table: str, places: np.ndarray) -> Any:
