@@ -73,6 +73,7 @@ class Child:
         self.open = True  # whether it may still say something
         self._buffer = b""
         self._ended = False  # it has said how
+        self._killed = False  # by us
 
     @property
     def pid(self) -> int:
@@ -98,12 +99,18 @@ class Child:
         if code is not None and not self._ended:
             self._ended = True
             how = f"was killed by signal {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            yield {"lost": how + ("; the system may have run out of memory" if code == -signal.SIGKILL else "")}
+            unknown = code == -signal.SIGKILL and not self._killed
+            yield {"lost": how + ("; the system may have run out of memory" if unknown else "")}
 
     def show_stack(self) -> None:
         """Let it write to stderr where it stands; a stopped process cannot."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGUSR1)
+
+    def kill(self) -> None:
+        """End it at once, whatever it does."""
+        self._killed = True
+        self.process.kill()
 
     def release(self) -> None:
         """Tell it to end."""
@@ -125,7 +132,7 @@ def end(children: Sequence[Child], deadline: float) -> None:
             child.process.wait(timeout=max(0.1, deadline - time.monotonic()))
     left = [child for child in children if child.process.poll() is None]
     for child in left:
-        child.process.kill()
+        child.kill()
     deadline = time.monotonic() + FORCE
     for child in left:
         try:

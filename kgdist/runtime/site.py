@@ -173,7 +173,7 @@ class Site:
                 log.warning("server %d has done nothing for %g s; its stacks follow, and it is ended", index, patience)
                 self.servers[index].show_stack()
                 time.sleep(0.5)
-                self.servers[index].process.kill()
+                self.servers[index].kill()
         if not self.trainers:
             return
         for rank in range(len(self.trainers)):
@@ -281,7 +281,7 @@ class Site:
         if hung:
             time.sleep(0.5)
         for rank in hung:
-            self.trainers[rank].process.kill()
+            self.trainers[rank].kill()
             self._killed[rank] = self.trainers[rank]
             self._moved[rank] = now - patience + KILLED
             if control.leaving():
