@@ -135,6 +135,7 @@ def main() -> int:
     for path in LOGS.glob("*.row") if not options.only else ():
         path.unlink()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup the jobs would ignore it, too
     known = LOGS / "calm.json"
     calm: dict[str, float] = json.loads(known.read_text()) if known.exists() and options.only else {}
     rows, bad, begun = [], [], time.monotonic()
