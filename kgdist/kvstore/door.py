@@ -56,7 +56,7 @@ def is_ours(descriptor: int) -> bool:
 
 def shut(descriptor: int) -> None:
     """End a connection of libzmq's, which then closes it."""
-    with _borrowed(socket.AF_INET, descriptor) as end, contextlib.suppress(OSError):  # it may have ended by itself
+    with contextlib.suppress(OSError), _borrowed(socket.AF_INET, descriptor) as end:  # it may have ended by itself
         end.shutdown(socket.SHUT_RDWR)
 
 

@@ -277,8 +277,10 @@ class Attempt:
         step = min(done for steps in self._trained.values() for done in steps)
 
         def hurry() -> bool:
-            return self.interrupts.asked
+            return self.interrupts.asked and bool(saved)  # where nothing is saved yet, all that was trained would be lost
 
+        if keep and self.interrupts.asked:
+            say(f"saving at step {step}; another Ctrl-C leaves without it")
         if keep:
             problems = saved.insist(fleet, lambda: self._save(step), hurry)
             if problems and self.interrupts.asked:
@@ -287,7 +289,7 @@ class Attempt:
         if config.valid and step not in (saved.best["step"], self.validated) and not self.interrupts.asked:
             self._validate(step)
         if self.interrupts.asked:
-            hint = f"go on with: kgdist-dist-train --resume {saved.run}" if keep else "nothing was saved (--no_save_emb)"
+            hint = f"go on with: {saved.command}" if keep else "nothing was saved (--no_save_emb)"
             return self._interrupted(f"interrupted at step {step}; {hint}")
         if config.valid and keep and saved.best["step"] not in (0, step):
             best = saved.best

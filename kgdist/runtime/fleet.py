@@ -6,6 +6,7 @@ a machine, which is the end of the attempt.
 
 from __future__ import annotations
 
+import logging
 import math
 import queue
 import threading
@@ -26,6 +27,7 @@ NAMED = 30.0  # seconds without progress after which a machine is named
 HURRY = 4.0  # seconds that a machine may do nothing, or say nothing, once the user wants to leave
 TURN = 0.05  # seconds of hearing before whoever pumps may look at other things
 HANGS = 300.0  # seconds without a pump after which the machines are told no longer that this launcher lives
+LEVELS = {"INFO": logging.INFO, "WARNING": logging.WARNING, "ERROR": logging.ERROR}  # of lines of an agent's log
 # What machines say, and of which shape it is (kgdist.runtime.lines.fits).
 ANSWERS: dict[str, Any] = {
     "hello": {"version": str},
@@ -234,7 +236,9 @@ class Fleet:
         before = self._heard[number]
         self._heard[number] = at if before > time.monotonic() else max(before, at)  # its first word ends the grace of FIRST
         if kind == "log":
-            log.info("%s: %s", self.name(number), value)
+            level, _, text = value.partition(": ")
+            known = level in LEVELS
+            log.log(LEVELS.get(level, logging.INFO), "%s: %s", self.name(number), text if known else value)
         elif kind == "closed":
             reason = f": {value.last}" if value.last else ""
             raise AttemptFailed(f"{self.name(number)}: its agent {value.words}{reason}", number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,19 @@ def open_dataset(config: Config, vocabularies: tuple[Vocabulary, Vocabulary] | N
         data_url=config.data_url,
         vocabularies=vocabularies,
     )
+
+
+# Options of a launcher that a run does not remember, or that are needed to find it.
+ELSEWHERE = ("path", "ip_config", "save_path", "model_file", "job", "control")
+
+
+def resume_command(command: str, run: object, config: Config) -> str:
+    """What goes on with a run, as it is to be typed where `command` was: what the run itself does not remember is in it."""
+    words = [command, "--resume", str(run)]
+    for name in ("model_file",) if command == "kgdist-train" else ELSEWHERE:
+        if (value := getattr(config, name)) != getattr(Config, name):
+            words += [f"--{name}", str(value)]
+    return shlex.join(words)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from kgdist.kvstore.tables import MemoryTables
 from kgdist.log import log, say
 from kgdist.runtime.insist import Insist
 from kgdist.runtime.interrupt import Interrupts
+from kgdist.runtime.job import resume_command
 
 ROWS = 4096  # looked at together
 
@@ -58,8 +59,22 @@ class Kept:
         """Save the embeddings, as they are to be used. Raises KgdistError."""
         runs.save_embeddings(self.folder, self.config, self.rows())
 
-    def insist(self, work: Callable[[], None]) -> str:
-        """Do what saves, waiting for room where there is none; why it cannot be done, if so."""
+    @property
+    def command(self) -> str:
+        """What goes on with the run."""
+        return resume_command("kgdist-train", self.folder, self.config)
+
+    @property
+    def hint(self) -> str:
+        """How to go on from here when nothing more is saved."""
+        found = checkpoint.numbered(self.folder)
+        if not found:
+            return "; no checkpoint was written, so there is nothing to go on from"
+        return f"; the last checkpoint is of step {max(step for step, _ in found)}, go on with: {self.command}"
+
+    def insist(self, work: Callable[[], None], *, patient: bool = False) -> str:
+        """Do what saves, waiting for room where there is none; why it cannot be done, if so. Only who is `patient` waits when the
+        user wants to leave."""
 
         def tried() -> list[str]:
             try:
@@ -68,17 +83,23 @@ class Kept:
                 return [str(error)]
             return []
 
-        return "".join(self._insist(tried, lambda: self.interrupts.asked, lambda: time.sleep(0.1)))
+        return "".join(self._insist(tried, lambda: self.interrupts.asked and not patient, lambda: time.sleep(0.1)))
 
     def stop(self, steps: list[int]) -> None:
-        """Save a training that is to go on another time; where rows and state find no room, the embeddings alone may.
+        """Save a training that is to go on another time; where rows and state find no room, the embeddings alone may. Where
+        neither does, and there is no checkpoint of before, it waits for room.
 
         Raises KgdistError when the checkpoint could not be written.
         """
-        problem = self.insist(partial(self.checkpoint, steps))
+        work = partial(self.checkpoint, steps)
+        problem = self.insist(work)
+        if problem and not self.insist(self.embeddings):
+            raise KgdistError(f"{problem}; the embeddings of step {min(steps)} are saved in {self.folder}")
+        if problem and not checkpoint.numbered(self.folder):
+            log.warning("nothing of this training is saved yet: make room, or press Ctrl-C again to leave without it")
+            problem = self.insist(work, patient=True)
         if problem:
-            found = "" if self.insist(self.embeddings) else f"; the embeddings of step {min(steps)} are saved in {self.folder}"
-            raise KgdistError(problem + found)
+            raise KgdistError(problem + self.hint)
 
     def rescue(self, error: Exception, steps: list[int], begun: list[int]) -> None:
         """Save what was trained since `begun` before `error` is told, which has ended it; rows that diverge are not worth it.
@@ -96,4 +117,4 @@ class Kept:
         except Exception as another:  # whatever it is, it came second
             log.error("what was trained could not be saved: %s", another)
             return
-        say(f"what was trained is saved at step {min(steps)}; go on with: kgdist-train --resume {self.folder}")
+        say(f"what was trained is saved at step {min(steps)}; go on with: {self.command}")

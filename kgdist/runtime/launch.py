@@ -38,7 +38,7 @@ def launch(config: Config, machines: list[Machine], connect: Connect, interrupts
     if not config.quiet:
         for line in describe(plan, partition):
             say(line)
-    saved = Saved(config.resume or "")
+    saved = Saved(config)
     failures = 0  # one after another, of attempts that did not even begin
     lost = 0  # one after another, of attempts that made no checkpoint newer than where they began
     while True:
@@ -47,14 +47,14 @@ def launch(config: Config, machines: list[Machine], connect: Connect, interrupts
             with attempt.connected(connect):
                 return attempt.run()
         except KeyboardInterrupt:
-            if saved:
+            if saved or attempt.began:
                 log.warning("what was not saved is lost%s", saved.hint)
             raise
         except AttemptFailed as error:
             plan = plan.again()
             lost = 1 if attempt.progressed else lost + 1
             if interrupts.asked or lost > config.max_restarts or not (attempt.began or attempt.plan.attempt):
-                raise PeersLost(f"{error}{saved.hint}") from error
+                raise PeersLost(f"{error}{saved.hint if saved or attempt.began else ''}") from error
             log.warning("%s; attempt %d of %d follows", error, plan.attempt + 1, plan.attempt + 1 + config.max_restarts - lost)
             failures = 0 if attempt.began else failures + 1
             with interrupts.immediate():
@@ -64,7 +64,7 @@ def launch(config: Config, machines: list[Machine], connect: Connect, interrupts
 def ask(config: Config, machines: list[Machine], connect: Connect, interrupts: Interrupts) -> None:
     """Refuse what would keep the job from running, before gigabytes are sent to machines that need them for it. Raises
     UsageError."""
-    attempt = Attempt(*plan_of(config, machines), Saved(""), interrupts)
+    attempt = Attempt(*plan_of(config, machines), Saved(config.replace(resume=None)), interrupts)
     with attempt.connected(connect), interrupts.immediate():
         attempt.preflight(copied=False)
         attempt.fleet.tell("end")

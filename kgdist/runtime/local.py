@@ -69,6 +69,10 @@ def train(config: Config, callbacks: Iterable[Callback] = ()) -> Result:
         try:
             session.train()
             result = session.finish()
+        except KeyboardInterrupt:
+            if not config.no_save_emb:
+                log.warning("what was not saved is lost%s", session.kept.hint)
+            raise
         finally:
             session.close()
     if heard.failure is not None:
@@ -265,8 +269,9 @@ class Session:
         interrupted = self.interrupts.asked
         if interrupted or self.callbacks.failure is not None:
             if keep:
+                say(f"saving at step {step}; another Ctrl-C leaves without it")
                 kept.stop(self.steps)
-            hint = f"interrupted at step {step}; go on with: kgdist-train --resume {self.folder}"
+            hint = f"interrupted at step {step}; go on with: {kept.command}"
             say(hint if keep else "interrupted; nothing was saved, because of --no_save_emb")
             return Result(self.folder, interrupted, None)
         if self.callbacks.stop and step < self.total:

@@ -11,24 +11,28 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kgdist.checkpoint import KEEP
+from kgdist.config import Config
 from kgdist.errors import KgdistError, UsageError
 from kgdist.log import log
 from kgdist.runtime.fleet import Fleet
 from kgdist.runtime.insist import Insist
+from kgdist.runtime.job import resume_command
 from kgdist.runtime.start import NEVER
 
 
 class Saved:
-    """The checkpoints of run `run`, empty for a new one.
+    """The checkpoints of the run that `config` resumes, or of a new one.
 
     Attributes:
+        run: its name, empty for a new one.
         best: the best validation so far, {"mrr", "step", "waited"}; the rows of that step are kept.
         trainers: of each machine, when the checkpoint that `find` found was written; its step is one of theirs.
     """
 
-    def __init__(self, run: str, best: dict[str, Any] | None = None) -> None:
-        self.run = run
-        self.best = dict(best or NEVER)
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.run = config.resume or ""
+        self.best = dict(NEVER)
         self.trainers = 0
         self._whole: dict[int, int] = {}  # step -> the step of the best rows then; checkpoints that all machines have
         self._insist = Insist()
@@ -38,10 +42,15 @@ class Saved:
 
     @property
     def hint(self) -> str:
-        """How to go on from here; empty where nothing is saved."""
+        """How to go on from here."""
         if not self._whole:
-            return ""
-        return f"; the last checkpoint is of step {max(self._whole)}, go on with: kgdist-dist-train --resume {self.run}"
+            return "; no checkpoint was written, so there is nothing to go on from"
+        return f"; the last checkpoint is of step {max(self._whole)}, go on with: {self.command}"
+
+    @property
+    def command(self) -> str:
+        """What goes on with the run."""
+        return resume_command("kgdist-dist-train", self.run, self.config)
 
     def find(self, answers: Mapping[int, list[list[Any]]], *, first: bool) -> int | None:
         """The newest step that all machines have, of one attempt, given what each has (`Shard.checkpoints`); None: begin anew.

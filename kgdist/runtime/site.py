@@ -81,6 +81,7 @@ class Site:
         self._arrived = 0
         self._moved = np.full(self.config.num_proc, time.monotonic())  # when each trainer last showed that it does something
         self._alive = np.zeros(self.config.num_proc, np.int64)
+        self._newborn = np.zeros(self.config.num_proc, np.int64)  # how alive each trainer was when its process was started
         self._stopping = False
         self._killed: dict[int, Child] = {}
         self._counters: SharedArray | None = None  # int64[servers, len(COUNTERS)]
@@ -109,6 +110,7 @@ class Site:
         child = self._child(f"trainer-{self.number}-{rank}")
         child.send(self._job("trainer", rank=rank, run=run, incarnation=self._incarnations[rank]))
         self._moved[rank] = time.monotonic() + max(0.0, STALL - self.stall)  # libraries, connections: no steps for a while
+        self._newborn[rank] = self.shard.control.workers[rank, ALIVE]
         return child
 
     def _child(self, name: str, *fds: int) -> Child:
@@ -202,7 +204,8 @@ class Site:
             raise Failure(f"{who} {event['lost']}", recoverable=True)
         elif "error" in event:
             self._show(who, event)
-            again = self.plan.attempt > 0  # its port may be held by a process of the attempt before, which is about to end
+            # Before it begins, its port may be held by a process of the attempt before, which is about to end.
+            again = index in self._ready or self.plan.attempt > 0
             raise Failure(f"{who} failed: {event['error']}", recoverable=again, code=event["code"])
 
     def _hear_trainer(self, rank: int, event: Event) -> None:
@@ -275,6 +278,8 @@ class Site:
             if self._killed.get(rank) is self.trainers[rank]:
                 what = "cannot be ended: the system holds it, perhaps for a file system that does not answer"
                 raise Failure(f"trainer {rank} {what}", recoverable=True)
+            if control.leaving() and alive[rank] == self._newborn[rank]:
+                continue  # it has not begun, and is not missed
             then = "ended where it is" if control.leaving() else "started again"
             log.warning("trainer %d has done nothing for %.0f s; its stacks follow, and it is %s", rank, patience, then)
             self.trainers[rank].show_stack()

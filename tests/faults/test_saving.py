@@ -158,7 +158,7 @@ def test_machines_that_are_lost_while_they_write_a_checkpoint(space: Path) -> No
     resume = {"num_client_proc": "2", "max_step": "300", "checkpoint_interval": "50", "hidden_dim": "1000"}
     with Job(space, "--resume", "TransE_l2_toy_0", "--test", **resume) as job:
         text = job.end(0)
-    assert f"machine_1 (127.0.0.1): WARNING: {cut}: " in text and "it is passed over" in text
+    assert f"WARNING: machine_1 (127.0.0.1): {cut}: " in text and "it is passed over" in text
     assert "at step 250 of 300" in text and "Test average MRR" in text
     saved = [checkpoint.load(run_folder(space) / f"machine_{n}" / "ckpt-300") for n in range(2)]
     assert [found.meta["steps"] for found in saved] == [[300, 300]] * 2  # 500 steps became 2 x 250, and 2 x 50 were left

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgdist.config import Config
 from kgdist.errors import UsageError
 from kgdist.runtime.fleet import AttemptFailed
 from kgdist.runtime.saved import Saved
@@ -72,9 +73,12 @@ faults = st.fixed_dictionaries(
 )
 
 
+CONFIG = Config(resume="run", path="/work space", model_file="/own.py")
+
+
 @given(st.lists(faults, max_size=30))
 def test_the_last_whole_checkpoint_is_never_lost(schedule: list[dict[str, Any]]) -> None:
-    fleet, saved, attempt, step, whole = Machines(), Saved("run"), 0, 0, 0
+    fleet, saved, attempt, step, whole = Machines(), Saved(CONFIG), 0, 0, 0
     for number, fault in enumerate(schedule):
         fleet.full, fleet.reached = fault["full"], MACHINES if fault["late"] else fault["reached"]
         step += 100
@@ -90,7 +94,7 @@ def test_the_last_whole_checkpoint_is_never_lost(schedule: list[dict[str, Any]])
             attempt += 1
             fleet.stamp, fleet.reached, fleet.late = f"job:{attempt}", MACHINES, MACHINES
             first = fault["fresh"] and whole > 0
-            saved = Saved("run") if first else saved
+            saved = Saved(CONFIG) if first else saved
             found = saved.find(fleet.answers(), first=first)
             assert (found or 0) == whole
             step = whole
@@ -102,9 +106,10 @@ def test_the_last_whole_checkpoint_is_never_lost(schedule: list[dict[str, Any]])
 
 def test_steps_of_different_attempts_are_not_put_together() -> None:
     answers = {0: [[300, "a:1", {}, 1], [200, "a:0", {}, 2]], 1: [[300, "a:0", {}, 1], [200, "a:0", {}, 2]]}
-    saved = Saved("run")
+    saved = Saved(CONFIG)
     assert saved.find(answers, first=False) == 200 and saved.trainers == 2
-    assert "the last checkpoint is of step 200, go on with: kgdist-dist-train --resume run" in saved.hint
+    words = "kgdist-dist-train --resume run --path '/work space' --model_file /own.py"
+    assert saved.hint == f"; the last checkpoint is of step 200, go on with: {words}"
     with pytest.raises(UsageError, match="--resume run: no checkpoint of it is whole on all 2 machines"):
         saved.find({0: answers[0][:1], 1: answers[1][:1]}, first=True)
     assert saved.hint == "" and not saved
