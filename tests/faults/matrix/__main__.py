@@ -150,7 +150,7 @@ def main() -> int:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup the jobs would ignore it, too
     known = LOGS / "calm.json"
     calm: dict[str, float] = json.loads(known.read_text()) if known.exists() and options.only else {}
-    rows, bad, begun = [], [], time.monotonic()
+    rows, bad, begun = dict[str, str](), [], time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kgdist-faults-") as root:
         data = workspace(Path(root) / "toy", **SCALE) / "data"
         for count, found in enumerate(chosen):
@@ -158,12 +158,12 @@ def main() -> int:
             if found.name.endswith("nothing") and trial.mrr is not None:
                 calm["one" if found.name.startswith("one-") else "two"] = trial.mrr
                 known.write_text(json.dumps(calm), encoding="utf-8")
-            rows.append(row(found, trial, verdict))
-            (LOGS / f"{found.name}.log").write_text("\n".join([*trial.log, "", rows[-1], ""]), encoding="utf-8")
-            print(f"{time.monotonic() - begun:5.0f} s  {found.name}: {rows[-1]}", flush=True)
+            line = rows[found.name] = row(found, trial, verdict)
+            (LOGS / f"{found.name}.log").write_text("\n".join([*trial.log, "", line, ""]), encoding="utf-8")
+            print(f"{time.monotonic() - begun:5.0f} s  {found.name}: {line}", flush=True)
             if verdict != "ok" and not verdict.startswith("not run"):
                 bad.append(found.name)
-    RESULT.write_text(report(merged(cases, dict(zip((found.name for found in chosen), rows, strict=True))), options.slack), encoding="utf-8")
+    RESULT.write_text(report(merged(cases, rows), options.slack), encoding="utf-8")
     print(f"not as promised: {', '.join(bad)}; what they printed is in {LOGS.relative_to(ROOT)}" if bad else "all as promised")
     return 1 if bad else 0
 
