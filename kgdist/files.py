@@ -86,7 +86,16 @@ def _umask() -> int:
 def save_npy(path: PathLike, array: np.ndarray) -> None:
     """Write `array` as C-ordered `.npy`, atomically."""
     with atomic_write(path) as file:
-        np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+        _write_array(file, array)
+
+
+def _write_array(file: IO[bytes], array: np.ndarray) -> None:
+    """NumPy's own writer hands the numbers to a stream of C's, and does not hear when the last 4 KB of them find no room."""
+    array = np.ascontiguousarray(array)
+    if array.dtype.hasobject:
+        raise ValueError("an array of Python objects is no plain array")
+    np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+    file.write(array.reshape(-1).view(np.uint8).data)
 
 
 def write_npy(path: PathLike, array: np.ndarray) -> None:
@@ -94,7 +103,7 @@ def write_npy(path: PathLike, array: np.ndarray) -> None:
     caller's."""
     try:
         with open(path, "wb") as file:
-            np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+            _write_array(file, array)
     except OSError as error:
         raise KgdistError(f"{path}: cannot be written ({error.strerror or error})") from error
 

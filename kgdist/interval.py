@@ -16,7 +16,7 @@ def cleaned(text: str) -> str:
     """The text of an interval as it is kept. Raises ValueError for one that is none."""
     found = _MINUTES.fullmatch(text)
     if found is not None and float(found[1]) > 0:
-        return f"{float(found[1]):.12g}m"
+        return f"{float(found[1]):.9f}".rstrip("0").rstrip(".") + "m"
     if re.fullmatch("[0-9]{1,9}", text):
         return str(int(text))
     raise ValueError(f"must be {FORM}, not {text!r:.60}")

@@ -1,16 +1,20 @@
-"""Files that are whole or absent: the rights they get."""
+"""Files that are whole or absent: the rights they get, and disks without room for them."""
 
 from __future__ import annotations
 
 import os
+import resource
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from kgdist.files import atomic_write
+from kgdist.errors import KgdistError
+from kgdist.files import atomic_write, load_npy, save_npy, write_npy
 from tests.patience import patience
 
 WRITE = "import sys; from kgdist.files import write_json; write_json(sys.argv[1], {}); write_json(sys.argv[2], {}, private=True)"
@@ -34,3 +38,21 @@ def test_no_other_thread_makes_a_file_that_all_may_write(tmp_path: Path, monkeyp
     with atomic_write(tmp_path / "file") as file:
         file.write(b"x")
     assert (tmp_path / "file").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("room", [64, 200, 700, 1087, 5000])
+@pytest.mark.parametrize("write", [save_npy, write_npy])
+def test_an_array_that_finds_no_room_for_its_last_bytes_is_an_error(
+    room: int, write: Callable[[Path, np.ndarray], None], tmp_path: Path
+) -> None:
+    """Also where these would wait in a buffer of C's, which NumPy closes without a look."""
+    array = np.arange(room // 4, dtype=np.float32)  # as many bytes as there are, and the header besides
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    try:
+        with pytest.raises(KgdistError, match=r"rows.npy: cannot be written \(File too large\)"):
+            write(tmp_path / "rows.npy", array)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    write(tmp_path / "rows.npy", array)
+    np.testing.assert_array_equal(load_npy(tmp_path / "rows.npy"), array)

@@ -237,11 +237,10 @@ class Fleet:
         self._heard[number] = at if before > time.monotonic() else max(before, at)  # its first word ends the grace of FIRST
         if kind == "log":
             level, _, text = value.partition(": ")
-            known = level in LEVELS
-            log.log(LEVELS.get(level, logging.INFO), "%s: %s", self.name(number), text if known else value)
+            log.log(LEVELS.get(level, logging.INFO), "%s: %s", self.name(number), cleaned(text if level in LEVELS else value))
         elif kind == "closed":
             reason = f": {value.last}" if value.last else ""
-            raise AttemptFailed(f"{self.name(number)}: its agent {value.words}{reason}", number)
+            raise AttemptFailed(f"{self.name(number)}: its agent {cleaned(value.words + reason)}", number)
         else:
             for event, content in value.items():
                 try:

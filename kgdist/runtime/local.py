@@ -271,14 +271,15 @@ class Session:
             if keep:
                 say(f"saving at step {step}; another Ctrl-C leaves without it")
                 kept.stop(self.steps)
-            hint = f"interrupted at step {step}; go on with: {kept.command}"
-            say(hint if keep else "interrupted; nothing was saved, because of --no_save_emb")
-            return Result(self.folder, interrupted, None)
+            return self._left(step, interrupted)
         if self.callbacks.stop and step < self.total:
             say(f"stopped at step {self.steps[0]} of {self.total} by a callback")
-        if keep and (problem := kept.insist(lambda: kept.checkpoint(self.steps))):
+        problem = kept.insist(lambda: kept.checkpoint(self.steps)) if keep else ""
+        if problem:
             log.warning("%s; the embeddings themselves may find room", problem)
-        if config.valid and not self.interrupts.asked:
+        if config.valid and self.interrupts.asked and not problem:
+            return self._left(step, True)  # the last rows need not be the best ones: those are chosen when it goes on
+        if config.valid:
             try:
                 self._choose()
             except KgdistError as error:
@@ -301,6 +302,12 @@ class Session:
         say(f"peak memory: {memory / 2**20:.0f} MiB")
         say(where)
         return Result(self.folder, False, metrics)
+
+    def _left(self, step: int, interrupted: bool) -> Result:
+        """It is to go on another time."""
+        hint = f"interrupted at step {step}; go on with: {self.kept.command}"
+        say("interrupted; nothing was saved, because of --no_save_emb" if self.config.no_save_emb else hint)
+        return Result(self.folder, interrupted, None)
 
     def _choose(self) -> None:
         """Validate the last rows, where that was not done, and take the best ones. Raises KgdistError."""

@@ -113,6 +113,52 @@ def test_embeddings_find_room_where_a_checkpoint_does_not(tmp_path: Path, stoppe
         assert checkpoint.numbered(command.folder) == [] and entities(command.folder).shape == (30, 8)
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_stop_without_any_room_waits_for_it_or_for_another_ctrl_c(tmp_path: Path, again: bool) -> None:
+    """Nothing was saved before, so all that was trained would be lost."""
+    with training(tmp_path, "--max_step", FOREVER, "--checkpoint_interval", "0", before=HURRY) as command:
+        command.trains()
+        limit(command, FULL)
+        command.signal(signal.SIGINT)
+        command.prints(r"saving at step \d+; another Ctrl-C leaves without it")
+        command.prints("WARNING: nothing of this training is saved yet: make room, or press Ctrl-C again")
+        command.prints("WARNING: .*another try in")
+        if again:
+            command.signal(signal.SIGINT)
+            assert command.ends() == 130
+            lost = "what was not saved is lost; no checkpoint was written, so there is nothing to go on from"
+            assert any(lost in line for line in command.err)
+            return
+        limit(command, -1)
+        assert command.ends() == 130
+        assert any("go on with: kgdist-train --resume" in line for line in command.out)
+        assert checkpoint.latest(command.folder).step > 0
+
+
+LATE = """
+import os, signal
+from kgdist import checkpoint
+save = checkpoint.save
+def late(folder, step, *rest, **more):
+    if step == 300 and not more:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return save(folder, step, *rest, **more)
+checkpoint.save = late
+"""
+
+
+def test_a_signal_while_the_last_checkpoint_is_written_does_not_keep_other_rows_than_the_best(tmp_path: Path) -> None:
+    words = ("--valid", "--eval_interval", "50", "--max_step", "300", "--checkpoint_interval", "0", "--lr", "1.0")
+    with training(tmp_path, *words, before=LATE) as command:
+        assert command.ends() == 130 and any("interrupted at step 300; go on with: " in line for line in command.out)
+        assert not (command.folder / "toy_TransE_l2_entity.npy").exists()
+        folder = command.folder
+    best = checkpoint.load(folder / "best")
+    assert train_command.main(["--resume", str(folder), "--data_path", str(tmp_path / "data")]) == 0
+    if best.step != 300:
+        np.testing.assert_array_equal(entities(folder), best.arrays["entity"])
+
+
 def test_a_validation_or_test_that_fails_costs_no_embeddings(tmp_path: Path) -> None:
     words = ("--valid", "--eval_interval", "1000", "--test", "--max_step", "1500", "--tensorboard")
     with training(tmp_path, *words) as command:

@@ -131,6 +131,15 @@ def test_a_message_without_end_is_ended(monkeypatch: pytest.MonkeyPatch, door: D
     assert not endless.is_open() and busy.is_open() and unread.is_open()
 
 
+def test_a_stranger_that_has_gone_before_it_is_sent_away_is_no_error(door: Door) -> None:
+    """The system has closed its descriptor, of which its end has not been read yet."""
+    for descriptor in range(100_000, 100_000 + STRANGERS + 2):
+        door.opened(descriptor)
+    assert door.shut == 2
+    door.look(drained=True)
+    assert not door.waiting
+
+
 def test_connections_that_have_ended_are_forgotten(door: Door, pairs: Callable[[], Pair]) -> None:
     """Also those whose end nobody told."""
     told, silent = pairs(), pairs()
@@ -218,4 +227,14 @@ def test_frames_of_one_of_ours_without_end_are_ended() -> None:
                 peer.sendall(frame)
                 most = max(most, resident() - before)
         assert 16 << 20 < most < 128 << 20
+        serves(running, 1)
+
+
+@pytest.mark.parametrize("keys", [None, Keys.make()])
+def test_strangers_that_come_and_go_by_the_thousand_end_nothing(keys: Keys | None) -> None:
+    with store(optimizer="sgd", keys=keys) as running:
+        for _ in range(8):
+            peers = [socket.create_connection(running.endpoints[0], timeout=60) for _ in range(STRANGERS + 1)]
+            for peer in peers:
+                peer.close()
         serves(running, 1)
