@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from kgdist.checkpoint import numbered
 from kgdist.config import Config
 from kgdist.configfile import read_run, run_json
 from kgdist.data.vocabulary import Vocabulary
@@ -135,11 +136,14 @@ def _reserve(fd: int, start: int, count: int) -> None:
                 raise
 
 
-def open_run(path: str | Path) -> Run:
-    """Read a run folder's options and maps. Raises CheckpointError naming what is missing."""
+def open_run(path: str | Path, save_path: str | Path | None = None) -> Run:
+    """Read a run folder's options and maps. Raises CheckpointError naming what is missing, and a folder of that name in
+    `save_path`."""
     folder = Path(path)
     if not folder.is_dir():
-        raise CheckpointError(f"{folder}: no such run folder")
+        near = Path(save_path, folder.name) if save_path is not None else folder
+        hint = f"; did you mean {near}?" if near.is_dir() else ""
+        raise CheckpointError(f"{folder}: no such run folder{hint}")
     if not (folder / "config.json").exists():
         inside = sorted(child.parent.name for child in folder.glob("*/config.json"))
         hint = f"; it holds runs, name one: {', '.join(inside[:5])}" if inside else ""
@@ -191,10 +195,21 @@ def load_tables(
     names, rows = array_names(config), {}
     for table, shape in model.tables(num_entities, num_relations).items():
         path = run.path / names[table]
-        array = load_npy(path, mmap=True)
+        try:
+            array = load_npy(path, mmap=True)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}{_unfinished(run.path, path)}") from error
         if array.dtype != np.float32 or array.shape != shape:
             found = f"{array.dtype}{list(array.shape)}"
             message = f"{path}: expected float32{list(shape)} by config.json and the id maps, found {found}"
             raise CheckpointError(f"{message}; is this the data set and model it was trained with?")
         rows[table] = torch.from_numpy(array).to(device)
     return MemoryTables(rows, {table: {} for table in rows}, "sgd")
+
+
+def _unfinished(folder: Path, array: Path) -> str:
+    """What to add to the error of an array that is not there, where the run has a checkpoint: alone, or of several machines."""
+    for place, command, name in ((folder, "kgdist-train", folder), (folder / "machine_0", "kgdist-dist-train", folder.name)):
+        if not array.exists() and (found := numbered(place)):
+            return f"; the run was interrupted at step {found[0][0]}: finish it with {command} --resume {name}"
+    return ""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kgdist import flags
 from kgdist.cli.main import run
+from kgdist.config import OPTIONS
 from kgdist.errors import KgdistError, OptionError
 from kgdist.resolve import resolve
 
@@ -26,7 +27,8 @@ def evaluate(argv: Sequence[str]) -> int:
     trained = runs.open_run(parsed.config.model_path)
     config, notes = resolve(parsed.over(trained.config), set(parsed.explicit))
     for note in notes:
-        log.log.info(note)
+        if "eval" in OPTIONS[note.split()[0].removeprefix("--")].commands:  # others are about training
+            log.log.info(note)
     if config.report:
         from kgdist.report.charts import require
         from kgdist.report.report import report_or_warn

@@ -14,7 +14,7 @@ def ready(parsed: Parsed) -> Config:
     """The options to train with; what was filled in is told. Raises OptionError, CheckpointError."""
     config = parsed.config
     if config.resume:
-        saved = runs.open_run(config.resume).config
+        saved = runs.open_run(config.resume, config.save_path).config
         config = parsed.over(saved).replace(resume=config.resume)
         for name in ("model_name", "dataset"):
             if getattr(config, name) != getattr(saved, name):

@@ -209,6 +209,26 @@ def test_what_is_no_run_is_refused(bench: Bench) -> None:
     assert "TransE_toy_0" in bench.eval_refused(bench.ckpts)  # the folder of runs
     assert "no such run folder" in bench.eval_refused(bench.ckpts / "nothing")
     assert "no such run folder" in bench.eval_refused(bench.data / "train.tsv")
-    assert "toy_TransE_entity.npy" in bench.eval_refused(run)
+    assert bench.eval_refused(run).endswith("toy_TransE_entity.npy: no such file")
     without = bench.train("--data_files", "train.tsv")
     assert "test" in bench.eval_refused(without)
+
+
+def test_a_run_that_was_interrupted_says_how_to_finish_it(bench: Bench) -> None:
+    run = bench.train()
+    for file in run.glob("*.npy"):
+        file.unlink()
+    told = bench.eval_refused(run)
+    assert told.endswith(
+        f"_entity.npy: no such file; the run was interrupted at step 20: finish it with kgdist-train --resume {run}"
+    )
+    (run / "machine_0").mkdir()
+    (run / "ckpt-20").rename(run / "machine_0" / "ckpt-17")
+    assert bench.eval_refused(run).endswith(f"at step 17: finish it with kgdist-dist-train --resume {run.name}")
+
+
+def test_nothing_is_told_of_options_that_an_evaluation_lacks(bench: Bench) -> None:
+    run = bench.train()
+    bench.capsys.readouterr()
+    bench.eval(run, "--num_proc", "2")
+    assert "force_sync_interval" not in bench.capsys.readouterr().err

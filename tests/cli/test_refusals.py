@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -106,6 +107,13 @@ def test_a_run_is_not_resumed_on_other_data(bench: Bench) -> None:
     assert "other entities or relations" in bench.resume_refused(run)
     bench.use([splits[0][::-1], *splits[1:]])  # the same names, numbered otherwise
     assert "other entities or relations" in bench.resume_refused(run)
+
+
+def test_a_run_without_its_folder_is_found_below_save_path(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = bench.train()
+    monkeypatch.chdir(bench.root)
+    assert bench.resume_refused(Path(run.name)).endswith(f"{run.name}: no such run folder; did you mean ckpts/{run.name}?")
+    assert bench.resume_refused(Path("other")).endswith("no such run folder")
 
 
 def test_what_is_no_run_is_not_resumed(bench: Bench) -> None:
