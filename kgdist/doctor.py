@@ -314,6 +314,6 @@ def ports(machine: Machine) -> Finding:
     if any("is no address of this machine" in problem for problem in problems):
         return Finding(machine.name, "ok", f"another machine; kgdist doctor there tries its ports {numbers}")
     if problems:
-        advice = "check the line in the file: the address, and a base_port from which on ports are free"
+        advice = "check the line in the file: the address, and a first port from which on ports are free"
         return Finding(machine.name, "problem", "; ".join(problems), advice)
     return Finding(machine.name, "ok", f"this machine; ports {numbers} are free")

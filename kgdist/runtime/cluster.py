@@ -1,4 +1,4 @@
-"""The machines of a job, read from ip_config.txt: a line is `address base_port server_count`.
+"""The machines of a job, read from ip_config.txt: a line is `address, first port, servers`, apart by blanks.
 
 Comments (#), blank lines, tabs, host names, IPv6 with or without brackets, different server counts and several machines on one
 host are fine. Here nothing is resolved or reached: whether an address leads anywhere is asked by `kgdist.runtime.preflight`.
@@ -56,7 +56,7 @@ def read_cluster(path: PathLike) -> list[Machine]:
             data = file.read(LARGEST + 1)
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
-        raise DataError(path, f"{reason}; expected the machines, one a line: address base_port server_count") from error
+        raise DataError(path, f"{reason}; expected the machines, one a line: address, first port, servers") from error
     except ValueError as error:  # a NUL in the path
         raise DataError(path, str(error)) from error
     if len(data) > LARGEST:
@@ -83,19 +83,19 @@ def parse_cluster(text: str, path: PathLike = "ip_config.txt") -> list[Machine]:
             raise DataError(path, str(error), line=number) from error
         machines.append(machine)
     if not machines:
-        raise DataError(path, "names no machine; expected one a line: address base_port server_count")
+        raise DataError(path, "names no machine; expected one a line: address, first port, servers")
     return machines
 
 
 def _machine(fields: list[str], number: int) -> Machine:
     if len(fields) != 3:
         found = f"{len(fields)} field" + "s" * (len(fields) != 1)
-        raise ValueError(f"expected 3 fields, address base_port server_count, found {found}")
+        raise ValueError(f"expected 3 fields (address, first port, servers), found {found}")
     address, port, servers = _address(fields[0]), _integer(fields[1]), _integer(fields[2])
     if port is None or not 1 <= port <= 65535:
-        raise ValueError(f"base_port must be a number from 1 to 65535, not {_shown(fields[1])}")
+        raise ValueError(f"the first port must be a number from 1 to 65535, not {_shown(fields[1])}")
     if servers is None or servers < 1:
-        raise ValueError(f"server_count must be a number, 1 or more, not {_shown(fields[2])}")
+        raise ValueError(f"servers must be a number, 1 or more, not {_shown(fields[2])}")
     if port + servers - 1 > 65535:
         raise ValueError(f"{servers} servers from port {port} on go beyond port 65535")
     return Machine(address, port, servers, number)
@@ -143,7 +143,9 @@ def _claim(machine: Machine, line: int, taken: list[tuple[int, int, int]]) -> No
         low, high = max(first, other_first), min(last, other_last)
         if low <= high:
             what, verb = (f"port {low}", "belongs") if low == high else (f"ports {low} to {high}", "belong")
-            raise ValueError(f"{what} of {machine.address} {verb} to the machine of line {there} already; give another base_port")
+            raise ValueError(
+                f"{what} of {machine.address} {verb} to the machine of line {there} already; give another first port"
+            )
     taken.insert(at, (first, last, line))
 
 

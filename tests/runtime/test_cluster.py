@@ -25,7 +25,7 @@ def test_comments_blanks_tabs_names_ipv6_and_line_ends() -> None:
         "# the cluster\r\n\n   \t\nhost-a.example\t30050\t 2   # rack 3\r\n  ::1 30050 1\n[fe80::1]  30050 3\n"
         "Gpu_1 65535 1#"  # a # inside a word is part of it
     )
-    with pytest.raises(DataError, match="ip_config.txt:7: server_count"):
+    with pytest.raises(DataError, match="ip_config.txt:7: servers"):
         parse_cluster(text)
     machines = parse_cluster("\n" + text[:-1])
     assert [(m.address, m.port, m.servers) for m in machines] == [
@@ -49,18 +49,18 @@ def test_which_addresses_are_this_machine_for_sure(address: str, own: bool) -> N
 
 
 BAD_LINES = {
-    "10.0.0.1 30050": "expected 3 fields, address base_port server_count, found 2 fields",
+    "10.0.0.1 30050": "expected 3 fields .address, first port, servers., found 2 fields",
     "10.0.0.1": "found 1 field$",
     "10.0.0.1 30050 1 2": "found 4 fields",
-    "10.0.0.1 0 1": "base_port must be a number from 1 to 65535, not '0'",
-    "10.0.0.1 65536 1": "base_port must be .* not '65536'",
-    "10.0.0.1 -1 1": "base_port must be .* not '-1'",
-    "10.0.0.1 abc 1": "base_port must be .* not 'abc'",
-    "10.0.0.1 ٣٠٠ 1": "base_port must be",  # digits, but not ours
-    "10.0.0.1 0x10 1": "base_port must be",
-    f"10.0.0.1 {'9' * 5000} 1": "base_port must be .*\\.\\.\\.$",
-    "10.0.0.1 30050 0": "server_count must be a number, 1 or more, not '0'",
-    "10.0.0.1 30050 1.5": "server_count must be",
+    "10.0.0.1 0 1": "the first port must be a number from 1 to 65535, not '0'",
+    "10.0.0.1 65536 1": "the first port must be .* not '65536'",
+    "10.0.0.1 -1 1": "the first port must be .* not '-1'",
+    "10.0.0.1 abc 1": "the first port must be .* not 'abc'",
+    "10.0.0.1 ٣٠٠ 1": "the first port must be",  # digits, but not ours
+    "10.0.0.1 0x10 1": "the first port must be",
+    f"10.0.0.1 {'9' * 5000} 1": "the first port must be .*\\.\\.\\.$",
+    "10.0.0.1 30050 0": "servers must be a number, 1 or more, not '0'",
+    "10.0.0.1 30050 1.5": "servers must be",
     "10.0.0.1 65535 2": "2 servers from port 65535 on go beyond port 65535",
     "-oProxyCommand=id 30050 1": "an address cannot start with a dash",
     "me@host 30050 1": "--ssh_user",
