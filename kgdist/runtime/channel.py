@@ -63,6 +63,8 @@ class Channel(ABC):
     `events` has a bound and is full, they wait, and so does the process.
     """
 
+    remedy = ""  # what goes on after a last line that names a missing module
+
     def __init__(self, number: int, name: str, events: queue.Queue[Heard], *, patience: float = PATIENCE) -> None:
         self.number = number
         self.name = name
@@ -187,7 +189,8 @@ class Channel(ABC):
         code, words = how or (None, "was lost")
         if self._lost:
             code, words = None, f"was given up: it {self._lost}"
-        self._tell("closed", Ending(code, words, self._last))
+        last = self._last + self.remedy * ("No module named" in self._last)
+        self._tell("closed", Ending(code, words, last))
         self._outbox.put(None)
         for thread in self._threads[1:]:
             thread.join(timeout=2 * TICK + FORCE)

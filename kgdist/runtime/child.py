@@ -35,9 +35,11 @@ def program(module: str) -> str:
 
     `-m` would look into the working folder first, where the user's own queue.py may lie, or another kgdist; on a machine reached
     over SSH that is the home folder. PYTHONSAFEPATH forbids it from Python 3.11 on only. `-c` makes the same place an empty first
-    entry of the path, which is gone before anything is imported.
+    entry of the path, which is gone before anything is imported. A library that is missing is told in one line, without the
+    traceback.
     """
-    return f"import sys; sys.path[:] = filter(None, sys.path); from {module} import main; main()"
+    path = "sys.path[:] = filter(None, sys.path)"
+    return f"import sys; {path}; sys.tracebacklimit = 0; from {module} import main; del sys.tracebacklimit; main()"
 
 
 def environment(threads: int) -> dict[str, str]:

@@ -216,7 +216,7 @@ class Sender:
         line = one_line(f"{self.machine.name}: {ending.words}{last}")
         if ending.code is None:
             return PeersLost(line)
-        return UsageError(f"{line}; the machines need kgdist for --remote_python" if "No module" in last else line)
+        return UsageError(line)
 
     def cut(self) -> None:
         """End the connection under whatever is going on."""

@@ -285,6 +285,8 @@ class SshChannel(Channel):
     Its stdin closes with this channel, however that ends: a process that is to end with it watches for that.
     """
 
+    remedy = "; install kgdist there, or name another Python by --remote_python"
+
     def __init__(
         self,
         number: int,

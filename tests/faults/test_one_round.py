@@ -27,7 +27,9 @@ TOLD = {
     "changed": [r"127\.0\.0\.{host} .*: its host key .* is not the one of .*known_hosts:\d+"],
     "unknown": [r"127\.0\.0\.{host} .*: its host key \(.*SHA256:.*\) is unknown"],
     "python": [r"machine_{n} \(127\.0\.0\.{host}\): its agent has no program .*python.*; name its Python by --remote_python"],
-    "module": [r"machine_{n} \(127\.0\.0\.{host}\): its agent ended with exit code 1: .*No module named 'kgdist'"],
+    "module": [
+        r"machine_{n} \(127\.0\.0\.{host}\): its agent ended with .* 1: .*No module named 'kgdist'; install kgdist there, or"
+    ],
     "release": [
         rf"machine_{{n}} \(127\.0\.0\.{{host}}\): has kgdist 0\.0\.7, and here it is {re.escape(__version__)}; kgdist must be"
     ],

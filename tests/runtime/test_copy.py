@@ -235,7 +235,7 @@ def test_a_machine_without_kgdist(copying: Copying, tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
     python.chmod(0o755)
-    with pytest.raises(UsageError, match="No module named 'kgdist'.*; the machines need kgdist for --remote_python"):
+    with pytest.raises(UsageError, match="No module named 'kgdist'; install kgdist there, or name another .* --remote_python"):
         send([copying.delivery()], copying.server.options(remote_python=str(python)), copying.lines.append)
 
 
