@@ -42,6 +42,10 @@ def dist_train(argv: Sequence[str]) -> int:
     config, notes = resolve(config, {*parsed.explicit, "dataset"})
     for note in (*parsed.notes, *notes):
         log.tell(note)
+    if config.backend == "manual":
+        from kgdist.runtime.manual import control_of
+
+        control_of(config, machines)  # refused here as well where nothing is done yet
     if config.dry_run:
         plan, partition = launch.plan_of(config, machines)
         launch.check_connections(plan)

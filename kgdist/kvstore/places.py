@@ -16,6 +16,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 PREFIX = "kgdist/"
 LISTENING = 0x10000  # in the flags of /proc/net/unix
+OUTGOING = 32768  # the first port that Linux gives to outgoing connections
 
 
 def resolve(host: str, port: int) -> list[tuple[str, bool]]:
@@ -52,9 +53,15 @@ def hold(host: str, port: int) -> socket.socket:
 def taken(host: str, port: int, why: int) -> UsageError:
     """The error of one who could not listen there, for this number of the system's."""
     if why == errno.EADDRINUSE:
-        pid = port_holder(resolve(host, port)[0][0], port)
-        return UsageError(f"{at(host, port)} is in use" + (f" (pid {pid})" if pid else ""))
+        return UsageError(f"{at(host, port)} {in_use(resolve(host, port)[0][0], port)}")
     return UsageError(f"{at(host, port)} cannot be listened on: {os.strerror(why)}")
+
+
+def in_use(address: str, port: int, proc: Path = Path("/proc")) -> str:
+    """That a port of this address is, in words, and by whom."""
+    if pid := port_holder(address, port, proc):
+        return f"is in use (pid {pid})"
+    return "is in use" + (f", perhaps by an outgoing connection; a port below {OUTGOING} never is" if port >= OUTGOING else "")
 
 
 def port_holder(address: str, port: int, proc: Path = Path("/proc")) -> int | None:

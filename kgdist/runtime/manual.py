@@ -49,10 +49,22 @@ BESIDES: dict[tuple[str, str], dict[str, Any]] = {("open", SERVER): {"share": Tr
 # answer of both halves -> the machine's
 JOINED: dict[str, Callable[[Any, Any], Any]] = {
     "hello": lambda server, client: server,
-    "checked": lambda server, client: server | {"problems": server["problems"] + client["problems"]},
+    "checked": lambda server, client: server | {"problems": list(dict.fromkeys(server["problems"] + client["problems"]))},
     "opened": lambda server, client: server,
     "memory": lambda server, client: server + client,
 }
+
+
+def control_of(config: Config, machines: list[Machine]) -> tuple[str, int]:
+    """Where the launcher waits for them: host and port. Raises OptionError."""
+    if config.control is None:
+        first = machines[0]
+        taken = {port for machine in machines if machine.address == first.address for port in machine.ports}
+        return first.address, next(port for port in range(first.ports[-1] + 1, 1 << 16) if port not in taken)
+    host, colon, port = config.control.rpartition(":")
+    if not colon or not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise OptionError("--control", f"expected host:port, not {config.control!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 @dataclass
@@ -191,7 +203,7 @@ class Reception:
         return ", ".join(f"kgdist-{role} of {machine.name}" for machine, role in lacking)
 
     def _open(self) -> None:
-        host, port = self._address()
+        host, port = control_of(self.config, self.machines)
         keys = Keys.make()
         self._transport = Transport(keys, self.config.peer_timeout)
         try:
@@ -208,17 +220,6 @@ class Reception:
         what = f"kgdist-server {self.path} --machine i, and kgdist-client {self.path} --machine i"
         wait = f"waiting at {host}:{port} for {self.patience / 60:g} minutes"
         say(f"start on each machine i, 0 to {len(self.machines) - 1}: {what}; {wait}")
-
-    def _address(self) -> tuple[str, int]:
-        """Where to listen."""
-        if self.config.control is None:
-            first = self.machines[0]
-            taken = {port for machine in self.machines if machine.address == first.address for port in machine.ports}
-            return first.address, next(port for port in range(first.ports[-1] + 1, 1 << 16) if port not in taken)
-        host, colon, port = self.config.control.rpartition(":")
-        if not colon or not port.isdecimal() or not 1 <= int(port) <= 65535:
-            raise OptionError("--control", f"expected host:port, not {self.config.control!r}")
-        return host.removeprefix("[").removesuffix("]"), int(port)
 
     def __enter__(self) -> Reception:
         return self

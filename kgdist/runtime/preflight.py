@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from kgdist.errors import KgdistError
-from kgdist.files import free_bytes
-from kgdist.kvstore.places import port_holder
+from kgdist.files import free_bytes, size
+from kgdist.kvstore.places import in_use
 from kgdist.kvstore.security import too_many
 from kgdist.partition.folder import Partition
 from kgdist.runtime.cluster import Machine
@@ -43,12 +43,19 @@ def _partition(plan: Plan, number: int, *, verify: bool = True) -> list[str]:
     try:
         partition = Partition.open(folder, verify=verify)
     except KgdistError as error:
-        return [f"{error}; or send it with --copy"]
+        return [f"{error}; or {_sent(plan)}"]
     if partition.part != number or partition.graph != plan.graph:
         found = f"partition {partition.part} of graph {partition.graph[:12]}"
         message = f"{folder}: is {found}, but the launcher has a graph {plan.graph[:12]}, of which this is partition {number}"
-        return [f"{message}; send it again with --copy"]
+        return [f"{message}; {_sent(plan, again=True)}"]
     return []
+
+
+def _sent(plan: Plan, *, again: bool = False) -> str:
+    """How a partition comes here."""
+    if plan.config.backend == "manual":  # which reaches no machine
+        return "copy it here again" if again else "copy it here"
+    return "send it again with --copy" if again else "send it with --copy"
 
 
 def _connections(plan: Plan, number: int) -> list[str]:
@@ -78,9 +85,9 @@ def port_problems(machine: Machine) -> list[str]:
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:
                 return [f"{machine.address}: is no address of this machine; ip_config.txt needs one that it has itself"]
-            who = port_holder(str(info[4][0]), port) if error.errno == errno.EADDRINUSE else None
-            reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be bound ({error.strerror})"
-            found.append(f"{machine.address}:{port} {reason}" + (f" (pid {who})" if who else ""))
+            taken = error.errno == errno.EADDRINUSE
+            reason = in_use(str(info[4][0]), port) if taken else f"cannot be bound ({error.strerror})"
+            found.append(f"{machine.address}:{port} {reason}")
     return found
 
 
@@ -90,9 +97,7 @@ def _memory(plan: Plan, number: int) -> list[str]:
     free = free_memory()
     if free is None or need <= free:
         return []
-    return [
-        f"needs about {need / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free; take more machines or less --hidden_dim"
-    ]
+    return [f"needs about {size(need)} of memory, and {size(free)} are free; take more machines or less --hidden_dim"]
 
 
 def _disk(plan: Plan, number: int) -> list[str]:
@@ -108,5 +113,5 @@ def _disk(plan: Plan, number: int) -> list[str]:
     if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
         return [f"--save_path {folder}: cannot be written here"]
     if (free := free_bytes(folder)) < need:
-        return [f"--save_path {folder}: {free / 1e9:.2f} GB are free, but the run may take {need / 1e9:.2f} GB with checkpoints"]
+        return [f"--save_path {folder}: {size(free)} are free, but the run may take {size(need)} with checkpoints"]
     return []

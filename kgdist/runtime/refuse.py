@@ -10,7 +10,7 @@ from pathlib import Path
 from kgdist.config import Config
 from kgdist.data.store import Dataset
 from kgdist.errors import OptionError, UsageError
-from kgdist.files import free_bytes
+from kgdist.files import free_bytes, size
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.optim import OPTIMIZERS
 from kgdist.own_models import OWN
@@ -43,7 +43,7 @@ def check_memory(config: Config, shapes: dict[str, tuple[int, int]]) -> None:
         need += page_tables(need, config.num_proc + 1, huge=config.huge_pages)
     free = free_memory()
     if free is not None and need > free and config.gpu[0] < 0:
-        message = f"the tables take {need / 1e9:.1f} GB and {free / 1e9:.1f} GB of memory are free"
+        message = f"the tables take {size(need)} and {size(free)} of memory are free"
         raise OptionError("--hidden_dim", f"{message}; take a smaller --hidden_dim or more machines")
 
 
@@ -63,8 +63,8 @@ def check_disk(config: Config, tables: MemoryTables) -> None:
     arrays = tables.arrays()
     need = 3 * sum(array.nbytes for array in arrays.values())
     if (free := free_bytes(config.save_path)) < need:
-        message = f"--save_path {config.save_path}: {free / 1e9:.1f} GB are free"
-        raise UsageError(f"{message}, but the run may take {need / 1e9:.1f} GB with its checkpoints")
+        message = f"--save_path {config.save_path}: {size(free)} are free"
+        raise UsageError(f"{message}, but the run may take {size(need)} with its checkpoints")
 
 
 def different(old: Config, new: Config, *more: str) -> str | None:

@@ -16,7 +16,7 @@ import zmq
 from zmq.utils import garbage
 
 from kgdist.errors import UsageError
-from kgdist.kvstore.places import port_holder
+from kgdist.kvstore.places import OUTGOING, hold, in_use, port_holder
 from kgdist.kvstore.security import CURVE, FRAME_BYTES, NONE, USER, Keys, Transport, secured
 from tests.patience import patience
 
@@ -78,8 +78,19 @@ def test_the_port_in_use_is_named_with_its_owner(transport: Transport) -> None:
         with pytest.raises(UsageError) as caught:
             transport.server("127.0.0.1", port)
         pid = f" (pid {os.getpid()})" if Path("/proc/net/tcp").exists() else ""
-        assert str(caught.value) == f"127.0.0.1:{port} is in use{pid}"
+        assert str(caught.value).startswith(f"127.0.0.1:{port} is in use{pid}")
     assert transport.server("127.0.0.1", port)  # nothing of the first try is left
+
+
+def test_a_port_that_an_outgoing_connection_has_is_told_as_that(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as outgoing:
+        port = outgoing.getsockname()[1]
+        with pytest.raises(UsageError) as caught:
+            hold("127.0.0.1", port)
+        assert str(caught.value) == f"127.0.0.1:{port} {in_use('127.0.0.1', port)}" and "(pid" not in str(caught.value)
+    nobody = "is in use, perhaps by an outgoing connection; a port below 32768 never is"
+    assert in_use("127.0.0.1", OUTGOING, tmp_path) == nobody
+    assert in_use("127.0.0.1", OUTGOING - 1, tmp_path) == "is in use"
 
 
 def test_the_holder_of_a_free_port_is_nobody(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ from kgdist.runtime.enlist import Line
 from kgdist.runtime.fleet import AttemptFailed
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.jobfile import JobFile, computer
-from kgdist.runtime.manual import ROLES, Reception
-from tests.faults.jobs import Job, alive, command, ip_config, wait, workspace
+from kgdist.runtime.manual import ROLES, Reception, control_of
+from tests.faults.jobs import Job, alive, command, ip_config, run, wait, workspace
 from tests.faults.sshd import free_port
 
 pytestmark = pytest.mark.timeout(180)
@@ -309,12 +309,19 @@ def test_whoever_has_the_file_and_talks_nonsense_changes_nothing(waiting: Waitin
 )
 def test_where_the_launcher_waits(control: str | None, expected: tuple[str, int] | None) -> None:
     machines = [Machine("10.0.0.1", 30, 2, 0), Machine("10.0.0.2", 33, 1, 1), Machine("10.0.0.1", 32, 1, 2)]
-    reception = Reception(Config(control=control), machines, Interrupts())
+    config = Config(control=control)
     if expected is not None:
-        assert reception._address() == expected
+        assert control_of(config, machines) == expected
     else:
         with pytest.raises(OptionError, match="--control: expected host:port, not"):
-            reception._address()
+            control_of(config, machines)
+
+
+def test_a_trial_refuses_what_the_job_would(tmp_path: Path, made: dict[int, Path]) -> None:
+    space = place(tmp_path, made, 1)
+    words = "--backend manual --control nonsense --dry_run --dataset toy --data_path data --max_step 5".split()
+    done = run(command("dist_train", *words), space)
+    assert done.returncode == 2 and done.stderr.endswith("error: --control: expected host:port, not 'nonsense'\n"), done.stderr
 
 
 # ---- the file

@@ -12,15 +12,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from kgdist.config import Config
-from kgdist.errors import OptionError
+from kgdist.errors import OptionError, UsageError
 from kgdist.kvstore.security import SPARE
 from kgdist.kvstore.shm import SharedArray, huge_pages_refused
+from kgdist.kvstore.tables import MemoryTables
 from kgdist.partition.book import Book
 from kgdist.runtime import launch, preflight, refuse
 from kgdist.runtime.child import environment
 from kgdist.runtime.cluster import Machine
+from kgdist.runtime.manual import JOINED
 from kgdist.runtime.memory import page_tables
 from kgdist.runtime.plan import Plan
 from tests.patience import patience
@@ -48,13 +51,29 @@ def test_the_disk_must_hold_what_a_run_will_write_and_a_begun_one_goes_on(
 ) -> None:
     monkeypatch.setattr(preflight, "free_bytes", lambda folder: 11_000_000)
     (line,) = preflight._disk(plan(tmp_path), 0)
-    assert line.startswith("--save_path ") and "0.01 GB are free, but the run may take 0.02 GB with" in line
+    assert line.startswith("--save_path ") and "11.0 MB are free, but the run may take 16.0 MB with" in line
     assert preflight._disk(plan(tmp_path, resume="run"), 0) == []  # its checkpoints are there already
     assert preflight._disk(plan(tmp_path).again(), 0) == []
     assert preflight._disk(plan(tmp_path, no_save_emb=True), 0) == []
     monkeypatch.setattr(preflight, "free_bytes", lambda folder: 17_000_000)
     assert preflight._disk(plan(tmp_path), 0) == []
     assert preflight._disk(plan(tmp_path, valid=True), 0) != []
+
+
+def test_a_run_on_this_machine_must_find_room_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = MemoryTables({"entity": torch.zeros(1000, 100)}, {"entity": {}}, "sgd")
+    monkeypatch.setattr(refuse, "free_bytes", lambda folder: 1_100_000)
+    with pytest.raises(UsageError, match=r"1\.1 MB are free, but the run may take 1\.2 MB with its checkpoints$"):
+        refuse.check_disk(Config(save_path=str(tmp_path)), tables)
+    monkeypatch.setattr(refuse, "free_bytes", lambda folder: 1_200_000)
+    refuse.check_disk(Config(save_path=str(tmp_path)), tables)
+
+
+def test_a_partition_that_is_missing_is_told_once_with_what_brings_it(tmp_path: Path) -> None:
+    for backend, advice in (("ssh", "; or send it with --copy"), ("manual", "; or copy it here")):
+        (line,) = preflight._partition(plan(tmp_path, backend=backend), 0)
+        assert "partition_0" in line and line.endswith(advice)
+    assert JOINED["checked"]({"problems": [line]}, {"problems": [line, "more"]})["problems"] == [line, "more"]
 
 
 def needed(root: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> float:
