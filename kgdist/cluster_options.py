@@ -26,7 +26,7 @@ class ClusterOptions:
     # ---- cluster
     ip_config: str = _cluster(
         "ip_config.txt",
-        "file of the machines, one a line: address, first port, number of servers. The machine of line n trains partition_n",
+        "file of the machines, one a line: address, first port, servers. The machine of line n trains partition_n",
         dglke=_REACH,
         metavar="FILE",
     )
@@ -37,7 +37,11 @@ class ClusterOptions:
         metavar="FOLDER",
     )
     num_client_proc: int | None = _cluster(
-        None, "training processes of each machine; every one does --max_step steps", low=1, high=4096, dglke=_DIST
+        None,
+        "training processes of each machine; every one does --max_step steps. 1 when not given",
+        low=1,
+        high=4096,
+        dglke=_DIST,
     )
     negatives: str = _cluster(
         "global",
@@ -51,7 +55,11 @@ class ClusterOptions:
         False, "print what would be done, and do nothing", ours=("dist-train", "partition", "copy"), sticky=False
     )
     peer_timeout: float = _cluster(
-        15.0, "seconds of silence after which a machine, or a process of it, counts as lost", low=0.5, high=3600, ours=_DIST
+        15.0,
+        "seconds of silence after which a machine, or a process of it, counts as lost; below 5 a busy machine may look like one",
+        low=0.5,
+        high=3600,
+        ours=_DIST,
     )
     stall_timeout: float = _cluster(
         300.0,
@@ -133,7 +141,7 @@ class ClusterOptions:
         1,
         "steps whose rows are asked for together, each row once, and whose updates are sent together, to be applied one by one. "
         "More make fewer messages, which is what limits many machines; but a row may be so many steps old, lacking as many of "
-        "the process's own updates, and others see those as much later",
+        "the process's own updates, and others see those as much later. A number to start with is 4, from some 16 machines on",
         low=1,
         high=16,
         ours=_DIST,

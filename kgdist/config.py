@@ -344,7 +344,7 @@ class Config(ClusterOptions, PartitionOptions):
     force_sync_interval: int = _hardware(
         -1,
         "steps after which the processes wait for one another, so that none runs ahead; -1: 1000 when there are several, 100 "
-        "when there are several machines",
+        "when there are several machines (what it does to accuracy and to slow machines: docs/reliability.md, A slow trainer)",
         low=1,
         besides=(-1,),
         dglke=_TRAIN,
