@@ -17,6 +17,7 @@ import errno
 import mmap
 import os
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,5 +212,6 @@ def _unfinished(folder: Path, array: Path) -> str:
     """What to add to the error of an array that is not there, where the run has a checkpoint: alone, or of several machines."""
     for place, command, name in ((folder, "kgdist-train", folder), (folder / "machine_0", "kgdist-dist-train", folder.name)):
         if not array.exists() and (found := numbered(place)):
-            return f"; the run was interrupted at step {found[0][0]}: finish it with {command} --resume {name}"
+            words = shlex.join([command, "--resume", str(name)])
+            return f"; the run was interrupted at step {found[0][0]}: finish it with {words}"
     return ""
