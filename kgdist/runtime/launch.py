@@ -24,6 +24,7 @@ from kgdist.runtime.fleet import AttemptFailed
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.local import Result
 from kgdist.runtime.plan import Plan, partition_folder, workspace
+from kgdist.runtime.refuse import STATE, different
 from kgdist.runtime.saved import Saved
 
 
@@ -96,7 +97,7 @@ def resumed(config: Config, over: Callable[[Config], Config]) -> Config:
     A launcher elsewhere than on the first machine, or on its file system, has to be given the same options again.
     """
     name = Path(str(config.resume)).name
-    folder = workspace(config) / Path(config.save_path).expanduser() / name
+    folder = run_folder(config, name)
     if not (folder / "config.json").exists():
         log.warning("%s: no config.json here, so the options are taken from the command line alone", folder)
         return config.replace(resume=name)
@@ -105,6 +106,11 @@ def resumed(config: Config, over: Callable[[Config], Config]) -> Config:
         if getattr(over(saved), option) != getattr(saved, option):
             raise OptionError(f"--{option}", "cannot change when a run is resumed")
     return over(saved).replace(resume=name, path=config.path)
+
+
+def run_folder(config: Config, run: str) -> Path:
+    """Where a run lies on the first machine, and here if that is this one or shares its file system."""
+    return workspace(config) / Path(config.save_path).expanduser() / run
 
 
 def sourced(config: Config, explicit: Collection[str]) -> Config:
@@ -118,7 +124,10 @@ def sourced(config: Config, explicit: Collection[str]) -> Config:
 
 
 def check(config: Config, machines: list[Machine], partition: Partition) -> None:
-    """Refuse what the machines, the partition and the options together cannot be. Raises OptionError."""
+    """Refuse what the machines, the partition, the options and a run that is resumed together cannot be. Raises KgdistError.
+
+    A run whose folder cannot be read from here is compared on the machines, by its checkpoints (`kgdist.runtime.preflight`).
+    """
     parts = partition.book.parts
     if parts != len(machines):
         message = f"lists {len(machines)} machines, but {partition.name} is in {parts} partitions; make as many partitions (-k)"
@@ -128,6 +137,9 @@ def check(config: Config, machines: list[Machine], partition: Partition) -> None
     for flag in ("valid", "test"):
         if getattr(config, flag) and not len(partition.splits.get(flag, ())):
             raise OptionError(f"--{flag}", f"{partition.name} has no {flag} triples; drop the flag")
+    folder = run_folder(config, config.resume) if config.resume else None
+    if folder is not None and (folder / "config.json").exists() and (found := different(read_run(folder), config, *STATE)):
+        raise OptionError("--resume", f"{folder} was trained with {found}")
 
 
 def check_connections(plan: Plan) -> None:

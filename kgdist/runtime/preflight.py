@@ -8,7 +8,8 @@ import socket
 import time
 from pathlib import Path
 
-from kgdist.errors import KgdistError
+from kgdist import checkpoint
+from kgdist.errors import CheckpointError, KgdistError
 from kgdist.files import free_bytes, size
 from kgdist.kvstore.places import in_use
 from kgdist.kvstore.security import too_many
@@ -16,7 +17,8 @@ from kgdist.partition.folder import Partition
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.memory import page_tables
 from kgdist.runtime.plan import Plan, workspace
-from kgdist.runtime.refuse import free_memory
+from kgdist.runtime.refuse import STATE, changed, free_memory, meaning
+from kgdist.runtime.shard import Shard
 
 PER_PROCESS = 200 << 20  # bytes that a process takes with its libraries
 
@@ -30,12 +32,17 @@ def problems(plan: Plan, number: int, *, serves: bool = True, copied: bool = Tru
     config = plan.config
     root = workspace(config)
     if not copied:
-        return [*_connections(plan, number), *_freed(plan, number), *_disk(plan, number)]
+        return _apart(plan, number)
     if not root.is_dir():
         return [f"--path {root}: no such folder here"]
     if not serves:
         return _partition(plan, number, verify=False)
-    return [*_partition(plan, number), *_connections(plan, number), *_freed(plan, number), *_disk(plan, number)]
+    return [*_partition(plan, number), *_apart(plan, number)]
+
+
+def _apart(plan: Plan, number: int) -> list[str]:
+    """What can be asked without the partition."""
+    return [*_resumed(plan, number), *_connections(plan, number), *_freed(plan, number), *_disk(plan, number)]
 
 
 def _partition(plan: Plan, number: int, *, verify: bool = True) -> list[str]:
@@ -56,6 +63,24 @@ def _sent(plan: Plan, *, again: bool = False) -> str:
     if plan.config.backend == "manual":  # which reaches no machine
         return "copy it here again" if again else "copy it here"
     return "send it again with --copy" if again else "send it with --copy"
+
+
+def _resumed(plan: Plan, number: int) -> list[str]:
+    """The newest checkpoint of the run that is resumed whose rows would become those of other entities under this plan, or would
+    mean something else. One that does not say what it is of, from an older kgdist, is not refused."""
+    if not plan.config.resume:
+        return []
+    for _, path in checkpoint.numbered(Shard(plan, number).place(plan.config.resume)):
+        try:
+            meta = checkpoint.opened(path).meta
+        except CheckpointError:
+            continue  # it is passed over, with a warning, where the rows are read
+        if (graph := str(meta.get("graph", plan.graph))) != plan.graph:
+            message = f"was trained on another partition of the data (graph {graph[:12]}, this one is {plan.graph[:12]})"
+            return [f"--resume: {path} {message}; put the partitions back that it was made with, or train anew"]
+        if difference := changed(meta.get("options") or {}, meaning(plan.config, *STATE)):
+            return [f"--resume: {path} was trained with {difference}"]
+    return []
 
 
 def _connections(plan: Plan, number: int) -> list[str]:

@@ -5,7 +5,9 @@ Contradictions between options alone are refused earlier, by `kgdist.resolve`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from kgdist.config import Config
 from kgdist.data.store import Dataset
@@ -15,6 +17,8 @@ from kgdist.kvstore.tables import MemoryTables
 from kgdist.optim import OPTIMIZERS
 from kgdist.own_models import OWN
 from kgdist.runtime.memory import page_tables
+
+STATE = ("optimizer",)  # on these depends what a checkpoint holds besides rows
 
 
 def check_splits(config: Config, dataset: Dataset) -> None:
@@ -67,10 +71,21 @@ def check_disk(config: Config, tables: MemoryTables) -> None:
         raise UsageError(f"{message}, but the run may take {size(need)} with its checkpoints")
 
 
+def meaning(config: Config, *more: str) -> dict[str, Any]:
+    """The options on which the rows' meaning depends, and `more`, by name."""
+    phases = ("gamma",) if config.model_name == "RotatE" else ()  # whose unit is (gamma + 2) / hidden_dim
+    return {name: getattr(config, name) for name in ("model_name", "hidden_dim", "double_ent", "double_rel", *phases, *more)}
+
+
 def different(old: Config, new: Config, *more: str) -> str | None:
     """The first option on which the rows' meaning depends (or one of `more`) and that differs, in words."""
-    phases = ("gamma",) if new.model_name == "RotatE" else ()  # whose unit is (gamma + 2) / hidden_dim
-    for name in ("model_name", "hidden_dim", "double_ent", "double_rel", *phases, *more):
-        if getattr(old, name) != getattr(new, name):
-            return f"--{name} {getattr(old, name)}, not {getattr(new, name)}"
+    wanted = meaning(new, *more)
+    return changed({name: getattr(old, name) for name in wanted}, wanted)
+
+
+def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
+    """The first option whose value in `new` is another than in `old`, in words; what `old` does not know is not compared."""
+    for name, value in new.items():
+        if name in old and old[name] != value:
+            return f"--{name} {old[name]}, not {value}"
     return None

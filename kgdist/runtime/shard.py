@@ -20,6 +20,7 @@ from kgdist.log import log
 from kgdist.runtime.control import DONE, RELEASED, SharedControl
 from kgdist.runtime.job import model_of
 from kgdist.runtime.plan import Plan, workspace
+from kgdist.runtime.refuse import STATE, meaning
 from kgdist.runtime.start import at_random, take
 
 
@@ -102,7 +103,8 @@ class Shard:
         if best:
             arrays = {key: array for key, array in arrays.items() if "." not in key}
         steps = [int(done) for done in self.control.workers[:, DONE]]
-        meta = meta | {"steps": steps, "stamp": self.plan.stamp}
+        made = {"graph": self.plan.graph, "options": meaning(self.config, *STATE)}  # preflight compares both before it is taken
+        meta = meta | {"steps": steps, "stamp": self.plan.stamp} | made
         checkpoint.save(self.place(run), step, arrays, meta, name=f"best-{step}" if best else None, keep=0, moved=moved)
 
     def keep(self, run: str, steps: list[int], best: list[int]) -> None:
@@ -136,6 +138,8 @@ class Shard:
                     self._make()
                     take(saved, self.tables, moved)
                     self._taken = path
+                    if not {"graph", "options"} <= saved.meta.keys():
+                        log.warning("%s: does not say what it was trained on (an older kgdist wrote it); it is taken", path)
                 meta = saved.meta
                 found.append([step, str(meta.get("stamp")), meta.get("best", {}), len(meta.get("steps", ()))])
             except CheckpointError as error:

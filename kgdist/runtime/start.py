@@ -17,7 +17,7 @@ from kgdist.files import Moved, unwatched
 from kgdist.kvstore.tables import MemoryTables, initialise
 from kgdist.log import log
 from kgdist.models.base import Model
-from kgdist.runtime.refuse import different
+from kgdist.runtime.refuse import STATE, different
 
 Say = Callable[[str], None]
 NEVER: dict[str, Any] = {"mrr": -1.0, "step": 0, "waited": 0}  # the best validation before the first one
@@ -77,7 +77,7 @@ def resumed(config: Config, dataset: Dataset, tables: MemoryTables, folder: Path
         old.digest != new.digest for old, new in zip(run.vocabularies, (dataset.entities, dataset.relations), strict=True)
     ):
         raise OptionError("--resume", f"{folder} was trained on other entities or relations than {dataset.name} has now")
-    if difference := different(run.config, config, "optimizer"):
+    if difference := different(run.config, config, *STATE):
         raise OptionError("--resume", f"{folder} was trained with {difference}")
     saved = checkpoint.latest(folder, lambda found: take(found, tables))
     try:
