@@ -20,10 +20,10 @@ from kgdist.runtime.beside import Doing
 from kgdist.runtime.channel import Heard
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.lines import cleaned, fits
+from kgdist.runtime.silence import NAMED
 from kgdist.runtime.workers import STALL
 from kgdist.version import __version__
 
-NAMED = 30.0  # seconds without progress after which a machine is named
 HURRY = 4.0  # seconds that a machine may do nothing, or say nothing, once the user wants to leave
 TURN = 0.05  # seconds of hearing before whoever pumps may look at other things
 HANGS = 300.0  # seconds without a pump after which the machines are told no longer that this launcher lives

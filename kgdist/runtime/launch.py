@@ -130,7 +130,8 @@ def check(config: Config, machines: list[Machine], partition: Partition) -> None
     """
     parts = partition.book.parts
     if parts != len(machines):
-        message = f"lists {len(machines)} machines, but {partition.name} is in {parts} partitions; make as many partitions (-k)"
+        found = f"{partition.name} is in {_counted(parts, 'partition')}"
+        message = f"lists {_counted(len(machines), 'machine')}, but {found}; make as many partitions (-k)"
         raise OptionError("--ip_config", message)
     if config.has_edge_importance and partition.train.weights is None:
         raise OptionError("--has_edge_importance", f"the partitions of {partition.name} were made without weights")
@@ -157,10 +158,16 @@ def describe(plan: Plan, partition: Partition) -> list[str]:
         n = machine.number
         ports = f"{machine.ports[0]}" + (f"-{machine.ports[-1]}" if machine.servers > 1 else "")
         rows = int(book.entities[n + 1] - book.entities[n])
-        what = f"{machine.servers} servers on port {ports}, {config.num_proc} trainers, {rows} entities, {triples[n]} triples"
-        lines.append(f"{machine.name}: {what}, {plan.memory_of(n) / 1e6:,.0f} MB of rows")
+        what = f"{_counted(machine.servers, 'server')} on port {ports}, {_counted(config.num_proc, 'trainer')}"
+        lines.append(f"{machine.name}: {what}, {rows} entities, {triples[n]} triples, {plan.memory_of(n) / 1e6:,.0f} MB of rows")
     way = {CURVE: "encrypted (CURVE)", USER: "between processes of this user only", NONE: "open"}[plan.security]
     most = max(plan.connections(machine.number) for machine in plan.machines)
-    lines.append(f"{plan.trainers} trainers x {plan.steps} steps; rows travel as {config.transport_dtype}")
+    lines.append(f"{_counted(plan.trainers, 'trainer')} x {plan.steps} steps; rows travel as {config.transport_dtype}")
+    meetings = f"all meet every {config.force_sync_interval} steps (--force_sync_interval)"
+    lines.append(f"{meetings}; what is lost is tried again up to {config.max_restarts} times (--max_restarts)")
     lines.append(f"connections are {way}; a process has {most} at most")
     return lines
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
