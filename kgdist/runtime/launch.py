@@ -130,8 +130,8 @@ def check(config: Config, machines: list[Machine], partition: Partition) -> None
     """
     parts = partition.book.parts
     if parts != len(machines):
-        found = f"{partition.name} is in {_counted(parts, 'partition')}"
-        message = f"lists {_counted(len(machines), 'machine')}, but {found}; make as many partitions (-k)"
+        divided = f"{partition.name} is in {_counted(parts, 'partition')}"
+        message = f"lists {_counted(len(machines), 'machine')}, but {divided}; make as many partitions (-k)"
         raise OptionError("--ip_config", message)
     if config.has_edge_importance and partition.train.weights is None:
         raise OptionError("--has_edge_importance", f"the partitions of {partition.name} were made without weights")
