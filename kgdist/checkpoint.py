@@ -1,19 +1,24 @@
 """Checkpoints: numbered folders of `.npy` with a manifest that is written last.
 
     <run>/ckpt-<step>/<key>.npy ...      rows and optimiser state, float32
-    <run>/ckpt-<step>/manifest.json      format, step, progress of every process, size and digests of every file
+    <run>/ckpt-<step>/manifest.json      format, step, progress of every process, size and digests of every file, its own digest
 
 A folder gets its name by one rename when all of it is on disk, so a reader meets whole checkpoints only; what is damaged later is
-found by size, and by the digests of its pieces (`kgdist.pieces`) while it is read. The newest two are kept, unless the caller
-decides (`drop`): a checkpoint of many machines is whole only when all have written theirs.
+found by size, and by the digests of its pieces (`kgdist.pieces`) while it is read. Until then it is `.<name>.<process>.tmp`, and
+one that it replaces is `.<name>.<process>.old` for the moment between two renames: `sweep` puts right what a killed process has
+left. The newest two are kept, unless the caller decides (`drop`): a checkpoint of many machines is whole only when all have
+written theirs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
+import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -30,7 +35,10 @@ from kgdist.pieces import HASHES, Entry, Pieces
 FORMAT = 2  # 1 had one sha256 for each file, and is still read
 KEEP = 2
 _NAME = re.compile(r"ckpt-(\d+)")
-_NUMBERED = re.compile(r"(ckpt|best)-\d+")
+_NUMBERED = re.compile(r"(?:ckpt|best)-(\d+)")
+_KEYS = {"format", "step", "files", "meta", "digest"}  # of a manifest; the last one is missing in older ones
+# The name it is to have, the process that writes it, and, but in older versions, when that began and what no other folder has.
+_LEFT = re.compile(r"\.((?:ckpt|best)-\d+|best)\.(\d{1,9})(?:-(\d+)-[0-9a-f]{8})?\.(?:tmp|old)")
 
 
 @dataclass(frozen=True)
@@ -72,10 +80,12 @@ def save(
 ) -> Path:
     """Write `run/ckpt-<step>` (or `run/name`) and drop all but the newest `keep` numbered ones (0: drop none).
 
-    `meta` is JSON. Raises KgdistError (disk full, read-only folder, file too large) and then leaves what was there as it was.
+    `meta` is JSON. Raises KgdistError (disk full, read-only folder, file too large) and then leaves what was there as it was, or
+    says where it is.
     """
     folder = run / (name or f"ckpt-{step}")
-    temporary = run / f".{folder.name}.{os.getpid()}.tmp"
+    mark = f"{os.getpid()}-{_began(os.getpid()) or 0}-{secrets.token_hex(4)}"  # numbers of processes are used again
+    temporary, replaced = (run / f".{folder.name}.{mark}.{kind}" for kind in ("tmp", "old"))
     need = sum(array.nbytes for array in arrays.values())
     try:
         check_room(folder, int(need * 1.01) + (1 << 20))
@@ -84,18 +94,15 @@ def save(
         entries = {key: pieces.write(temporary / f"{key}.npy", array) for key, array in arrays.items()}
         pieces.done()
         files = {key: dataclasses.asdict(entry()) for key, entry in entries.items()}
-        write_json(temporary / "manifest.json", {"format": FORMAT, "step": step, "files": files, "meta": meta})
+        manifest = {"format": FORMAT, "step": step, "files": files, "meta": meta}
+        write_json(temporary / "manifest.json", manifest | {"digest": _digest(manifest)})
         sync_files(temporary)
-        replaced = run / f".{folder.name}.{os.getpid()}.old"
-        if folder.exists():
-            folder.rename(replaced)
-        temporary.rename(folder)
+        _replace(temporary, folder, replaced)
         sync_folder(run)
         shutil.rmtree(replaced, ignore_errors=True)
     except OSError as error:
-        raise KgdistError(
-            f"{folder}: cannot be written ({error.strerror or error}); the previous checkpoint is unchanged"
-        ) from error
+        before = f"is whole in {replaced}; it gets its name back when the run is resumed" if replaced.exists() else "is unchanged"
+        raise KgdistError(f"{folder}: cannot be written ({error.strerror or error}); the previous checkpoint {before}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     if name is None and keep:
@@ -103,10 +110,84 @@ def save(
     return folder
 
 
-def sweep(run: Path) -> None:
-    """Remove what processes left half written that were killed; for the only one that writes there, before it does."""
-    for left in (*run.glob(".*.tmp"), *run.glob(".*.old")):
-        shutil.rmtree(left, ignore_errors=True)
+def _replace(temporary: Path, folder: Path, replaced: Path) -> None:
+    """Give `temporary` the name `folder`; one of that name is `replaced` then. Raises OSError, and the old one has its name back
+    if the system lets us."""
+    try:
+        if folder.exists():
+            folder.rename(replaced)
+        temporary.rename(folder)
+    except BaseException:  # Ctrl-C comes between any two lines
+        if replaced.exists() and not folder.exists():
+            with contextlib.suppress(OSError):
+                replaced.rename(folder)
+        raise
+
+
+def sweep(run: Path, moved: Moved = unwatched) -> None:
+    """Put right what killed processes have left, for the only one that writes there, before it does.
+
+    A checkpoint that had lost its name to one that did not get it has one again: the newest that is whole, which is verified, and
+    `moved` hears of it. All else that is half written is removed. What a living process writes stays as it is.
+    """
+    left: dict[str, list[Path]] = {}
+    busy = set()
+    for path in run.glob(".*"):
+        if (match := _LEFT.fullmatch(path.name)) and path.is_dir():
+            left.setdefault(match[1], []).append(path)
+            if _lives(int(match[2]), match[3]):
+                busy.add(match[1])
+    for name in left.keys() - busy:
+        if not (run / name).exists() and not _put_back(run / name, left[name], moved):
+            left[name] = [path for path in left[name] if path.suffix == ".tmp"]  # the others may be all that there is
+        for path in left[name]:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _put_back(folder: Path, found: list[Path], moved: Moved) -> bool:
+    """Give the newest of `found` that is whole the name `folder`; whether there was one."""
+    for path in sorted(found, key=_written, reverse=True):
+        try:
+            load(path, moved)
+            path.rename(folder)
+        except (CheckpointError, OSError) as error:
+            log.debug("%s: not put back (%s)", path, error)
+            continue
+        sync_folder(folder.parent)
+        log.warning("%s: put back; a process was killed when it was to get its name", folder)
+        return True
+    return False
+
+
+def _written(path: Path) -> float:
+    """When a folder got its last file, 0 for one that is gone."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _began(pid: int) -> str | None:
+    """When a process began, in ticks of the system; empty for one that has ended, None where that cannot be told."""
+    try:
+        state, *others = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return "" if state in (b"Z", b"X") else others[18].decode("ascii")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _lives(pid: int, began: str | None) -> bool:
+    """Whether a process that began then still runs. Not this one: what is there of it is of a save that is over."""
+    if pid == os.getpid():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is somebody else's
+        pass
+    now = _began(pid)
+    return now is None or (now != "" and began in (None, "0", now))
 
 
 def drop(run: Path, keep: Collection[str]) -> None:
@@ -131,14 +212,20 @@ def opened(path: Path) -> Checkpoint:
     if manifest["format"] > FORMAT:
         raise CheckpointError(f"{path}: written by a newer kgdist (format {manifest['format']}, this one reads {FORMAT})")
     try:
+        if odd := sorted(manifest.keys() - _KEYS):
+            raise ValueError(f"{odd[0]!r:.20} is not known")
+        if "digest" in manifest and manifest.pop("digest") != _digest(manifest):
+            raise CheckpointError(f"{path / 'manifest.json'}: its content has changed since it was written (sha256 differs)")
         step, meta, files = int(manifest["step"]), dict(manifest["meta"]), dict(manifest["files"])
         entries = {key: _entry(facts) for key, facts in files.items()}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path / 'manifest.json'}: incomplete ({error})") from error
+    if (match := _NUMBERED.fullmatch(path.name)) and int(match[1]) != step:
+        raise CheckpointError(f"{path / 'manifest.json'}: of step {step}, which is not the folder's")
     present = {file.stem for file in path.glob("*.npy")}
     if present != set(entries):
-        odd = sorted(present ^ set(entries))[0]
-        raise CheckpointError(f"{path / odd}.npy: {'missing' if odd in entries else 'not in the manifest'}")
+        name = sorted(present ^ set(entries))[0]
+        raise CheckpointError(f"{path / name}.npy: {'missing' if name in entries else 'not in the manifest'}")
     arrays = {}
     for key, entry in entries.items():
         file = path / f"{key}.npy"
@@ -149,6 +236,11 @@ def opened(path: Path) -> Checkpoint:
             found = f"{arrays[key].dtype}{list(arrays[key].shape)}"
             raise CheckpointError(f"{file}: expected float32{list(entry.shape)}, found {found}")
     return Checkpoint(path, step, meta, arrays, entries)
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    """The sha256 of what a manifest says besides, whatever spaces and order it is written in."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode("ascii")).hexdigest()
 
 
 def _entry(facts: dict[str, Any]) -> Entry:

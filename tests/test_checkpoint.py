@@ -9,9 +9,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kgdist import checkpoint, pieces
 from kgdist.errors import CheckpointError, KgdistError
@@ -19,6 +22,13 @@ from kgdist.files import sha256, write_json
 from tests.patience import patience
 
 ARRAYS = {"entity": np.arange(12, dtype=np.float32).reshape(4, 3), "entity.sum": np.ones((4, 1), np.float32)}
+
+
+def before_digests(folder: Path) -> dict[str, Any]:
+    """A manifest as older versions wrote it, without a digest of its own."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["digest"]
+    return dict(manifest)
 
 
 def test_round_trip_and_only_the_newest_two_stay(tmp_path: Path) -> None:
@@ -138,15 +148,68 @@ def test_damage_is_found_and_the_checkpoint_before_is_used(tmp_path: Path, how: 
         ({"format": None}, "not a manifest"),
         ({"files": None}, "incomplete"),
         ({"step": "x"}, "incomplete"),
+        ({"step": 2}, "of step 2, which is not the folder's"),
+        ({"digesu": "0"}, "incomplete .'digesu' is not known"),
         ({"files": {"entity": {"bytes": 176, "shape": [4, 3], "hash": "md5", "piece": 16, "digests": []}}}, "incomplete"),
     ],
 )
 def test_a_manifest_that_cannot_be_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
     folder = checkpoint.save(tmp_path, 1, ARRAYS, {})
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(manifest | change))
+    (folder / "manifest.json").write_text(json.dumps(before_digests(folder) | change))
     with pytest.raises(CheckpointError, match=message):
         checkpoint.latest(tmp_path)
+
+
+META = {"steps": [50, 52], "best": {"mrr": 0.25, "step": 40, "waited": 1}, "stamp": "job:0"}
+
+
+def test_every_bit_of_a_manifest_counts(tmp_path: Path) -> None:
+    folder = checkpoint.save(tmp_path, 50, {"entity": ARRAYS["entity"]}, META)
+    file = folder / "manifest.json"
+    content, saved = file.read_bytes(), checkpoint.load(folder)
+    with file.open("r+b", buffering=0) as changed:
+        for place, byte in enumerate(content):
+            for bit in range(8):
+                changed.seek(place)
+                changed.write(bytes([byte ^ 1 << bit]))
+                try:
+                    found = checkpoint.opened(folder)
+                except CheckpointError:
+                    continue
+                assert (found.step, found.meta, found.entries) == (saved.step, saved.meta, saved.entries), file.read_bytes()
+            changed.seek(place)
+            changed.write(bytes([byte]))
+    checkpoint.load(folder)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    meta=st.dictionaries(
+        st.text(max_size=3), st.recursive(st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(), st.lists)
+    ),
+    indent=st.none() | st.integers(0, 3),
+    ascii=st.booleans(),
+)
+def test_what_a_manifest_says_counts_and_not_how_it_is_written(
+    tmp_path: Path, meta: dict[str, Any], indent: int | None, ascii: bool
+) -> None:
+    folder = tmp_path / "ckpt-1"
+    if not folder.exists():
+        checkpoint.save(tmp_path, 1, {}, {})
+    file, manifest = folder / "manifest.json", {"format": 2, "step": 1, "files": {}, "meta": meta}
+    manifest["digest"] = checkpoint._digest(manifest)
+    turned = dict(reversed(manifest.items()))
+    file.write_text(json.dumps(turned, indent=indent, ensure_ascii=ascii), encoding="utf-8")
+    assert checkpoint.load(folder).meta == meta
+    file.write_text(json.dumps(manifest | {"meta": meta | {"more": 1}}), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"manifest\.json: its content has changed"):
+        checkpoint.load(folder)
+
+
+def test_a_manifest_of_before_digests_is_read(tmp_path: Path) -> None:
+    folder = checkpoint.save(tmp_path, 50, ARRAYS, META)
+    (folder / "manifest.json").write_text(json.dumps(before_digests(folder)))
+    assert checkpoint.latest(tmp_path).meta == META
 
 
 def test_missing_and_extra_shards_are_named(tmp_path: Path) -> None:
@@ -163,7 +226,7 @@ def test_missing_and_extra_shards_are_named(tmp_path: Path) -> None:
 def test_object_arrays_are_never_unpickled(tmp_path: Path) -> None:
     folder = checkpoint.save(tmp_path, 1, ARRAYS, {})
     np.save(folder / "entity.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = before_digests(folder)
     size = (folder / "entity.npy").stat().st_size
     manifest["files"]["entity"] |= {"bytes": size, "digests": [sha256(folder / "entity.npy")]}
     (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -70,10 +70,12 @@ def _resumed(plan: Plan, number: int) -> list[str]:
     mean something else. One that does not say what it is of, from an older kgdist, is not refused."""
     if not plan.config.resume:
         return []
-    for _, path in checkpoint.numbered(Shard(plan, number).place(plan.config.resume)):
+    place = Shard(plan, number).place(plan.config.resume)
+    hidden = place.glob(".ckpt-*")  # that a killed process has left: it may be put back
+    for path in (*(path for _, path in checkpoint.numbered(place)), *hidden):
         try:
             meta = checkpoint.opened(path).meta
-        except CheckpointError:
+        except (CheckpointError, OSError):
             continue  # it is passed over, with a warning, where the rows are read
         if (graph := str(meta.get("graph", plan.graph))) != plan.graph:
             message = f"was trained on another partition of the data (graph {graph[:12]}, this one is {plan.graph[:12]})"

@@ -21,7 +21,7 @@ from kgdist.runtime.control import DONE, RELEASED, SharedControl
 from kgdist.runtime.job import model_of
 from kgdist.runtime.plan import Plan, workspace
 from kgdist.runtime.refuse import STATE, meaning
-from kgdist.runtime.start import at_random, take
+from kgdist.runtime.start import at_random, steps_done, take
 
 
 class Shard:
@@ -63,7 +63,7 @@ class Shard:
         model, layout = model_of(self.config), self.plan.layout()
         self._make()
         self.place(run).mkdir(parents=True, exist_ok=True)
-        checkpoint.sweep(self.place(run))
+        checkpoint.sweep(self.place(run), moved)
         steps = [0] * self.config.num_proc
         if resume is None:
             for name in self.tables.names():
@@ -73,7 +73,7 @@ class Shard:
             saved = checkpoint.opened(self.place(run) / f"ckpt-{resume}")
             if self._taken != saved.path:
                 take(saved, self.tables, moved)
-            steps = [int(step) for step in saved.meta["steps"]]
+            steps = steps_done(saved)
             if len(steps) != self.config.num_proc:  # other workers than before share what has been done
                 steps = [sum(steps) // self.config.num_proc] * self.config.num_proc
         control = SharedControl.create(self.config.num_proc)
@@ -131,9 +131,12 @@ class Shard:
         meanwhile, and the older ones are when they are read.
         """
         found: list[list[Any]] = []
+        if serves:
+            checkpoint.sweep(self.place(run), moved)
         for step, path in checkpoint.numbered(self.place(run)):
             try:
                 saved = checkpoint.opened(path)
+                trainers = len(steps_done(saved))
                 if serves and not found:
                     self._make()
                     take(saved, self.tables, moved)
@@ -141,7 +144,7 @@ class Shard:
                     if not {"graph", "options"} <= saved.meta.keys():
                         log.warning("%s: does not say what it was trained on (an older kgdist wrote it); it is taken", path)
                 meta = saved.meta
-                found.append([step, str(meta.get("stamp")), meta.get("best", {}), len(meta.get("steps", ()))])
+                found.append([step, str(meta.get("stamp")), meta.get("best", {}), trainers])
             except CheckpointError as error:
                 log.warning("%s; it is passed over", error)
         return found

@@ -70,7 +70,8 @@ def _warm_start(config: Config, model: Model, dataset: Dataset, tables: MemoryTa
 def resumed(config: Config, dataset: Dataset, tables: MemoryTables, folder: Path) -> tuple[list[int], dict[str, Any]]:
     """Load the last checkpoint of the run `folder`; returns the steps each worker has done and the best validation so far.
 
-    Raises KgdistError when the run does not fit these options or this data.
+    What killed processes have left in the folder is put right before (`checkpoint.sweep`), when nothing else keeps it from being
+    resumed. Raises KgdistError when the run does not fit these options or this data.
     """
     run = runs.open_run(folder)
     if run.vocabularies is None or any(
@@ -79,15 +80,34 @@ def resumed(config: Config, dataset: Dataset, tables: MemoryTables, folder: Path
         raise OptionError("--resume", f"{folder} was trained on other entities or relations than {dataset.name} has now")
     if difference := different(run.config, config, *STATE):
         raise OptionError("--resume", f"{folder} was trained with {difference}")
-    saved = checkpoint.latest(folder, lambda found: take(found, tables))
-    try:
-        steps = [int(step) for step in saved.meta["steps"]]
-        best = {"waited": int(saved.meta["best"]["waited"])} | _best_saved(folder)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{saved.path / 'manifest.json'}: the progress of the run is not in it ({error})") from error
+    checkpoint.sweep(folder)
+
+    def accept(found: checkpoint.Checkpoint) -> None:
+        steps_done(found)
+        _waited(found)
+        take(found, tables)
+
+    saved = checkpoint.latest(folder, accept)
+    steps, best = steps_done(saved), {"waited": _waited(saved)} | _best_saved(folder)
     if len(steps) != config.num_proc:  # other workers than before share what has been done
         steps = [sum(steps) // config.num_proc] * config.num_proc
     return steps, best
+
+
+def steps_done(saved: checkpoint.Checkpoint) -> list[int]:
+    """Of each worker, before the checkpoint. Raises CheckpointError."""
+    steps = saved.meta.get("steps")
+    if not isinstance(steps, list) or not steps or not all(type(step) is int and step >= 0 for step in steps):
+        raise CheckpointError(f"{saved.path / 'manifest.json'}: the progress of the run is not in it (steps: {steps!r:.40})")
+    return list(steps)
+
+
+def _waited(saved: checkpoint.Checkpoint) -> int:
+    """Validations since the best one. Raises CheckpointError."""
+    best = saved.meta.get("best")
+    if not isinstance(best, dict) or type(best.get("waited")) is not int:
+        raise CheckpointError(f"{saved.path / 'manifest.json'}: the progress of the run is not in it (best: {best!r:.40})")
+    return int(best["waited"])
 
 
 def take(saved: checkpoint.Checkpoint, tables: MemoryTables, moved: Moved = unwatched) -> None:
@@ -114,7 +134,9 @@ def _best_saved(folder: Path) -> dict[str, Any]:
         return nothing
     try:
         best = checkpoint.opened(folder / "best")
+        if not isinstance(mrr := best.meta.get("mrr"), float | int):
+            raise CheckpointError(f"{best.path / 'manifest.json'}: the MRR is not in it")
     except CheckpointError as error:
         log.warning("%s; the best embeddings are looked for again", error)
         return nothing
-    return {"mrr": float(best.meta["mrr"]), "step": best.step}
+    return {"mrr": float(mrr), "step": best.step}

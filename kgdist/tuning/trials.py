@@ -60,6 +60,7 @@ class Folder:
         run = self.run(number)
         if run is not None:
             with contextlib.suppress(CheckpointError):
+                checkpoint.sweep(run)
                 checkpoint.latest(run)
                 return run
         shutil.rmtree(self.trial(number), ignore_errors=True)

@@ -93,6 +93,17 @@ def test_a_resumed_run_remembers_its_best(bench: Bench) -> None:
     assert state(half)["entity"] == state(whole)["entity"]
 
 
+def test_a_best_without_its_mrr_is_looked_for_again(bench: Bench) -> None:
+    run = bench.train(*WORSE)
+    manifest = json.loads((run / "best" / "manifest.json").read_text())
+    del manifest["digest"], manifest["meta"]["mrr"]  # of a version whose manifests had no digest
+    (run / "best" / "manifest.json").write_text(json.dumps(manifest))
+    bench.capsys.readouterr()
+    bench.resume(run, "--max_step", "48")
+    assert "best/manifest.json: the MRR is not in it; the best embeddings are looked for again" in bench.capsys.readouterr().err
+    assert checkpoint.load(run / "best").step > 40
+
+
 def test_the_best_may_be_newer_than_the_checkpoint(bench: Bench) -> None:
     run = bench.train("--model_name", "DistMult", "--optimizer", "sgd", "--valid")
     best = checkpoint.load(run / "best")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -38,7 +39,7 @@ def test_a_seed_repeats_itself_and_resuming_changes_nothing(bench: Bench, model:
     assert resumed == state(bench.train(*options, "--seed", "1", "--max_step", "40"))
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "no manifest"])
+@pytest.mark.parametrize("damage", ["cut", "changed", "no manifest", "no progress", "no best"])
 def test_a_damaged_checkpoint_is_passed_over(bench: Bench, damage: str) -> None:
     run = bench.train("--checkpoint_interval", "10")
     assert [step for step, _ in checkpoint.numbered(run)] == [20, 10]
@@ -46,6 +47,10 @@ def test_a_damaged_checkpoint_is_passed_over(bench: Bench, damage: str) -> None:
     content = file.read_bytes()
     if damage == "no manifest":
         (run / "ckpt-20" / "manifest.json").unlink()
+    elif damage in ("no progress", "no best"):  # in one of a version whose manifests had no digest
+        manifest = json.loads((run / "ckpt-20" / "manifest.json").read_text())
+        del manifest["digest"], manifest["meta"]["steps" if damage == "no progress" else "best"]
+        (run / "ckpt-20" / "manifest.json").write_text(json.dumps(manifest))
     else:
         file.write_bytes(content[:-4] if damage == "cut" else content[:-1] + bytes([content[-1] ^ 1]))
     bench.capsys.readouterr()
@@ -53,6 +58,20 @@ def test_a_damaged_checkpoint_is_passed_over(bench: Bench, damage: str) -> None:
     shown = bench.capsys.readouterr()
     assert "ckpt-20" in shown.err and shown.err.count("WARNING") == 1 and "at step 10 of 40" in shown.out
     assert state(run) == state(bench.train("--max_step", "40"))
+
+
+@pytest.mark.parametrize("kind", ["old", "tmp"])
+def test_what_a_killed_training_has_left_is_put_right(bench: Bench, kind: str) -> None:
+    run = bench.train("--checkpoint_interval", "10")
+    (run / "ckpt-20").rename(run / f".ckpt-20.{os.getpid()}-1-0123abcd.{kind}")
+    half = run / f".ckpt-30.{os.getpid()}.tmp"
+    half.mkdir()
+    (half / "entity.npy").write_bytes(b"half")
+    bench.capsys.readouterr()
+    bench.resume(run, "--max_step", "40")
+    shown = bench.capsys.readouterr()
+    assert "ckpt-20: put back" in shown.err and "at step 20 of 40" in shown.out
+    assert not list(run.glob(".*"))
 
 
 def test_resuming_a_run_that_is_done_leaves_it_as_it_is(bench: Bench) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import shutil
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -100,6 +102,15 @@ def test_a_damaged_one_does_not_hide_what_the_one_before_is_of(saved: Path) -> N
     (place(saved, 200) / "entity.npy").write_bytes(b"")
     (line,) = preflight._resumed(planned(saved, "b" * 64, resume="run"), 1)
     assert f"{place(saved, 100)} was trained on another partition" in line
+
+
+def test_one_that_is_to_be_put_back_is_asked_as_well(saved: Path) -> None:
+    shutil.rmtree(place(saved, 100))
+    place(saved, 200).rename(left := place(saved, 200).with_name(f".ckpt-200.{os.getpid()}-1-0123abcd.old"))
+    (line,) = preflight._resumed(planned(saved, "b" * 64, resume="run"), 1)
+    assert line.startswith(f"--resume: {left} was trained on another partition")
+    with closing(Shard(planned(saved, resume="run"), 1)) as whole:
+        assert [found[0] for found in whole.checkpoints("run")] == [200]
 
 
 def forget(manifest: Path) -> None:
