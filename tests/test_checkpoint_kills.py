@@ -98,6 +98,7 @@ def test_killed_at_any_moment(tmp_path: Path, name: str | None, step: int) -> No
 @pytest.mark.parametrize("kind", ["tmp", "old"])
 def test_what_a_process_of_the_same_number_has_left_is_in_nobodys_way(tmp_path: Path, kind: str) -> None:
     """In containers every training may be number 7."""
+    save(tmp_path, 0, name="best")
     left = tmp_path / f".best.{os.getpid()}.{kind}"
     left.mkdir()
     (left / "entity.npy").write_bytes(b"half")
