@@ -21,6 +21,7 @@ from kgdist.log import log, say
 from kgdist.runtime.insist import Insist
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import resume_command
+from kgdist.runtime.silence import watched
 
 ROWS = 4096  # looked at together
 
@@ -43,12 +44,15 @@ class Kept:
 
     def checkpoint(self, steps: list[int]) -> None:
         """Save all there is, after so many steps of each worker. Raises KgdistError."""
-        checkpoint.save(self.folder, min(steps), self.tables.arrays(), {"steps": steps, "best": self.best})
+        meta = {"steps": steps, "best": self.best}
+        with watched(self.folder) as moved:
+            checkpoint.save(self.folder, min(steps), self.tables.arrays(), meta, moved=moved)
 
     def keep_best(self, step: int, mrr: float) -> None:
         """Keep the rows of this step as the best ones. Raises KgdistError, and the ones before stay the best."""
         if not self.config.no_save_emb:
-            checkpoint.save(self.folder, step, self.rows(), {"mrr": mrr}, name="best")
+            with watched(self.folder) as moved:
+                checkpoint.save(self.folder, step, self.rows(), {"mrr": mrr}, name="best", moved=moved)
         self.best = {"mrr": mrr, "step": step, "waited": 0}
 
     def take_best(self) -> None:
