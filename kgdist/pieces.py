@@ -133,6 +133,7 @@ class Pieces:
     def done(self) -> None:
         """Do it all. Raises what the first one that failed has raised, after which the others end."""
         tasks = iter(self._tasks)
+        self._tasks = []  # they know this object, and their arrays would stay until Python looks for such circles
 
         def work() -> None:
             while not self._failed:

@@ -75,6 +75,7 @@ ENDED_BY = {
     "runtime/manual.py:Reception._serve": "the end of the reception; a thread beside",
     "runtime/roles.py:lease.watch": "the end of the process, which it brings about",
     "runtime/roles.py:Tasks.serve": "its owner, by stdin; the lease",
+    "runtime/silence.py:watched.watch": "the end of the work that it looks at",
     "runtime/trial.py:train_trial.told": "its owner, by stdin",
     "runtime/worker.py:work": "its owner, by stdin",
     "runtime/workers.py:Workers.watch": "_check_progress, when a worker makes no step for STALL",

@@ -99,7 +99,7 @@ class Kept:
         problem = self.insist(work)
         if problem and not self.insist(self.embeddings):
             raise KgdistError(f"{problem}; the embeddings of step {min(steps)} are saved in {self.folder}")
-        if problem and not checkpoint.numbered(self.folder):
+        if problem and self.folder.is_dir() and not checkpoint.numbered(self.folder):
             log.warning("nothing of this training is saved yet: make room, or press Ctrl-C again to leave without it")
             problem = self.insist(work, patient=True)
         if problem:

@@ -37,4 +37,4 @@ def watched(path: Path) -> Iterator[Moved]:
         yield moved
     finally:
         over.set()
-        thread.join()
+        thread.join(timeout=1.0)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import json
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kgdist import checkpoint
 from kgdist.cli import train as train_command
 from kgdist.config import Config
 from kgdist.errors import WorkerError
+from kgdist.kvstore.shm import private_array
 from kgdist.runtime.control import SharedControl
 from kgdist.runtime.processes import Processes
 from kgdist.runtime.threads import Threads
@@ -25,6 +29,35 @@ from kgdist.runtime.workers import Crew, Workers
 from tests.faults.commands import FOREVER, children, train_flags
 
 KINDS = ("process", "thread")
+
+
+@pytest.mark.parametrize("workers", [("--num_proc", "2", "--worker", "process"), ("--num_proc", "2", "--worker", "thread"), ()])
+def test_the_tables_go_with_the_training(workers: tuple[str, ...], tmp_path: Path) -> None:
+    """At once, not when Python happens to look for circles of objects: they may be most of the machine's memory."""
+    flags = train_flags(tmp_path, *workers, "--max_step", "20", "--checkpoint_interval", "10", "--quiet")
+    held: list[weakref.ref[np.ndarray]] = []
+
+    def remembered(*words: Any, **more: Any) -> np.ndarray:
+        array = private_array(*words, **more)
+        held.append(weakref.ref(array))
+        return array
+
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("kgdist.kvstore.tables.private_array", remembered)
+            assert train_command.main(flags) == 0
+        assert (held or "process" in workers) and not [found for found in held if found() is not None]
+        assert not [link for link in map(_target, os.listdir("/proc/self/fd")) if "memfd:kgdist" in link]
+    finally:
+        gc.enable()
+
+
+def _target(descriptor: str) -> str:
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    return ""
 
 
 @pytest.mark.parametrize("worker", KINDS)
