@@ -132,8 +132,8 @@ class Pieces:
 
     def done(self) -> None:
         """Do it all. Raises what the first one that failed has raised, after which the others end."""
-        tasks = iter(self._tasks)
-        self._tasks = []  # they know this object, and their arrays would stay until Python looks for such circles
+        todo, self._tasks = self._tasks, []  # they know this object: arrays would stay until Python looks for such circles
+        tasks = iter(todo)
 
         def work() -> None:
             while not self._failed:
@@ -146,7 +146,7 @@ class Pieces:
                 except BaseException as error:  # raised by the thread that waits
                     self._failed.append(error)
 
-        count = min(THREADS, usable_cores(), len(self._tasks))
+        count = min(THREADS, usable_cores(), len(todo))
         threads = [threading.Thread(target=work, name=f"kgdist-piece-{number}", daemon=True) for number in range(count)]
         try:
             for thread in threads:

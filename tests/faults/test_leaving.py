@@ -36,7 +36,7 @@ def test_a_scheduler_that_ends_the_job_has_it_saved_although_a_trainer_hangs(spa
     assert "machine_1 " in text and "trainer 0 has done nothing for" in text and "it is ended where it is" in text
     assert "started again" not in text and "attempt" not in text
     saved = [checkpoint.load(run_folder(space) / f"machine_{n}" / f"ckpt-{step}").meta["steps"] for n in range(2)]
-    assert saved[1] == [step] and saved[0][0] >= step >= 1000
+    assert min(saved)[0] == step >= 1000
 
 
 HANGING = """

@@ -68,5 +68,5 @@ def test_a_job_and_its_network(space: Path, make_network: Callable[[int], Networ
         assert time.monotonic() - begun > 3.9
         wait(lambda: not ours(here) and not ours(there), 20, job)
     assert re.search(r"machine_1 \(10.99.0.2\): .*; attempt 4 of \d follows", text)
-    assert re.search(r"error: 10.99.0.2: .* --resume TransE_l2_toy_0\n*$", text)
+    assert re.search(r"error: 10.99.0.2: .* --resume TransE_l2_toy_0 --path \S+\n*$", text)
     there.lose(0)
