@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import os
 import re
 import secrets
@@ -28,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from kgdist.errors import CheckpointError, KgdistError
-from kgdist.files import Moved, check_room, load_npy, read_json, sync_files, sync_folder, unwatched, write_json
+from kgdist.files import Moved, check_room, load_npy, read_json, sha256_of_json, sync_files, sync_folder, unwatched, write_json
 from kgdist.log import log
 from kgdist.pieces import HASHES, Entry, Pieces
 
@@ -95,7 +93,7 @@ def save(
         pieces.done()
         files = {key: dataclasses.asdict(entry()) for key, entry in entries.items()}
         manifest = {"format": FORMAT, "step": step, "files": files, "meta": meta}
-        write_json(temporary / "manifest.json", manifest | {"digest": _digest(manifest)})
+        write_json(temporary / "manifest.json", manifest | {"digest": sha256_of_json(manifest)})
         sync_files(temporary)
         _replace(temporary, folder, replaced)
         sync_folder(run)
@@ -214,7 +212,7 @@ def opened(path: Path) -> Checkpoint:
     try:
         if odd := sorted(manifest.keys() - _KEYS):
             raise ValueError(f"{odd[0]!r:.20} is not known")
-        if "digest" in manifest and manifest.pop("digest") != _digest(manifest):
+        if "digest" in manifest and manifest.pop("digest") != sha256_of_json(manifest):
             raise CheckpointError(f"{path / 'manifest.json'}: its content has changed since it was written (sha256 differs)")
         step, meta, files = int(manifest["step"]), dict(manifest["meta"]), dict(manifest["files"])
         entries = {key: _entry(facts) for key, facts in files.items()}
@@ -236,11 +234,6 @@ def opened(path: Path) -> Checkpoint:
             found = f"{arrays[key].dtype}{list(arrays[key].shape)}"
             raise CheckpointError(f"{file}: expected float32{list(entry.shape)}, found {found}")
     return Checkpoint(path, step, meta, arrays, entries)
-
-
-def _digest(manifest: dict[str, Any]) -> str:
-    """The sha256 of what a manifest says besides, whatever spaces and order it is written in."""
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode("ascii")).hexdigest()
 
 
 def _entry(facts: dict[str, Any]) -> Entry:

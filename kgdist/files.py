@@ -156,6 +156,11 @@ def sha256(path: PathLike, moved: Moved = unwatched) -> str:
     return digest.hexdigest()
 
 
+def sha256_of_json(value: Any) -> str:
+    """Hex digest of what JSON says, whatever spaces and order it is written in."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")).hexdigest()
+
+
 def free_bytes(folder: PathLike) -> int:
     """Bytes that can still be written below `folder` (its nearest existing parent)."""
     path = Path(folder).absolute()

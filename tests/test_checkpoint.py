@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kgdist import checkpoint, pieces
 from kgdist.errors import CheckpointError, KgdistError
-from kgdist.files import sha256, write_json
+from kgdist.files import sha256, sha256_of_json, write_json
 from tests.patience import patience
 
 ARRAYS = {"entity": np.arange(12, dtype=np.float32).reshape(4, 3), "entity.sum": np.ones((4, 1), np.float32)}
@@ -197,7 +197,7 @@ def test_what_a_manifest_says_counts_and_not_how_it_is_written(
     if not folder.exists():
         checkpoint.save(tmp_path, 1, {}, {})
     file, manifest = folder / "manifest.json", {"format": 2, "step": 1, "files": {}, "meta": meta}
-    manifest["digest"] = checkpoint._digest(manifest)
+    manifest["digest"] = sha256_of_json(manifest)
     turned = dict(reversed(manifest.items()))
     file.write_text(json.dumps(turned, indent=indent, ensure_ascii=ascii), encoding="utf-8")
     assert checkpoint.load(folder).meta == meta

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kgdist.errors import CheckpointError
-from kgdist.files import read_json, sha256, write_json
+from kgdist.files import read_json, sha256, sha256_of_json, write_json
 from kgdist.partition.book import Book
 
 FORMAT = 1
@@ -96,7 +95,7 @@ class Common:
     @property
     def graph(self) -> str:
         """sha256 of all of it, in hex."""
-        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        return sha256_of_json(self.to_json())
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,13 @@ def resume_command(command: str, run: object, config: Config) -> str:
     return shlex.join(words)
 
 
+def last_words(last: int | None, command: str) -> str:
+    """How to go on when nothing more is saved: from the checkpoint of step `last`, where there is one, by this command."""
+    if last is None:
+        return "; no checkpoint was written, so there is nothing to go on from"
+    return f"; the last checkpoint is of step {last}, go on with: {command}"
+
+
 @dataclass(frozen=True)
 class Seat:
     """Where a process sits in a training on several machines."""

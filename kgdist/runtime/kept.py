@@ -20,7 +20,7 @@ from kgdist.kvstore.tables import MemoryTables
 from kgdist.log import log, say
 from kgdist.runtime.insist import Insist
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.job import resume_command
+from kgdist.runtime.job import last_words, resume_command
 from kgdist.runtime.silence import watched
 
 ROWS = 4096  # looked at together
@@ -71,10 +71,7 @@ class Kept:
     @property
     def hint(self) -> str:
         """How to go on from here when nothing more is saved."""
-        found = checkpoint.numbered(self.folder)
-        if not found:
-            return "; no checkpoint was written, so there is nothing to go on from"
-        return f"; the last checkpoint is of step {max(step for step, _ in found)}, go on with: {self.command}"
+        return last_words(max((step for step, _ in checkpoint.numbered(self.folder)), default=None), self.command)
 
     def insist(self, work: Callable[[], None], *, patient: bool = False) -> str:
         """Do what saves, waiting for room where there is none; why it cannot be done, if so. Only who is `patient` waits when the

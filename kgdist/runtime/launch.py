@@ -23,7 +23,7 @@ from kgdist.runtime.cluster import Machine
 from kgdist.runtime.fleet import AttemptFailed
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.local import Result
-from kgdist.runtime.plan import Plan, partition_folder, workspace
+from kgdist.runtime.plan import Plan, partition_folder, run_folder
 from kgdist.runtime.refuse import STATE, different
 from kgdist.runtime.saved import Saved
 
@@ -106,11 +106,6 @@ def resumed(config: Config, over: Callable[[Config], Config]) -> Config:
         if getattr(over(saved), option) != getattr(saved, option):
             raise OptionError(f"--{option}", "cannot change when a run is resumed")
     return over(saved).replace(resume=name, path=config.path)
-
-
-def run_folder(config: Config, run: str) -> Path:
-    """Where a run lies on the first machine, and here if that is this one or shares its file system."""
-    return workspace(config) / Path(config.save_path).expanduser() / run
 
 
 def sourced(config: Config, explicit: Collection[str]) -> Config:

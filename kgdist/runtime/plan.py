@@ -152,6 +152,12 @@ def workspace(config: Config) -> Path:
     return Path(config.path).expanduser()
 
 
+def run_folder(config: Config, run: str = "") -> Path:
+    """Where a run lies on a machine, or all runs do: on the first one, and on the launcher's where that is the same or shares its
+    file system."""
+    return workspace(config) / Path(config.save_path).expanduser() / run
+
+
 def partition_folder(config: Config, number: int) -> Path:
     """Where partition `number` of the data set lies. Raises OptionError for a name that leads elsewhere."""
     root = workspace(config) / Path(config.data_path).expanduser()

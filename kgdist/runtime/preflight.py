@@ -6,7 +6,6 @@ import errno
 import os
 import socket
 import time
-from pathlib import Path
 
 from kgdist import checkpoint
 from kgdist.errors import CheckpointError, KgdistError
@@ -16,7 +15,7 @@ from kgdist.kvstore.security import too_many
 from kgdist.partition.folder import Partition
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.memory import page_tables
-from kgdist.runtime.plan import Plan, workspace
+from kgdist.runtime.plan import Plan, run_folder, workspace
 from kgdist.runtime.refuse import STATE, changed, free_memory, meaning
 from kgdist.runtime.shard import Shard
 
@@ -130,7 +129,7 @@ def _memory(plan: Plan, number: int) -> list[str]:
 def _disk(plan: Plan, number: int) -> list[str]:
     if plan.config.no_save_emb or plan.attempt:  # once a job has begun, a full disk is no reason to give it up
         return []
-    folder = workspace(plan.config) / Path(plan.config.save_path).expanduser()
+    folder = run_folder(plan.config)
     whole = sum(4 * rows * width for rows, width in plan.shapes.values())
     copies = (1 if plan.config.resume else 3) + (4 if plan.config.valid else 0)  # checkpoints; best rows, of these and of now
     need = copies * plan.memory_of(number) + (whole if number == 0 else 0)

@@ -9,7 +9,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from kgdist.runtime.job import meetings_of, model_of, trainer_of
 from kgdist.runtime.memory import keep_freed_memory
 from kgdist.runtime.numa import pin
 from kgdist.runtime.owner import Owner
-from kgdist.runtime.plan import Plan, workspace
+from kgdist.runtime.plan import Plan, run_folder
 from kgdist.shared_evaluator import SharedEvaluator, pieces
 from kgdist.version import __version__
 
@@ -225,7 +224,7 @@ class Tasks:
     def assemble(self, run: str, settings: dict[str, Any]) -> None:
         """Write the embeddings of all machines, in original ids, and what reading them needs; the first machine's work."""
         config = self.plan.config
-        folder = workspace(config) / Path(config.save_path).expanduser() / run
+        folder = run_folder(config, run)
         entities, relations = self.partition.vocabularies()
         entities.write_tsv(folder / "entities.tsv")
         relations.write_tsv(folder / "relations.tsv")

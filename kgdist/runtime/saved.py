@@ -16,7 +16,7 @@ from kgdist.errors import KgdistError, UsageError
 from kgdist.log import log
 from kgdist.runtime.fleet import Fleet
 from kgdist.runtime.insist import Insist
-from kgdist.runtime.job import resume_command
+from kgdist.runtime.job import last_words, resume_command
 from kgdist.runtime.start import NEVER
 
 
@@ -43,9 +43,7 @@ class Saved:
     @property
     def hint(self) -> str:
         """How to go on from here."""
-        if not self._whole:
-            return "; no checkpoint was written, so there is nothing to go on from"
-        return f"; the last checkpoint is of step {max(self._whole)}, go on with: {self.command}"
+        return last_words(max(self._whole, default=None), self.command)
 
     @property
     def command(self) -> str:

@@ -19,7 +19,7 @@ from kgdist.kvstore.tables import MemoryTables
 from kgdist.log import log
 from kgdist.runtime.control import DONE, RELEASED, SharedControl
 from kgdist.runtime.job import model_of
-from kgdist.runtime.plan import Plan, workspace
+from kgdist.runtime.plan import Plan, run_folder
 from kgdist.runtime.refuse import STATE, meaning
 from kgdist.runtime.start import at_random, steps_done, take
 
@@ -52,7 +52,7 @@ class Shard:
 
     def folder(self, run: str) -> Path:
         """The run folder on this machine."""
-        return workspace(self.config) / Path(self.config.save_path).expanduser() / run
+        return run_folder(self.config, run)
 
     def place(self, run: str) -> Path:
         """Where this machine keeps its checkpoints: machines may share a file system."""
