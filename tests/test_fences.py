@@ -71,6 +71,8 @@ ENDED_BY = {
     "runtime/copy.py:Sender._ask": "an answer's deadline, which is handed to the queue",
     "runtime/enlist.py:Line._move": "the end of the line; a thread beside",
     "runtime/fleet.py:Fleet._beat": "the end of the fleet, or of its owner's pumping",
+    "runtime/forkserver.py:ForkServer._hear": "nothing is waited for: it takes what is there",
+    "runtime/forking.py:main": "its owner, by the end of their line",
     "runtime/launch.py:launch": "--max_restarts",
     "runtime/manual.py:Reception._serve": "the end of the reception; a thread beside",
     "runtime/roles.py:lease.watch": "the end of the process, which it brings about",

@@ -9,7 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.faults.commands import alive, until
+from tests.family import alive
+from tests.faults.commands import until
 from tests.patience import patience
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "slow_machine.py"

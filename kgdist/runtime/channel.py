@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kgdist.log import log
-from kgdist.runtime.child import environment, program
+from kgdist.runtime.interpreter import environment, program
 from kgdist.runtime.lines import Lines, message_of, readable
 
 AGENT = "kgdist.runtime.agent"

@@ -1,7 +1,8 @@
 """One process of ours that does a job: started, given its job, listened to, and ended.
 
-The process is `kgdist.runtime.worker`. It imports while its owner prepares the job, reads the job as one line of JSON on stdin,
-later lines as commands, and writes events as lines of JSON on stdout. When stdin closes, it ends: it cannot outlive its owner.
+The process is `kgdist.runtime.worker`, forked from one that has imported what it needs (`kgdist.runtime.forkserver`). It reads
+the job as one line of JSON on stdin, later lines as commands, and writes events as lines of JSON on stdout. When stdin closes, it
+ends: it cannot outlive its owner.
 """
 
 from __future__ import annotations
@@ -10,19 +11,15 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
-import sysconfig
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from kgdist.log import log
+from kgdist.runtime.forkserver import ForkServer
 
 GRACE = 5.0  # seconds between asking a process to end and making it
 FORCE = 2.0  # seconds in which one that is made to end is gone, unless the system holds it
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 # {"say": line} and others of its job, and as the last one {"done": value}, {"error": line, "traceback": text, "code": exit code},
 # which says of an error without a traceback whether the training has "diverged", or {"lost": how}
@@ -30,48 +27,29 @@ Event = dict[str, Any]
 LAST = ("done", "error", "lost")
 
 
-def program(module: str) -> str:
-    """What `python -c` is given to run `main` of a module of ours.
-
-    `-m` would look into the working folder first, where the user's own queue.py may lie, or another kgdist; on a machine reached
-    over SSH that is the home folder. PYTHONSAFEPATH forbids it from Python 3.11 on only. `-c` makes the same place an empty first
-    entry of the path, which is gone before anything is imported. A library that is missing is told in one line, without the
-    traceback.
-    """
-    path = "sys.path[:] = filter(None, sys.path)"
-    return f"import sys; {path}; sys.tracebacklimit = 0; from {module} import main; del sys.tracebacklimit; main()"
-
-
-def environment(threads: int) -> dict[str, str]:
-    """The environment of a process: `threads` intra-op threads, and kgdist found where this process has found it."""
-    changed = os.environ | dict.fromkeys(THREADS, str(threads))
-    folder = os.fspath(Path(__file__).resolve().parents[2])
-    if folder not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):  # there every Python looks by itself
-        changed["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
-    return changed
-
-
 class Child:
     """A process without work yet.
 
     Args:
-        fds: descriptors that its job's handles will name.
-        threads: intra-op threads, set before it imports anything.
+        forks: forks it; stays the caller's.
         name: stands in its command line, for those who look at the list of processes.
     """
 
-    def __init__(self, fds: list[int], *, threads: int, name: str = "") -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", program("kgdist.runtime.worker"), *([name] if name else [])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=fds,
-            env=environment(threads),
-            start_new_session=True,
-        )
-        assert self.process.stdout is not None and self.process.stdin is not None
-        self.stdin, self.stdout = self.process.stdin, self.process.stdout
-        os.set_blocking(self.stdout.fileno(), False)
+    def __init__(self, forks: ForkServer, *, name: str = "") -> None:
+        theirs, out = os.pipe()
+        ours, their_out = os.pipe()
+        self.stdin, self.stdout = os.fdopen(out, "wb"), os.fdopen(ours, "rb")
+        self._forks = forks
+        try:
+            self._number = forks.fork(name, theirs, their_out)
+        except BaseException:
+            self.stdin.close()
+            self.stdout.close()
+            raise
+        finally:
+            os.close(theirs)
+            os.close(their_out)
+        os.set_blocking(ours, False)
         self.open = True  # whether it may still say something
         self._buffer = b""
         self._ended = False  # it has said how
@@ -79,8 +57,13 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
-        return self.process.pid
+        """Of the process; 0 as long as there is none."""
+        return self._forks.pid(self._number)
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, or less than 0: the signal that has killed it; None while it runs."""
+        return self._forks.code(self._number)
 
     def send(self, message: dict[str, Any]) -> None:
         """The job, or a command. A process that has ended hears nothing: its events tell."""
@@ -90,7 +73,7 @@ class Child:
 
     def events(self) -> Iterator[Event]:
         """What it has said since. One that ended without a last word is told as lost."""
-        code = self.process.poll()  # before the pipe is read: nothing comes after
+        code = self.code  # before the pipe is read: nothing comes after
         data = self.stdout.read() if self.open else None
         self.open = self.open and data != b""
         *lines, self._buffer = (self._buffer + (data or b"")).split(b"\n")
@@ -106,13 +89,20 @@ class Child:
 
     def show_stack(self) -> None:
         """Let it write to stderr where it stands; a stopped process cannot."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGUSR1)
+        self.send_signal(signal.SIGUSR1)
+
+    def send_signal(self, which: signal.Signals) -> None:
+        """Send it a signal; none when it has ended."""
+        self._forks.send_signal(self._number, which)
 
     def kill(self) -> None:
         """End it at once, whatever it does."""
         self._killed = True
-        self.process.kill()
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended, now or in that time."""
+        return self._forks.wait(self._number, seconds)
 
     def release(self) -> None:
         """Tell it to end."""
@@ -129,17 +119,12 @@ def end(children: Sequence[Child], deadline: float) -> None:
     the system holds a process that waits for a file system, and ends it when that answers."""
     for child in children:
         child.release()
-    for child in children:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.process.wait(timeout=max(0.1, deadline - time.monotonic()))
-    left = [child for child in children if child.process.poll() is None]
+    left = [child for child in children if not child.wait(max(0.1, deadline - time.monotonic()))]
     for child in left:
         child.kill()
     deadline = time.monotonic() + FORCE
-    for child in left:
-        try:
-            child.process.wait(timeout=max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
+    for child in left:  # one that has not begun ends with its first look at stdin, if ever
+        if child.pid and not child.wait(max(0.0, deadline - time.monotonic())):
             log.error(
                 "process %d cannot be ended: the system holds it, perhaps for a file system that does not answer", child.pid
             )

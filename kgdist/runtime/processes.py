@@ -12,6 +12,7 @@ from typing import Any
 
 from kgdist.runtime import child as children
 from kgdist.runtime.child import Child, Event
+from kgdist.runtime.forkserver import ForkServer
 
 
 class Processes:
@@ -23,13 +24,16 @@ class Processes:
         threads: intra-op threads of each process.
     """
 
+    kind = "process"
+
     def __init__(self, world: int, job: dict[str, Any], fds: list[int], *, threads: int) -> None:
         self.children: list[Child] = []
         self._job = job
+        self._forks = ForkServer(fds, threads=threads)
         self._selector = selectors.DefaultSelector()
         try:
             for rank in range(world):
-                child = Child(fds, threads=threads)
+                child = Child(self._forks)
                 self.children.append(child)
                 self._selector.register(child.stdout, selectors.EVENT_READ, rank)
         except BaseException:
@@ -52,7 +56,7 @@ class Processes:
 
     def pids(self) -> list[int]:
         """See Crew."""
-        return [child.pid for child in self.children]
+        return self._forks.pids()
 
     def show_stacks(self) -> None:
         """See Crew; processes that are stopped cannot."""
@@ -68,3 +72,4 @@ class Processes:
         deadline = time.monotonic() + children.GRACE
         for child in self.children:
             child.close(deadline)
+        self._forks.close()

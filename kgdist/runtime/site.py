@@ -20,6 +20,7 @@ from kgdist.runtime import child as children
 from kgdist.runtime.beside import Doing
 from kgdist.runtime.child import Child, Event
 from kgdist.runtime.control import ALIVE, ARRIVED, BEAT, DONE, POSITIVES, RELEASED, STOP
+from kgdist.runtime.forkserver import ForkServer
 from kgdist.runtime.memory import used_now
 from kgdist.runtime.plan import Plan
 from kgdist.runtime.shard import Shard
@@ -69,6 +70,7 @@ class Site:
         self.plan, self.number, self.tell, self.config = plan, number, tell, plan.config
         self.stall = plan.config.stall_timeout
         self.shard = Shard(plan, number)
+        self._forks: ForkServer | None = None
         self.servers: list[Child] = []
         self.trainers: list[Child] = []
         self.done: dict[int, int] = {}  # trainer -> steps, of those that have trained to the end
@@ -96,7 +98,7 @@ class Site:
         self._counters = SharedArray.allocate((len(numbers), len(COUNTERS)), np.int64)
         self._turns = Turns(self._counters.array[:, TURNS], self.config.peer_timeout)
         for index, number in enumerate(numbers):
-            child = self._child(f"server-{number}", self._counters.fd)
+            child = self._child(f"server-{number}")
             child.send(self._job("server", server=number, index=index, counters=self._counters.handle()))
             self.servers.append(child)
 
@@ -113,9 +115,12 @@ class Site:
         self._newborn[rank] = self.shard.control.workers[rank, ALIVE]
         return child
 
-    def _child(self, name: str, *fds: int) -> Child:
-        handles = [*self.shard.tables.handles().values(), *self.shard.control.handles()]
-        return Child([*(handle["fd"] for handle in handles), *fds], threads=self.config.num_thread, name=name)
+    def _child(self, name: str) -> Child:
+        if self._forks is None:  # not before there is what all of them are to map
+            counters = [self._counters.handle()] if self._counters is not None else []
+            handles = [*self.shard.tables.handles().values(), *self.shard.control.handles(), *counters]
+            self._forks = ForkServer([handle["fd"] for handle in handles], threads=self.config.num_thread)
+        return Child(self._forks, name=name)
 
     def _job(self, role: str, **more: Any) -> dict[str, Any]:
         return {
@@ -303,12 +308,14 @@ class Site:
 
     def memory(self) -> int:
         """Bytes that all processes of this machine hold now."""
-        return used_now([child.pid for child in (*self.servers, *self.trainers)])
+        return used_now(self._forks.pids() if self._forks is not None else [])
 
     def close(self) -> None:
         """End every process and give up the rows."""
         self.stop()
         children.end((*self.trainers, *self.servers), time.monotonic() + children.GRACE)
+        if self._forks is not None:
+            self._forks.close()
         if self._counters is not None:
             self._counters.close()
             self._counters = None

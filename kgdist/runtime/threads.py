@@ -26,6 +26,8 @@ GRACE = 5.0  # seconds that a thread has to end its step when all is over; one t
 class Threads:
     """A crew (see kgdist.runtime.workers) of `world` threads, each of which does `work(rank, say)` and ends with its steps."""
 
+    kind = "thread"
+
     def __init__(self, world: int, work: Callable[[int, Say], int]) -> None:
         self._events: queue.SimpleQueue[tuple[int, Event]] = queue.SimpleQueue()
         self.threads = [

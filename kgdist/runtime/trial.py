@@ -19,6 +19,7 @@ from kgdist.config import Config
 from kgdist.own_models import bring
 from kgdist.runtime import local
 from kgdist.runtime.child import LAST, Child
+from kgdist.runtime.forkserver import ForkServer
 from kgdist.runtime.owner import Owner
 
 GRACE = 60.0  # seconds to finish a step and save
@@ -43,14 +44,14 @@ def train_trial(job: dict[str, Any], owner: Owner) -> bool:
 
 
 class Trial:
-    """Such a process, as its owner sees it. Started at once; `close` ends it in any case."""
+    """Such a process, as its owner sees it. `forks` starts it at once; `close` ends it in any case."""
 
-    def __init__(self, number: int, config: Config, folder: Path, resume: Path | None) -> None:
+    def __init__(self, forks: ForkServer, number: int, config: Config, folder: Path, resume: Path | None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if resume is not None:
             config = runs.open_run(resume).config.replace(resume=str(resume), quiet=True)
         self.number, self.interval = number, config.eval_interval
-        self.child = Child([], threads=config.num_thread, name=f"trial-{number}")
+        self.child = Child(forks, name=f"trial-{number}")
         try:
             self.child.send({"role": "trial", "config": dataclasses.asdict(config), "log": str(folder / "log.txt")})
         except BaseException:
@@ -76,7 +77,7 @@ class Trial:
         """Ask it to save and end, once."""
         if not self._asked:
             self._asked = True
-            self.child.process.send_signal(signal.SIGTERM)
+            self.child.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
         """End it now, and the processes that it has started with it."""

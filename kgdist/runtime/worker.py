@@ -1,14 +1,11 @@
-"""A process of a run: `main`, started by `kgdist.runtime.child`.
+"""A process of a run: `main`, forked by `kgdist.runtime.forking`.
 
-It imports what it needs, reads its job as one line of JSON on stdin, does it, and writes events (see `kgdist.runtime.child`) as
-lines of JSON on stdout; further lines on stdin are commands. When stdin closes, the process that owns it is gone, and it ends at
-once.
+It reads its job as one line of JSON on stdin, does it, and writes events (see `kgdist.runtime.child`) as lines of JSON on stdout;
+further lines on stdin are commands. When stdin closes, the process that owns it is gone, and it ends at once.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import faulthandler
 import os
 import signal
@@ -20,22 +17,20 @@ from kgdist.log import background
 from kgdist.runtime.owner import Owner
 
 
-def die_with_owner() -> None:
-    """Let the system end this process when its owner dies, even while it is stopped or stuck; Linux only.
+def prepare() -> None:
+    """Import what every job needs: a second or two, in which the owner prepares the job."""
+    from kgdist.kernels import choice
+    from kgdist.runtime import job  # noqa: F401
 
-    Counts for the owner's thread that has started it, which must live as long as the owner itself.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG of linux/prctl.h
+    choice.numba()
 
 
 def work(owner: Owner) -> int:
     """Do the job that `owner` sends; the exit code."""
     try:
-        from kgdist.kernels import choice
-        from kgdist.runtime.job import train_share  # takes a second or two, in which the owner prepares the job
+        prepare()
+        from kgdist.runtime.job import train_share
 
-        choice.numba()
         while (job := owner.receive(60.0)) is None:
             pass
         role = job.get("role", "share")
@@ -60,7 +55,6 @@ def work(owner: Owner) -> int:
 
 def main() -> None:
     """Do one job to its end."""
-    die_with_owner()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides what Ctrl-C means
     faulthandler.register(signal.SIGUSR1)
     owner = Owner(gone=lambda: os._exit(1))  # nothing is worth finishing without it

@@ -25,7 +25,9 @@ Say = Callable[[str], None]
 
 
 class Crew(Protocol):
-    """Those who do the work, one of each rank: `Processes` or `Threads`."""
+    """Those who do the work, one of each rank: `Processes` or `Threads`; `kind` is what one of them is called."""
+
+    kind: str
 
     def begin(self) -> None:
         """Let them start on their work."""
@@ -128,7 +130,7 @@ class Workers:
             raise failure
 
     def _who(self, rank: int) -> str:
-        return f"process {rank} of {self.world}" if self.crew.pids() else f"thread {rank} of {self.world}"
+        return f"{self.crew.kind} {rank} of {self.world}"
 
     def _arrived(self) -> int:
         """The step that every worker still at work has come to wait at; resumed ones may differ in their steps."""

@@ -19,6 +19,7 @@ from kgdist.data.lock import exclusive
 from kgdist.errors import KgdistError, OptionError
 from kgdist.log import log, tell
 from kgdist.progress import bar
+from kgdist.runtime.forkserver import ForkServer
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.trial import GRACE, Trial
 from kgdist.text_table import TextTable
@@ -58,6 +59,7 @@ class Search:
         self.study = Study(folder.journal, space, base.seed)
         self.running: dict[int, Trial] = {}
         self.selector = selectors.DefaultSelector()
+        self.forks = ForkServer(threads=self.base.num_thread)
         self.best = best_of(self.study.rows())
 
     def run(self, first: dict[str, Any]) -> Outcome:
@@ -73,6 +75,7 @@ class Search:
             finally:
                 for trial in self.running.values():
                     trial.close()
+                self.forks.close()
                 self.selector.close()
         return Outcome(self.study.rows(), interrupts.asked)
 
@@ -103,7 +106,7 @@ class Search:
         except OptionError as error:
             self._end(number, "failed", str(error))
             return
-        trial = Trial(number, config, home, resume)
+        trial = Trial(self.forks, number, config, home, resume)
         self.running[number] = trial
         self.selector.register(trial.child.stdout, selectors.EVENT_READ)
 

@@ -17,10 +17,12 @@ import pytest
 from kgdist import checkpoint, flags
 from kgdist.cli import train, tune
 from kgdist.errors import UsageError
+from kgdist.runtime.forkserver import ForkServer
 from kgdist.runtime.trial import Trial
 from kgdist.tuning.search import owned
 from kgdist.tuning.trials import Folder, trial_config
 from tests.cli.graphs import FILES, Bench, embeddings, metrics, random_splits, write
+from tests.family import alive, descendants
 from tests.patience import patience
 
 pytest.importorskip("optuna")
@@ -71,19 +73,6 @@ def searched(tuning: Tuning) -> dict[str, Any]:
     return found
 
 
-def children(pid: int) -> list[int]:
-    """Processes that `pid` has started."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that nobody has asked about its end does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
-
-
 def wait_for(done: Any, seconds: float = 200.0) -> None:
     """Wait until `done()`."""
     deadline = time.monotonic() + patience(seconds)
@@ -120,7 +109,7 @@ def test_a_search_that_is_interrupted_and_killed_comes_to_the_same(tuning: Tunin
     assert first.returncode == 130 and b"interrupted; go on with: kgdist-tune --out" in out
     second = tuning.start(words)
     wait_for(lambda: tuning.reported("torn", 4))
-    below = children(second.pid)
+    below = descendants(second.pid)
     second.kill()
     second.communicate(timeout=patience(200))
     wait_for(lambda: not any(map(alive, below)), 10)
@@ -137,7 +126,8 @@ def test_a_trial_that_is_interrupted_is_saved_and_goes_on(tuning: Tuning) -> Non
     folder = Folder(tuning.root / "alone")
     config = trial_config(parsed.config, {"lr": 0.1}, triples=150, validations=10_000, save_path=folder.trial(0))
     assert config.eval_interval == 100 and folder.saved(0) is None
-    first = Trial(0, config, folder.trial(0), None)
+    forks = ForkServer(threads=1)
+    first = Trial(forks, 0, config, folder.trial(0), None)
     try:
         (told,) = heard(first)
         assert (told["validation"], told["step"], told["total"]) == (1, 100, 1_000_000) and 0 < told["mrr"] <= 1
@@ -148,12 +138,13 @@ def test_a_trial_that_is_interrupted_is_saved_and_goes_on(tuning: Tuning) -> Non
         first.close()
     saved = folder.saved(0)
     assert saved is not None and checkpoint.latest(saved).step in (100, 101)
-    second = Trial(0, config, folder.trial(0), saved)
+    second = Trial(forks, 0, config, folder.trial(0), saved)
     try:
         (told,) = heard(second)
         assert (told["validation"], told["step"]) == (2, 200)
     finally:
         second.close()
+    forks.close()
     assert not alive(first.child.pid) and not alive(second.child.pid)
     assert "Traceback" not in (folder.trial(0) / "log.txt").read_text()
 

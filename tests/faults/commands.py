@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.cli.graphs import FILES, random_splits, write
+from tests.family import descendants
 from tests.patience import patience
 
 FOREVER = "1000000000"
@@ -28,23 +29,6 @@ def until(what: str, true: Callable[[], bool], limit: float = LIMIT) -> float:
         assert time.monotonic() - begun < limit, f"not within {limit:.0f} s: {what}"
         time.sleep(0.02)
     return time.monotonic() - begun
-
-
-def alive(pid: int) -> bool:
-    """Whether the process is there and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def children(pid: int) -> list[int]:
-    """The processes that `pid` has started and that live, in the order of their start."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found += map(int, task.read_text().split())
-    return sorted(child for child in found if alive(child))
 
 
 def train_flags(root: Path, *words: str) -> list[str]:
@@ -105,11 +89,12 @@ class Command:
         until(f"{times} lines {pattern!r}", seen)
 
     def trains(self, workers: int = 1, processes: int | None = None) -> list[int]:
-        """Wait until every worker of it has made steps; the ids of its processes, `processes` of them."""
+        """Wait until every worker of it has made steps; the ids of its processes, `processes` of them: first
+        the one that forks the others."""
         for rank in range(workers):
             self.prints(rf"\[proc {rank}\]\[Train\]\(\d+/")
-        found = children(self.pid)
-        assert len(found) == (processes if processes is not None else workers if workers > 1 else 0)
+        found = descendants(self.pid)
+        assert len(found) == (processes if processes is not None else workers + 1 if workers > 1 else 0)
         return found
 
     def signal(self, *numbers: signal.Signals, group: bool = False) -> None:
@@ -132,7 +117,7 @@ class Command:
 
     def close(self) -> None:
         """End it and all it started, whatever the test has come to."""
-        for pid in (*children(self.pid), self.pid):
+        for pid in (*reversed(descendants(self.pid)), self.pid):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(timeout=10)

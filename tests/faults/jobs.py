@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.runtime.child import environment
+from kgdist.runtime.interpreter import environment
+from tests.family import alive, descendants, parent, words_of
 from tests.faults.sshd import free_port
 from tests.patience import patience
 
@@ -194,17 +195,7 @@ class Job:
 
     def _family(self) -> set[int]:
         """The processes below the launcher."""
-        parents: dict[int, int] = {}
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, ValueError, IndexError):
-                continue
-        found, front = set[int](), {self.process.pid}
-        while front:
-            front = {pid for pid, parent in parents.items() if parent in front} - found
-            found |= front
-        return found
+        return set(descendants(self.process.pid))
 
     def kill(self, role: str, how: signal.Signals = signal.SIGKILL) -> int:
         """Send a signal to one process of that role, the one started first, when there is one; its number."""
@@ -212,10 +203,13 @@ class Job:
         os.kill(pid, how)
         return pid
 
+    def trainer(self, machine: int) -> int:
+        """A trainer of a machine, while that trains."""
+        return int(wait(lambda: next(iter(self.pids(f"trainer-{machine}-")), None), 30.0, self))
+
     def agent(self, machine: int) -> int:
         """The agent of a machine, while that trains."""
-        trainer = int(wait(lambda: next(iter(self.pids(f"trainer-{machine}-")), None), 30.0, self))
-        return int(Path(f"/proc/{trainer}/stat").read_text().rpartition(")")[2].split()[1])
+        return parent(parent(self.trainer(machine)))  # between them is the process that has forked it
 
     def end(self, code: int, seconds: float = LIMIT) -> str:
         """Wait for its end with that exit code, and for that of all its processes; what it has printed."""
@@ -229,22 +223,6 @@ class Job:
     def gone(self, seconds: float = 10.0) -> None:
         """None of its processes is left."""
         wait(lambda: not any(map(alive, self.seen)), seconds, self)
-
-
-def words_of(pid: int) -> str:
-    """The command line of a process, empty when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:
-        return ""
-
-
-def alive(pid: int) -> bool:
-    """Whether it runs; one that has ended and was not asked for its exit code does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
 
 
 def wait(what: Callable[..., object], seconds: float, job: Job | None = None) -> object:

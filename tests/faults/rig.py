@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from kgdist.runtime.cluster import read_cluster
+from tests.family import alive as alive
+from tests.family import descendants, words_of
 from tests.faults.disks import Disk, mounted
-from tests.faults.jobs import SMALL, Job, ip_config, words_of
-from tests.faults.jobs import alive as alive
+from tests.faults.jobs import SMALL, Job, ip_config
 from tests.faults.netns import Node, network
 from tests.faults.sshd import Sshd, free_port, make_key
 
@@ -145,16 +146,6 @@ def listening(address: str, port: int) -> bool:
     name = f"{int.from_bytes(bytes(map(int, address.split('.'))), 'little'):08X}:{port:04X}"
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     return any(line.split()[1] == name and line.split()[3] == "0A" for line in lines)
-
-
-def descendants(pid: int) -> list[int]:
-    """The children of a process, and theirs."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        with contextlib.suppress(OSError):
-            for child in map(int, (task / "children").read_text().split()):
-                found += [child, *descendants(child)]
-    return found
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ import pytest
 
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.ssh_config import SshOptions
+from tests.family import descendants
 from tests.patience import patience
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,7 +104,7 @@ class Sshd:
         """End it and what it has started."""
         if self.process is None:
             return
-        for pid in [*sessions(self.process.pid), self.process.pid]:
+        for pid in [*reversed(descendants(self.process.pid)), self.process.pid]:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -128,16 +129,6 @@ class Sshd:
     def machine(self, number: int = 0) -> Machine:
         """A machine that is reached through it."""
         return Machine(self.address, 30050 + 10 * number, 1, number)
-
-
-def sessions(pid: int) -> list[int]:
-    """The children of a process, and theirs, deepest first."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        with contextlib.suppress(OSError):
-            for child in map(int, (task / "children").read_text().split()):
-                found += [*sessions(child), child]
-    return found
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.faults.jobs import Job, alive, command, run, workspace
+from tests.family import alive
+from tests.faults.jobs import Job, command, run, workspace
 
 pytestmark = pytest.mark.timeout(180)
 LONG = {"max_step": "100000", "checkpoint_interval": "100"}

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kgdist.runtime.child import environment
-from tests.faults.jobs import ROOT, Job, alive, wait
+from kgdist.runtime.interpreter import environment
+from tests.family import alive
+from tests.faults.jobs import ROOT, Job, wait
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.jobs import Job, alive, wait, words_of
+from tests.family import alive, words_of
+from tests.faults.jobs import Job, wait
 from tests.faults.netns import Network, Node
 from tests.faults.sshd import Sshd
 from tests.patience import patience

@@ -20,7 +20,8 @@ from kgdist.cli import train as train_command
 from kgdist.errors import CheckpointError
 from kgdist.runtime.interrupt import Interrupts
 from tests.cli.graphs import write
-from tests.faults.commands import FOREVER, Command, alive, children, train_flags, until
+from tests.family import alive, descendants
+from tests.faults.commands import FOREVER, Command, train_flags, until
 
 Start = Callable[..., Command]
 
@@ -31,7 +32,7 @@ class Workers(NamedTuple):
 
 
 ONE = Workers((), (1, 0))
-TWO = Workers(("--num_proc", "2"), (2, 2))
+TWO = Workers(("--num_proc", "2"), (2, 3))  # one forks the others
 THREADS = Workers(("--num_proc", "2", "--worker", "thread"), (2, 0))
 
 
@@ -63,14 +64,15 @@ def errors(command: Command) -> list[str]:
     return [line for line in command.err if line.startswith("error: ")]
 
 
-def test_a_killed_worker_ends_the_run_with_a_checkpoint(start: Start) -> None:
-    """The rows are in memory that it did not own."""
+@pytest.mark.parametrize(("which", "told"), [(-1, "process 1 of 2"), (0, "process 0 of 2")])
+def test_a_killed_worker_ends_the_run_with_a_checkpoint(start: Start, which: int, told: str) -> None:
+    """The rows are in memory that it did not own. The first is the one that has forked the others."""
     command = start("--num_proc", "2")
     workers = command.trains(2)
-    os.kill(workers[1], signal.SIGKILL)
+    os.kill(workers[which], signal.SIGKILL)
     assert command.ends() == 1
     (line,) = errors(command)
-    assert "process 1 of 2 was killed by signal SIGKILL" in line
+    assert f"{told} was killed by signal SIGKILL" in line
     assert not any(map(alive, workers))
     goes_on(command, "what was trained is saved at step {}; go on with: kgdist-train ")
 
@@ -274,4 +276,4 @@ def test_a_small_disk(start: Start, tmp_path: Path) -> None:
 
 
 def test_commands_have_no_children_left() -> None:
-    assert children(os.getpid()) == []
+    assert descendants(os.getpid()) == []

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.jobs import Job, alive, wait
+from tests.family import alive
+from tests.faults.jobs import Job, wait
 from tests.patience import patience
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]

@@ -21,9 +21,11 @@ from hypothesis import strategies as st
 from kgdist.runtime import channel as channel_file
 from kgdist.runtime.channel import Channel, Ending, Heard, LocalChannel
 from kgdist.runtime.child import Child
+from kgdist.runtime.forkserver import ForkServer
 from kgdist.runtime.lines import Lines, message_of, readable
 from kgdist.runtime.ssh import SshChannel
-from tests.faults.commands import alive, until
+from tests.family import alive
+from tests.faults.commands import until
 from tests.faults.sshd import Sshd
 from tests.patience import patience
 
@@ -267,13 +269,15 @@ def test_nor_of_the_home_folder_of_its_machine(traps: Path, make_sshd: Callable[
 
 def test_nor_does_a_worker(traps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(traps)
-    child, heard = Child([], threads=1), list[dict[str, Any]]()
+    forks = ForkServer(threads=1)
+    child, heard = Child(forks), list[dict[str, Any]]()
     try:
         child.send({"role": "share"})  # a job without options
         until("it has understood the job", lambda: bool(heard.extend(child.events()) or heard))
         assert list(heard[0]) == ["error", "traceback", "code"] and "KeyError" in heard[0]["error"]
     finally:
         child.close(time.monotonic() + LIMIT)
+        forks.close()
 
 
 def test_channels_share_a_queue() -> None:

@@ -19,12 +19,13 @@ from kgdist.cli.copy import main
 from kgdist.errors import KgdistError, PeersLost, UsageError
 from kgdist.files import sha256
 from kgdist.partition.folder import Partition, folder_of
-from kgdist.runtime.child import environment, program
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.copy import Delivery, Sender, send
+from kgdist.runtime.interpreter import environment, program
 from kgdist.runtime.receive import MANIFEST, Receiver, part_name
+from tests.family import descendants
 from tests.faults.commands import until
-from tests.faults.sshd import ROOT, Sshd, sessions
+from tests.faults.sshd import ROOT, Sshd
 from tests.partition.worlds import communities, dataset, partitioned
 from tests.patience import patience
 
@@ -228,7 +229,7 @@ def test_problems_of_all_machines_are_told(
     told = caplog.text + str(caught.value)
     assert "no-0.invalid" in told and "no-1.invalid" in told
     assert not copying.target.exists() and copying.lines == []
-    until("nothing is left on the machine", lambda: copying.server.process is None or not sessions(copying.server.process.pid))
+    until("nothing is left on the machine", lambda: copying.server.process is None or not descendants(copying.server.process.pid))
 
 
 def test_a_machine_without_kgdist(copying: Copying, tmp_path: Path) -> None:

@@ -20,14 +20,15 @@ import pytest
 from kgdist.config import Config
 from kgdist.errors import OptionError, UsageError
 from kgdist.kvstore.security import Keys
-from kgdist.runtime.child import environment
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.enlist import Line
 from kgdist.runtime.fleet import AttemptFailed
+from kgdist.runtime.interpreter import environment
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.jobfile import JobFile, computer
 from kgdist.runtime.manual import ROLES, Reception, control_of
-from tests.faults.jobs import Job, alive, command, ip_config, run, wait, workspace
+from tests.family import alive, descendants
+from tests.faults.jobs import Job, command, ip_config, run, wait, workspace
 from tests.faults.sshd import free_port
 
 pytestmark = pytest.mark.timeout(180)
@@ -55,13 +56,6 @@ class Half:
         """Its exit code, and all it has printed."""
         text, _ = self.process.communicate(timeout=seconds)
         return self.process.returncode, text
-
-    def children(self) -> set[int]:
-        """Its processes."""
-        found = set()
-        for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
-            found |= set(map(int, task.read_text().split()))
-        return found
 
 
 def ends(code: int, *halves: Half) -> None:
@@ -136,10 +130,10 @@ def test_a_server_that_is_killed_and_started_again_is_awaited_and_the_job_goes_o
         ):
             with Half(space, "server", 1) as killed:
                 wait(lambda: all(list(space.glob(f"ckpts/*/machine_{n}/ckpt-*")) for n in range(2)), 60, job)
-                trainer = sorted(client.children())[0]
+                trainer = descendants(client.process.pid)[-1]
                 os.kill(trainer, signal.SIGKILL)
                 job.until("it is started again at step")
-                killed.pids = killed.children()
+                killed.pids = set(descendants(killed.process.pid))
                 killed.process.kill()
                 job.until(r"machine_1.*kgdist-server\) has said nothing for 3 s; attempt 2 of 4 follows", 30)
                 wait(lambda: not any(map(alive, killed.pids)), 10, job)
@@ -170,8 +164,8 @@ def test_a_launcher_that_is_killed_takes_everything_with_it(tmp_path: Path, made
         wait_for_job(job)
         with Half(single, "server", 0) as server, Half(single, "client", 0) as client:
             job.until(r"\[Train\]")
-            below = server.children() | client.children()
-            assert len(below) == 2
+            below = [*descendants(server.process.pid), *descendants(client.process.pid)]
+            assert len(below) == 4
             job.process.kill()
             wait(lambda: not any(map(alive, below)), 10, job)
             job.process.wait(timeout=10)

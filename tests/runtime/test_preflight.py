@@ -21,8 +21,8 @@ from kgdist.kvstore.shm import SharedArray, huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.partition.book import Book
 from kgdist.runtime import launch, preflight, refuse
-from kgdist.runtime.child import environment
 from kgdist.runtime.cluster import Machine
+from kgdist.runtime.interpreter import environment
 from kgdist.runtime.manual import JOINED
 from kgdist.runtime.memory import page_tables
 from kgdist.runtime.plan import Plan

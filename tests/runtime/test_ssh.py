@@ -22,7 +22,8 @@ from kgdist.runtime.channel import Heard
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.known_hosts import KnownHosts
 from kgdist.runtime.ssh import SshChannel, SshOptions, connect
-from tests.faults.sshd import Sshd, make_key, me, program, sessions
+from tests.family import descendants
+from tests.faults.sshd import Sshd, make_key, me, program
 from tests.patience import patience
 
 PEER = "tests.faults.peer"
@@ -260,7 +261,7 @@ def test_closing_is_prompt_when_the_link_is_dead(sshd: Sshd) -> None:
     opened = SshChannel.open(sshd.machine(), sshd.options(), events, module=PEER)
     assert events.get(timeout=30).kind == "message"
     assert sshd.process is not None
-    frozen = sessions(sshd.process.pid)
+    frozen = descendants(sshd.process.pid)
     for pid in frozen:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -282,7 +283,7 @@ def test_a_frozen_server_that_is_sent_much_is_given_up(sshd: Sshd, monkeypatch: 
     assert sshd.process is not None
     with SshChannel.open(sshd.machine(), sshd.options(), events, module=PEER, patience=2.0) as opened:
         assert events.get(timeout=30).kind == "message"
-        frozen = sessions(sshd.process.pid)
+        frozen = descendants(sshd.process.pid)
         for pid in frozen:
             os.kill(pid, signal.SIGSTOP)
         try:

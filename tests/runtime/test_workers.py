@@ -26,7 +26,8 @@ from kgdist.runtime.control import SharedControl
 from kgdist.runtime.processes import Processes
 from kgdist.runtime.threads import Threads
 from kgdist.runtime.workers import Crew, Workers
-from tests.faults.commands import FOREVER, children, train_flags
+from tests.family import descendants
+from tests.faults.commands import FOREVER, train_flags
 
 KINDS = ("process", "thread")
 
@@ -84,7 +85,7 @@ def test_two_workers_train_validate_save_and_go_on(worker: str, tmp_path: Path, 
     assert checkpoint.latest(run).meta["steps"] == [50, 50]
     assert train_command.main(["--resume", str(run), "--max_step", "110", "--num_proc", "1"]) == 0
     assert checkpoint.latest(run).meta["steps"] == [110]  # one process stands for the steps of two
-    assert children(os.getpid()) == []
+    assert descendants(os.getpid()) == []
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 2  # libraries may open a file of their own
 
 
@@ -121,7 +122,7 @@ def test_what_a_process_raises_is_told(caplog: pytest.LogCaptureFixture) -> None
     crew = processes({})
     with owned(crew) as workers, pytest.raises(WorkerError, match="process 0 of 1 failed: KeyError: 'config'"):
         watched(workers)
-    assert crew.children[0].process.returncode is not None
+    assert crew.children[0].code is not None
     assert any("Traceback" in record.message for record in caplog.records)
 
 
@@ -158,7 +159,7 @@ def test_a_process_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch) -
         os.kill(crew.pids()[0], signal.SIGSTOP)
         with pytest.raises(WorkerError, match="process 0 of 1 has made no step for"):
             watched(workers)
-    assert crew.children[0].process.returncode == -signal.SIGKILL
+    assert crew.children[0].code == -signal.SIGKILL
 
 
 def test_a_thread_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.faults.jobs import ROOT, alive
+from tests.family import alive, parent
+from tests.faults.jobs import ROOT
 from tests.faults.rig import MarkedJob, Rig
 from tests.soak.ledger import Books
 
@@ -191,14 +192,14 @@ class Storm:
                         os.kill(stopped, signal.SIGCONT)  # type: ignore[arg-type]
 
     def _pid(self, role: str, machine: int) -> int | None:
-        """A process of the job: an agent is the parent of its machine's trainer, a server that one's other child."""
+        """A process of the job: an agent has started what forked its machine's trainer and server."""
         trainer = next((pid for pid in self.job.pids(f"trainer-{machine}-") if alive(pid)), None)
         if role == "trainer" or trainer is None:
             return trainer
-        agent = parent(trainer)
+        agent = parent(parent(trainer))  # between them is the process that has forked it
         if role == "agent" or agent is None:
             return agent
-        return next((pid for pid in self.job.pids(r"server-\d") if parent(pid) == agent), None)
+        return next((pid for pid in self.job.pids(r"server-\d") if parent(parent(pid)) == agent), None)
 
     def _flood(self, machine: int) -> None:
         """Strangers at the server of a machine and, beside it, at that of the ledger."""
@@ -230,11 +231,3 @@ def resident(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
         return 0
-
-
-def parent(pid: int) -> int | None:
-    """The process that started it; None when it is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, IndexError):
-        return None

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 
-from tests.faults.jobs import alive
+from tests.family import alive, parent
 from tests.faults.matrix.trial import STALL, STEPS, Never, T, Trial, case, press
 from tests.faults.rig import marked
 
@@ -34,6 +34,14 @@ def trainer_killed(t: Trial) -> None:
 def server_killed(t: Trial) -> None:
     with t.two("--test"):
         t.kill("server-1")
+        t.back("attempt 2 of", 1.0)
+
+
+@case("forkserver-killed", "the process that forks trainers and servers kill -9", "seen 1 s, training 60 s")
+def forkserver_killed(t: Trial) -> None:
+    with t.two("--test") as job:
+        forks = parent(job.trainer(1))
+        t.blow(lambda: os.kill(forks, signal.SIGKILL))
         t.back("attempt 2 of", 1.0)
 
 

@@ -1,0 +1,43 @@
+"""What runs on this machine: who started whom, and what it is called. Linux only."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+
+def alive(pid: int) -> bool:
+    """Whether it runs; one that has ended and was not asked for its exit code does not."""
+    return _stat(pid)[0] not in "ZX"
+
+
+def parent(pid: int) -> int:
+    """The process that has started it; 0 when it is gone."""
+    return int(_stat(pid)[1])
+
+
+def _stat(pid: int) -> list[str]:
+    """Its state, the number of its parent and so on, as proc(5) has them from the third on."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ["X", "0"]
+
+
+def descendants(pid: int) -> list[int]:
+    """The living processes that it has started, each before those that it has started itself."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):
+            for child in sorted(map(int, (task / "children").read_text().split())):
+                found += [child] if alive(child) else []
+                found += descendants(child)
+    return found
+
+
+def words_of(pid: int) -> str:
+    """The command line of a process, empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""

@@ -1,0 +1,165 @@
+"""The process that forks workers: children come, end, are ended, are told of rightly and leave nothing, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kgdist.kvstore.shm import SharedArray
+from kgdist.runtime.child import Child, end
+from kgdist.runtime.forkserver import ForkServer
+from tests.family import alive, descendants, parent, words_of
+from tests.faults.commands import until
+from tests.patience import patience
+
+LIMIT = patience(30.0)
+
+
+@pytest.fixture
+def forks() -> Iterator[ForkServer]:
+    made = ForkServer(threads=1)
+    with contextlib.closing(made):
+        yield made
+    assert descendants(os.getpid()) == []
+
+
+def born(child: Child) -> int:
+    """Its number, once it is there."""
+    until("it has begun", lambda: child.pid)
+    return child.pid
+
+
+def named(forks: ForkServer, *names: str) -> list[Child]:
+    made = [Child(forks, name=name) for name in names]
+    for child, name in zip(made, names, strict=True):
+        until(
+            "it has its name", lambda child=child, name=name: words_of(born(child)).split()[1:] == ["kgdist.runtime.worker", name]
+        )
+    return made
+
+
+def own(forks: ForkServer) -> int:
+    """The number of the process that forks."""
+    return forks.pids()[-1]
+
+
+def test_children_are_called_what_they_are_and_share_one_parent(forks: ForkServer) -> None:
+    server, trainer = named(forks, "server-12", "trainer-3-0")
+    assert parent(server.pid) == parent(trainer.pid) == own(forks) and parent(own(forks)) == os.getpid()
+    assert forks.pids() == [server.pid, trainer.pid, own(forks)]
+    assert "kgdist.runtime.forking" in words_of(own(forks))
+    for child in (server, trainer):
+        assert os.getsid(child.pid) == child.pid  # no terminal's signal reaches it
+    end([server, trainer], time.monotonic() + LIMIT)
+    assert [server.code, trainer.code] == [1, 1] and forks.pids() == [own(forks)]
+
+
+def test_nothing_runs_in_it_that_would_not_outlive_a_fork(forks: ForkServer) -> None:
+    (child,) = named(forks, "x")
+    assert len(os.listdir(f"/proc/{own(forks)}/task")) == 1
+    child.close(time.monotonic() + LIMIT)
+
+
+def test_a_child_has_its_pipes_and_what_all_have_and_nothing_else() -> None:
+    array = SharedArray.allocate((4,), "int64")
+    forks = ForkServer([array.fd], threads=1)
+    with contextlib.closing(forks):
+        first, second = named(forks, "a", "b")
+        memory = os.stat(array.fd).st_ino
+        for child, other in ((first, second), (second, first)):
+            places = Path(f"/proc/{child.pid}/fd")
+            assert os.stat(places / str(array.fd)).st_ino == memory
+            pipes = {os.stat(place).st_ino for place in places.iterdir()}
+            theirs = {os.fstat(other.stdin.fileno()).st_ino, os.fstat(other.stdout.fileno()).st_ino}
+            assert {os.fstat(child.stdin.fileno()).st_ino, os.fstat(child.stdout.fileno()).st_ino} <= pipes and not theirs & pipes
+        end([first, second], time.monotonic() + LIMIT)
+        kept = os.listdir(f"/proc/{own(forks)}/fd")
+        (third,) = named(forks, "c")
+        third.close(time.monotonic() + LIMIT)
+        assert os.listdir(f"/proc/{own(forks)}/fd") == kept
+    array.close()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_child_that_is_killed_is_told_of_and_another_one_comes_at_once(forks: ForkServer, stopped: bool) -> None:
+    first, second = named(forks, "a", "b")
+    if stopped:
+        os.kill(first.pid, signal.SIGSTOP)
+    os.kill(first.pid, signal.SIGKILL)
+    assert first.wait(LIMIT) and first.code == -signal.SIGKILL
+    assert list(first.events()) == [{"lost": "was killed by signal SIGKILL; the system may have run out of memory"}]
+    assert second.code is None and alive(second.pid)
+    (third,) = named(forks, "a")
+    assert parent(third.pid) == parent(second.pid)
+    second.kill()
+    assert second.wait(LIMIT) and list(second.events()) == [{"lost": "was killed by signal SIGKILL"}]
+    end([first, second, third], time.monotonic() + LIMIT)
+
+
+def test_when_it_dies_its_children_do_and_the_next_child_has_another(forks: ForkServer) -> None:
+    first, second = named(forks, "a", "b")
+    before, pids = own(forks), [first.pid, second.pid]
+    os.kill(before, signal.SIGKILL)
+    for child in (first, second):
+        assert child.wait(LIMIT) and child.code == -signal.SIGKILL
+        assert [list(event) for event in child.events()] == [["lost"]]
+    until("they are gone", lambda: not any(map(alive, pids)))
+    (third,) = named(forks, "c")
+    assert own(forks) != before
+    end([first, second, third], time.monotonic() + LIMIT)
+
+
+def test_one_that_dies_before_its_first_child_has_begun(forks: ForkServer) -> None:
+    child = Child(forks)
+    os.kill(own(forks), signal.SIGKILL)
+    assert child.wait(LIMIT) and child.code == -signal.SIGKILL and child.pid == 0
+    child.send({"role": "share"})  # nobody hears it
+    child.close(time.monotonic() + LIMIT)
+
+
+def test_a_stopped_one_and_its_children_are_ended_all_the_same(forks: ForkServer, caplog: pytest.LogCaptureFixture) -> None:
+    (first,) = named(forks, "a")
+    os.kill(own(forks), signal.SIGSTOP)
+    late = Child(forks, name="late")
+    pids = [first.pid, own(forks)]
+    first.kill()
+    until("it is killed", lambda: not alive(first.pid))
+    begun = time.monotonic()
+    end([late], time.monotonic())
+    forks.close()
+    assert not any(map(alive, pids)) and late.code == first.code == -signal.SIGKILL
+    assert time.monotonic() - begun < patience(10) and not caplog.records
+    end([first], time.monotonic())
+
+
+def test_signals_reach_one_that_has_not_begun(forks: ForkServer) -> None:
+    child = Child(forks, name="trial-0")
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(LIMIT) and child.code == -signal.SIGTERM
+    child.send_signal(signal.SIGTERM)  # to nobody
+    child.close(time.monotonic() + LIMIT)
+
+
+def test_what_cannot_be_imported_is_told_by_the_child(monkeypatch: pytest.MonkeyPatch, forks: ForkServer) -> None:
+    monkeypatch.setenv("KGDIST_KERNELS", "fortran")
+    child = Child(forks)
+    assert child.wait(LIMIT)
+    (event,) = child.events()
+    assert "KGDIST_KERNELS=fortran: use numba or torch" in event["error"] and child.code == 1
+    child.close(time.monotonic() + LIMIT)
+
+
+def test_a_child_has_the_threads_that_it_is_to_have() -> None:
+    """By the environment, which libraries read when they are loaded, before the fork."""
+    forks = ForkServer(threads=3)
+    with contextlib.closing(forks):
+        (child,) = named(forks, "a")
+        settings = dict(word.split("=", 1) for word in Path(f"/proc/{child.pid}/environ").read_text().split("\0") if "=" in word)
+        assert settings["OMP_NUM_THREADS"] == settings["NUMBA_NUM_THREADS"] == "3"
+        child.close(time.monotonic() + LIMIT)
