@@ -19,7 +19,8 @@ from kgdist.runtime.plan import Plan, run_folder, workspace
 from kgdist.runtime.refuse import STATE, changed, free_memory, meaning
 from kgdist.runtime.shard import Shard
 
-PER_PROCESS = 200 << 20  # bytes that a process takes with its libraries
+LIBRARIES = 450 << 20  # bytes of the agent and of what its processes are forked from, which share the libraries
+PER_PROCESS = 75 << 20  # that each of those takes beside that: a server, or a trainer with the arrays of a step of dim 400
 
 
 def problems(plan: Plan, number: int, *, serves: bool = True, copied: bool = True) -> list[str]:
@@ -119,7 +120,8 @@ def port_problems(machine: Machine) -> list[str]:
 
 def _memory(plan: Plan, number: int) -> list[str]:
     rows, processes = plan.memory_of(number), plan.machines[number].servers + plan.config.num_proc
-    need = rows + page_tables(rows, processes + 1, huge=plan.config.huge_pages) + PER_PROCESS * processes  # 1: the agent
+    need = rows + page_tables(rows, processes + 1, huge=plan.config.huge_pages)  # 1: the agent
+    need += LIBRARIES + PER_PROCESS * processes
     free = free_memory()
     if free is None or need <= free:
         return []
