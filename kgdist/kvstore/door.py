@@ -10,6 +10,8 @@ again.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import math
 import os
 import socket
 import struct
@@ -21,6 +23,7 @@ STRANGERS = 512  # such connections, at most: the oldest goes first
 UNFINISHED = 32 << 20  # bytes that have come since the last whole message, although none waits to be read
 STRANGE_SHARE, OWN_SHARE = 0.1, 0.01  # of the time, at most, that is spent on looking at either kind
 SOONEST = 0.005  # seconds between two looks at strangers; ten times that at the others
+TIDY, TIDY_SHARE = 0.25, 0.02  # seconds until what strangers have left is given back to the system; of the time, at most
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 RECEIVED = struct.Struct("<Q"), 128  # tcpi_bytes_received in Linux' struct tcp_info, and where it is
 
@@ -60,6 +63,13 @@ def shut(descriptor: int) -> None:
         end.shutdown(socket.SHUT_RDWR)
 
 
+def give_back() -> None:
+    """Give the system what was freed and the C library keeps (see kgdist.runtime.memory): the frames that strangers began are as
+    long as any, lie here and there, and touch a little each, until all of the heap is in use. Only with glibc."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 class Door:
     """See above. Connections are known by their descriptors; `name` is by what libzmq calls the peer."""
 
@@ -69,6 +79,7 @@ class Door:
         self._strangers: dict[int, None] = {}  # in the order in which they came
         self._own: dict[int, tuple[bytes, int]] = {}  # name, and bytes received when its last whole message came
         self._next_strange = self._next_own = 0.0
+        self._tidy, self._next_tidy = math.inf, 0.0  # when it is to be, at the earliest: inf where nothing is to be done
 
     @property
     def waiting(self) -> bool:
@@ -84,7 +95,9 @@ class Door:
 
     def closed(self, descriptor: int) -> None:
         """A connection has ended."""
-        self._strangers.pop(descriptor, None)
+        if descriptor in self._strangers:
+            del self._strangers[descriptor]
+            self._tidy = min(self._tidy, time.monotonic() + TIDY)
         self._own.pop(descriptor, None)
 
     def vouch(self, descriptor: int, name: bytes) -> None:
@@ -112,6 +125,11 @@ class Door:
                     self._shut(descriptor)
             self.heard.clear()
             self._next_own = time.monotonic() + max(10 * SOONEST, (time.monotonic() - now) / OWN_SHARE)
+
+        now = time.monotonic()
+        if now >= max(self._tidy, self._next_tidy):
+            give_back()
+            self._tidy, self._next_tidy = math.inf, time.monotonic() + (time.monotonic() - now) / TIDY_SHARE
 
     def _received(self, descriptor: int) -> int:
         try:

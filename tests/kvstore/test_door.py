@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -138,6 +140,64 @@ def test_a_stranger_that_has_gone_before_it_is_sent_away_is_no_error(door: Door)
     assert door.shut == 2
     door.look(drained=True)
     assert not door.waiting
+
+
+def test_what_strangers_have_left_is_given_back_a_moment_later(
+    monkeypatch: pytest.MonkeyPatch, door: Door, pairs: Callable[[], Pair]
+) -> None:
+    """Not for the end of one of ours, and not while the last time has cost too much."""
+    given: list[float] = []
+    monkeypatch.setattr(door_module, "give_back", lambda: given.append(time.monotonic()))
+    monkeypatch.setattr(door_module, "TIDY", 0.05)
+    stranger, ours = pairs(), pairs()
+    for pair in (stranger, ours):
+        door.opened(pair.inner.fileno())
+    door.vouch(ours.inner.fileno(), b"ours")
+    door.closed(ours.inner.fileno())
+    time.sleep(0.06)
+    door.look(drained=True)
+    assert not given
+    door.closed(stranger.inner.fileno())
+    left = time.monotonic()
+    while not given:
+        door.look(drained=True)
+    assert given[0] - left >= 0.05
+    door.look(drained=True)
+    assert len(given) == 1
+    door._next_tidy = time.monotonic() + 3600
+    again = pairs()
+    door.opened(again.inner.fileno())
+    door.closed(again.inner.fileno())
+    time.sleep(0.06)
+    door.look(drained=True)
+    assert len(given) == 1
+
+
+def test_freed_memory_between_used_memory_is_given_back() -> None:
+    """In a process that keeps what it frees, as servers do: pages in the middle of the heap go, too."""
+    script = """
+        import ctypes, re
+        from pathlib import Path
+        from kgdist.kvstore.door import give_back
+        from kgdist.runtime.memory import keep_freed_memory
+        held = lambda: int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) >> 10
+        keep_freed_memory()
+        library = ctypes.CDLL(None)
+        library.malloc.restype = ctypes.c_void_p
+        library.free.argtypes = library.malloc.argtypes = [ctypes.c_size_t]
+        before = held()
+        frames = [library.malloc(1 << 20) for _ in range(100)]
+        for frame in frames:
+            ctypes.memset(frame, 1, 1 << 20)
+        for frame in frames[:-1]:
+            library.free(frame)
+        kept = held() - before
+        give_back()
+        print(kept, held() - before)
+    """
+    words = [sys.executable, "-c", textwrap.dedent(script)]
+    kept, left = map(int, subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout.split())
+    assert kept > 90 and left < 20
 
 
 def test_connections_that_have_ended_are_forgotten(door: Door, pairs: Callable[[], Pair]) -> None:
