@@ -59,6 +59,7 @@ ENDED_BY = {
     "kvstore/security.py:Wire.receive": "nothing is waited for: all parts of a message arrive together",
     "kvstore/security.py:Wire._look": "nothing is waited for: it takes what is there",
     "kvstore/server.py:Server.serve": "its owner, by stdin; the agent, when it does not turn for --peer_timeout; the lease",
+    "kvstore/server.py:Server.step": "nothing is waited for: it takes what is there, BURST messages at most",
     "runtime/agent.py:Agent._show_life": "the end of the agent's run",
     "runtime/agent.py:Agent._turn": "nothing is waited for: it takes what is there; `guard` ends a loop that does not turn",
     "runtime/agent.py:guard": "the end of the process, which it brings about",

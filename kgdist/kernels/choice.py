@@ -13,9 +13,15 @@ import torch
 
 from kgdist.log import log
 
+WANTED = os.environ.get("KGDIST_KERNELS", "numba")
+
 
 @functools.cache
-def _numba_works() -> bool:
+def _numba_is(wanted: str) -> bool:
+    if wanted not in ("numba", "torch"):
+        raise ValueError(f"KGDIST_KERNELS={wanted}: use numba or torch")
+    if wanted == "torch":
+        return False
     try:
         importlib.import_module("kgdist.kernels.jit")
     except ImportError as error:
@@ -26,10 +32,7 @@ def _numba_works() -> bool:
 
 def numba() -> bool:
     """Whether Numba kernels may be used in this process; raises ValueError on a value of KGDIST_KERNELS it does not know."""
-    wanted = os.environ.get("KGDIST_KERNELS", "numba")
-    if wanted not in ("numba", "torch"):
-        raise ValueError(f"KGDIST_KERNELS={wanted}: use numba or torch")
-    return wanted == "numba" and _numba_works()
+    return _numba_is(WANTED)
 
 
 def numba_for(*tensors: torch.Tensor) -> bool:

@@ -9,7 +9,6 @@ processes of the same user have them. A server refuses others before it reads a 
 The names of these sockets are no secret (all see them in /proc/net/unix) and lie in the abstract namespace, where they leave
 nothing behind; whoever takes one before us is found at the first word, for a client looks whose process listens there.
 The TCP port that is the name of a server is held as well, with nobody listening: ports are as taken as with TCP.
-
 Without either, anyone who reaches the port can take part; that must be asked for.
 """
 
@@ -332,7 +331,8 @@ class Wire:
 
     def events(self) -> Iterator[tuple[str, str]]:
         """What has happened to connections, and to which: where the other end listens, at a client's."""
-        self._look()
+        if self._door is None:  # else `guard` has looked
+            self._look()
         while self._seen:
             yield self._seen.popleft()
 

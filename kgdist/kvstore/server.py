@@ -138,17 +138,20 @@ class Server:
     def step(self, seconds: float) -> None:
         """Wait for messages, at most so long, and answer some of those that are here."""
         self.counters[TURNS] += 1
-        self._watch.wait(min(seconds, self._wire.guard(), SOON if self._late else math.inf))
-        now = time.monotonic()
+        patience = min(seconds, self._wire.guard(), SOON if self._late else math.inf)
+        if (frames := self._wire.receive()) is None:  # asked first: under load there always is one, and waiting costs more
+            self._watch.wait(patience)
+            frames = self._wire.receive()
+        now = time.monotonic() if self._late else 0.0
         for _ in range(len(self._late)):
             until, reply = self._late.popleft()
             if now < until and self._wire.send(reply) is None:
                 self._late.append((until, reply))
-        for _ in range(BURST):
-            frames = self._wire.receive()
-            if frames is None:
-                break
+        left = BURST
+        while frames is not None:
             self._handle(bytes(frames[0]), frames[1:])
+            left -= 1
+            frames = self._wire.receive() if left else None
         for event, _ in self._wire.events():
             self._odd(GARBAGE, "a peer that does not speak ZMTP as we do" if event == STRANGER else "a broken handshake")
         if self._transport is not None and self._transport.strangers > self._strangers:

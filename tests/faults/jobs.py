@@ -84,11 +84,9 @@ def workspace(
 
 def ip_config(folder: Path, *, parts: int, servers: int = 1, address: str = "127.0.0.1") -> None:
     """Write ip_config.txt with `parts` machines on `address`."""
-    ports: list[int] = []
-    while len(ports) < parts:
-        port = free_port(address)
-        if all(abs(port - other) > servers for other in ports) and port < 65000:
-            ports.append(port)
+    each = servers + 1  # and one for --control
+    first = free_port(address, parts * each)
+    ports = range(first, first + parts * each, each)
     (folder / "ip_config.txt").write_text("".join(f"{address} {port} {servers}\n" for port in ports))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import random
 import shutil
 import signal
 import socket
@@ -20,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from kgdist.kvstore.places import OUTGOING
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.ssh_config import SshOptions
 from tests.family import descendants
@@ -44,11 +46,18 @@ def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
     return path
 
 
-def free_port(address: str = "127.0.0.1") -> int:
-    """A port that nobody has at this moment."""
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as sock:
-        sock.bind((address, 0))
-        return int(sock.getsockname()[1])
+def free_port(address: str = "127.0.0.1", count: int = 1) -> int:
+    """The first of some ports in a row that nobody has at this moment, and that no outgoing connection will be given."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    while True:
+        first = random.SystemRandom().randrange(10_000, OUTGOING - count)
+        try:
+            for port in range(first, first + count):
+                with socket.socket(family) as sock:
+                    sock.bind((address, port))
+        except OSError:
+            continue
+        return first
 
 
 class Sshd:

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgdist.kernels import choice
 from kgdist.kernels.adagrad import adagrad_rows, gather_rows
 from kgdist.kernels.route import FINITE
 from kgdist.optim import MOST_GRADIENT, MOST_RATE, MOST_SQUARES, OPTIMIZERS
@@ -19,7 +20,7 @@ from kgdist.optim import MOST_GRADIENT, MOST_RATE, MOST_SQUARES, OPTIMIZERS
 def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every test of this file runs with either twin."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KGDIST_KERNELS", request.param)
+        patch.setattr(choice, "WANTED", request.param)
         yield request.param
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgdist.kernels import blocked, euclid
+from kgdist.kernels import blocked, choice, euclid
 from kgdist.kernels.compare import COMPARATORS, Comparator, gamma
 from tests.formulas import crossed
 
@@ -18,7 +18,7 @@ NAMES = sorted(COMPARATORS)
 def kernels(request: pytest.FixtureRequest) -> object:
     """Every test of this file runs with either twin."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KGDIST_KERNELS", request.param)
+        patch.setattr(choice, "WANTED", request.param)
         yield request.param
 
 

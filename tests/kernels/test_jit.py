@@ -133,7 +133,7 @@ def test_torch_can_be_asked_for() -> None:
 
 
 def test_a_word_that_is_no_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KGDIST_KERNELS", "cuda")
+    monkeypatch.setattr(choice, "WANTED", "cuda")
     with pytest.raises(ValueError, match="numba or torch"):
         choice.numba()
 

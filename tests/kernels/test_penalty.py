@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgdist.kernels import choice
 from kgdist.kernels.penalty import Penalty
 
 
@@ -16,7 +17,7 @@ from kgdist.kernels.penalty import Penalty
 )
 def test_gradient_value_and_squares(kernels: str, u: int, d: int, p: int, coef: float, counted: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KGDIST_KERNELS", kernels)
+        patch.setattr(choice, "WANTED", kernels)
         generator = torch.Generator().manual_seed(u * 100 + d)
         rows, before = torch.randn(u, d, generator=generator), torch.randn(u, d, generator=generator)
         rows[:, ::3] = 0  # where |x| has no slope

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from kgdist.kernels import choice
 from kgdist.kernels.route import (
     FINE,
     FINITE,
@@ -43,7 +44,7 @@ def test_every_position_finds_its_row_again(twin: str, sizes: list[int], picks: 
     ids = np.array([p % starts[-1] for p in picks] if starts[-1] else [], np.int64)
     low, high = (int(starts[own]), int(starts[own + 1])) if own < len(sizes) else (0, 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KGDIST_KERNELS", twin)
+        patch.setattr(choice, "WANTED", twin)
         found = route(ids, starts, low, high)
         assert owners(starts, ids).tolist() == [max(s for s in range(len(sizes)) if starts[s] <= i < starts[s + 1]) for i in ids]
     elsewhere = {i for i in ids.tolist() if not low <= i < high}
@@ -61,7 +62,7 @@ def test_every_position_finds_its_row_again(twin: str, sizes: list[int], picks: 
 @BOTH
 @pytest.mark.parametrize("wrong", [-1, 9, 1 << 62, -(1 << 62)])
 def test_an_id_that_nobody_owns_is_refused(twin: str, wrong: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KGDIST_KERNELS", twin)
+    monkeypatch.setattr(choice, "WANTED", twin)
     ids, starts = np.array([3, wrong, 4]), starts_of([4, 5])
     with pytest.raises(IndexError, match=f"row {wrong} in a table of rows 0 to 8"):
         route(ids, starts)
@@ -76,7 +77,7 @@ def test_an_id_that_nobody_owns_is_refused(twin: str, wrong: int, monkeypatch: p
 )
 def test_ids_are_shifted_where_all_are_inside(twin: str, kind: type, ids: list[int], low: int, high: int, base: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KGDIST_KERNELS", twin)
+        patch.setattr(choice, "WANTED", twin)
         found = shifted(np.array(ids, kind), low, high, base)
     if all(low <= i < high for i in ids):
         assert found is not None and found.dtype == np.int64 and found.tolist() == [i - base for i in ids]
@@ -86,7 +87,7 @@ def test_ids_are_shifted_where_all_are_inside(twin: str, kind: type, ids: list[i
 
 @BOTH
 def test_rows_are_scattered(twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KGDIST_KERNELS", twin)
+    monkeypatch.setattr(choice, "WANTED", twin)
     random = np.random.default_rng(0)
     source, out = random.normal(size=(9, 33)).astype(np.float32), np.zeros((20, 33), np.float32)
     rows, places = random.integers(0, 9, 12), random.permutation(20)[:12]
@@ -104,7 +105,7 @@ def test_rows_are_scattered(twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @BOTH
 def test_rounding_is_that_of_torch(twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KGDIST_KERNELS", twin)
+    monkeypatch.setattr(choice, "WANTED", twin)
     special = [0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, 3.4e38, -3.4e38, 1e-45, 1.00390625, 1.01171875, 1.0039063]
     random = np.random.default_rng(1).integers(0, 1 << 32, 4000 - len(special), dtype=np.uint32).view(np.float32)
     table = np.concatenate([np.array(special, np.float32), random]).reshape(100, 40)
@@ -118,7 +119,7 @@ def test_rounding_is_that_of_torch(twin: str, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 17, 999])
 def test_what_is_not_finite_is_seen(twin: str, bad: float, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KGDIST_KERNELS", twin)
+    monkeypatch.setattr(choice, "WANTED", twin)
     values = np.full((20, 50), FINITE, np.float32)
     assert within(values, FINITE) and within(-values, FINITE) and within(np.empty((0, 3), np.float32), FINITE)
     values.reshape(-1)[place] = bad
@@ -129,7 +130,7 @@ def test_what_is_not_finite_is_seen(twin: str, bad: float, place: int, monkeypat
 @given(hnp.arrays(np.float32, st.integers(0, 40)), st.floats(0, float(FINITE), width=32), st.booleans())
 def test_limits_are_those_of_plain_comparison(twin: str, values: np.ndarray, most: float, signed: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KGDIST_KERNELS", twin)
+        patch.setattr(choice, "WANTED", twin)
         low = -most if signed else 0.0
         whole = values + np.float32(0)  # no negative zero, which is a number below zero to `signed`
         assert within(whole, np.float32(most), signed=signed) == bool(((whole >= low) & (whole <= most)).all())
@@ -146,7 +147,7 @@ def test_rows_are_gathered_group_by_group(twin: str, bfloat: bool, sizes: list[i
     at[order] = starts_of([sizes[g] * width for g in order])[:-1]
     out = np.zeros(int(bounds[-1]) * width, np.uint16 if bfloat else np.float32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KGDIST_KERNELS", twin)
+        patch.setattr(choice, "WANTED", twin)
         gather_parts(table, places, bounds, at, out)
     rows = np.concatenate([places[bounds[g] : bounds[g + 1]] for g in order]).astype(np.int64)
     expected = np.empty((len(rows), width), out.dtype)
@@ -165,7 +166,7 @@ def test_rows_are_looked_up_where_all_are_here(twin: str, kind: type, bfloat: bo
     table = np.random.default_rng(0).standard_normal((8, 5), np.float32)  # rows 4 to 11, of which 5 to 10 are served
     out = np.zeros(len(ids) * 5, np.uint16 if bfloat else np.float32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KGDIST_KERNELS", twin)
+        patch.setattr(choice, "WANTED", twin)
         found = look_up(table, np.array(ids, kind), 5, 11, 4, out)
     assert found == all(5 <= each < 11 for each in ids)
     if found:
@@ -198,7 +199,7 @@ def test_an_update_is_vetted_before_anything_changes(
     twin: str, kind: type, ids: list[int], grads: list[float], squares: list[float] | None, verdict: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setenv("KGDIST_KERNELS", twin)
+    monkeypatch.setattr(choice, "WANTED", twin)
     given_squares = None if squares is None else np.array(squares, np.float32)
     rows_of = np.array(grads, np.float32).reshape(-1, 1)
     found, rows = vetted(np.array(ids, kind), 5, 11, 4, rows_of, np.float32(8), given_squares, np.float32(2))

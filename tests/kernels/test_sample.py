@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgdist.kernels import choice
 from kgdist.kernels.sample import normal_rows, shuffled, uniform_ids, uniform_rows
 
 SEEDS = st.integers(-(2**63), 2**64)
@@ -19,7 +20,7 @@ SEEDS = st.integers(-(2**63), 2**64)
 def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every test of this file runs with either twin."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KGDIST_KERNELS", request.param)
+        patch.setattr(choice, "WANTED", request.param)
         yield request.param
 
 
@@ -35,7 +36,7 @@ def either_twin(call: Callable[..., np.ndarray], *arguments: Any) -> np.ndarray:
     results = []
     for twin in ("numba", "torch"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("KGDIST_KERNELS", twin)
+            patch.setattr(choice, "WANTED", twin)
             results.append(call(*arguments))
     np.testing.assert_array_equal(*results)
     assert results[0].dtype == results[1].dtype

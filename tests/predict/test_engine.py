@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kgdist.data.known import KnownTriples
 from kgdist.errors import KgdistError
+from kgdist.kernels import choice
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import make_model
@@ -101,7 +102,7 @@ def world_of(name: str) -> World:
 
 @pytest.fixture(params=["numba", "torch"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KGDIST_KERNELS", request.param)
+    monkeypatch.setattr(choice, "WANTED", request.param)
 
 
 @pytest.mark.parametrize("format", FORMATS)
