@@ -162,6 +162,7 @@ def whole_runs(data: Path, rounds: int, steps: int) -> list[str]:
     found: dict[str, list[float]] = {"two processes, shared memory": []}
     extra = {
         "two machines": [],
+        "two machines, --pull_ahead 4": ["--pull_ahead", "4"],
         "two machines, bf16": ["--transport_dtype", "bf16"],
         "two machines, CURVE": ["--transport_security", "curve"],
     }
