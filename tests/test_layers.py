@@ -171,14 +171,23 @@ def test_a_library_stays_where_it_is_at_home(library: str) -> None:
     assert not strangers, f"{library} is imported by {sorted(strangers)}, but belongs to {HOMES[library]}"
 
 
-def test_the_map_in_the_readme_is_complete() -> None:
+PACKAGES = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE)
+
+
+def test_the_map_in_the_readme_has_every_folder() -> None:
     text = (PACKAGE.parent / "README.md").read_text(encoding="utf-8")
     chart = text[text.index("<!-- map: begin -->") : text.index("<!-- map: end -->")]
-    named = re.findall(r"[\w]+\.py", chart)
-    there = [path.name for path in PACKAGE.rglob("*.py") if path.parent == PACKAGE or path.name != "__init__.py"]
-    assert sorted(named) == sorted(there), (
-        "the map in README.md names every file of the package once, with one line on what it is"
-    )
+    named = re.findall(r"^ +(\w+/|\w+\.py) +\S", chart, re.MULTILINE)
+    there = [f"{path.name}/" for path in PACKAGES] + [path.name for path in PACKAGE.glob("*.py")]
+    assert sorted(named) == sorted(there), "the map in README.md names every folder of the package, with a line on what it is"
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda path: path.name)
+def test_a_folder_says_what_its_files_are(folder: Path) -> None:
+    said = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")), clean=False) or ""
+    named = re.findall(r"^(\w+\.py) +\S", said, re.MULTILINE)
+    there = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
+    assert named == sorted(there), f"{folder.name}/__init__.py names its files, each with a line on what it is"
 
 
 def test_importing_the_package_loads_no_library() -> None:

@@ -1,0 +1,21 @@
+"""The commands, one file each.
+
+client.py      kgdist-client
+compare.py     kgdist-compare
+completion.py  kgdist completion
+convert.py     kgdist-convert
+copy.py        kgdist-copy
+dist_train.py  kgdist-dist-train
+doctor.py      kgdist doctor
+emb_sim.py     kgdist-emb-sim
+eval.py        kgdist-eval
+export.py      kgdist-export
+import_.py     kgdist-import
+kgdist.py      kgdist: all commands by one name
+main.py        errors to one line and an exit code
+partition.py   kgdist-partition
+predict.py     kgdist-predict
+server.py      kgdist-server
+train.py       kgdist-train
+tune.py        kgdist-tune
+"""

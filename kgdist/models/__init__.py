@@ -1,0 +1,12 @@
+"""Score functions, one small file each.
+
+base.py      what a model is: a query rule times a comparator
+complex.py   a diagonal one of complex numbers
+distmult.py  a diagonal one
+registry.py  the models by name
+rescal.py    a matrix for each relation
+rotate.py    a rotation for each relation
+simple.py    two vectors for each entity, one as head, one as tail
+transe.py    translation: head + relation near tail
+transr.py    the same after a projection by the relation
+"""

@@ -1,0 +1,4 @@
+"""What a step compares its positives with.
+
+negatives.py  the candidates of each step
+"""

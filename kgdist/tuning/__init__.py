@@ -1,0 +1,7 @@
+"""The search for good options.
+
+search.py  trials at work
+space.py   what may be chosen
+study.py   what is chosen, and who is stopped early
+trials.py  the folder of a search
+"""
