@@ -20,7 +20,7 @@ import torch
 from datasets import prepare
 
 import kgdist
-from kgdist.files import write_json
+from kgdist.base.files import write_json
 from kgdist.presets import find
 
 HERE = Path(__file__).parent

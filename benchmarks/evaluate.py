@@ -26,6 +26,7 @@ from datasets import prepare
 from roofs import machine
 
 from kgdist import runs
+from kgdist.base.types import RelationRows
 from kgdist.candidates import not_rivals
 from kgdist.data.known import KnownTriples
 from kgdist.data.store import Dataset
@@ -35,7 +36,6 @@ from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.ranking import SIDES, Ranks
 from kgdist.runtime.job import model_of, open_dataset
-from kgdist.types import RelationRows
 
 HERE = Path(__file__).parent
 P, N = 1000, 1024  # queries and candidates of one product

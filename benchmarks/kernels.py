@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from roofs import CHUNKS, DIM, GEMM_FLOPS, HEADER, N, P, Roofs, big_table, draws, machine, measure
 
+from kgdist.base.types import Side
 from kgdist.kernels import loss, pairs
 from kgdist.kernels.adagrad import adagrad_rows, gather_rows
 from kgdist.kernels.bilinear import Matrices
@@ -28,7 +29,6 @@ from kgdist.kernels.unique import unique
 from kgdist.losses import batch_loss
 from kgdist.models.base import Model
 from kgdist.models.registry import make_model
-from kgdist.types import Side
 
 B, RELATIONS, MATRIX = CHUNKS * P, 268, 100
 ROW = DIM * 4  # bytes

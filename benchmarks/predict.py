@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from roofs import machine
 
+from kgdist.base.types import RelationRows, Side
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import make_model
 from kgdist.predict.engine import CANDIDATES, QUERIES, Predictor
-from kgdist.types import RelationRows, Side
 
 HERE = Path(__file__).parent
 K, RELATIONS = 10, 100

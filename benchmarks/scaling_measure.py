@@ -23,8 +23,8 @@ from messages import Host, measure, spent
 from roofs import machine
 from store_train import DIM, NEGATIVES, RELATIONS, needs, triples
 
+from kgdist.base.files import write_json
 from kgdist.config import Config
-from kgdist.files import write_json
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.tables import MemoryTables, Update, initialise

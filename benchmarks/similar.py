@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from roofs import machine
 
-from kgdist.machine import usable_cores
+from kgdist.base.machine import usable_cores
 from kgdist.predict.measures import MEASURES, Measure
 from kgdist.predict.similar import LEFT, RIGHT, Search
 

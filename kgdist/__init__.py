@@ -24,17 +24,17 @@ from kgdist.version import __version__
 
 if TYPE_CHECKING:
     from kgdist.api import load, load_dataset, train
+    from kgdist.base.errors import KgdistError, UsageError
+    from kgdist.base.types import Side
     from kgdist.callbacks import STOP, Progress, Validation
     from kgdist.data.store import Dataset
     from kgdist.embedder import KGEmbedder
     from kgdist.embeddings import Embeddings
-    from kgdist.errors import KgdistError, UsageError
     from kgdist.evaluation import Evaluation
     from kgdist.models.base import Model
     from kgdist.models.registry import register
     from kgdist.run import Run
     from kgdist.table import Table
-    from kgdist.types import Side
 
 __all__ = [
     "STOP",
@@ -68,14 +68,14 @@ _HOMES: dict[str, Callable[[], ModuleType]] = {
     "Dataset": lambda: import_module("kgdist.data.store"),
     "KGEmbedder": lambda: import_module("kgdist.embedder"),
     "Embeddings": lambda: import_module("kgdist.embeddings"),
-    "KgdistError": lambda: import_module("kgdist.errors"),
-    "UsageError": lambda: import_module("kgdist.errors"),
+    "KgdistError": lambda: import_module("kgdist.base.errors"),
+    "UsageError": lambda: import_module("kgdist.base.errors"),
     "Evaluation": lambda: import_module("kgdist.evaluation"),
     "Model": lambda: import_module("kgdist.models.base"),
     "register": lambda: import_module("kgdist.models.registry"),
     "Run": lambda: import_module("kgdist.run"),
     "Table": lambda: import_module("kgdist.table"),
-    "Side": lambda: import_module("kgdist.types"),
+    "Side": lambda: import_module("kgdist.base.types"),
 }
 
 

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kgdist import log
+from kgdist.base import log
+from kgdist.base.errors import OptionError, UsageError
 from kgdist.callbacks import Callback
 from kgdist.config import OPTIONS
 from kgdist.data import store
 from kgdist.data.store import Dataset
-from kgdist.errors import OptionError, UsageError
 from kgdist.flags import understand
 from kgdist.option import closest
 from kgdist.own_models import bring
@@ -95,7 +95,7 @@ def train(data: Any = None, *, callbacks: Iterable[Callback] = (), **options: An
         options: every option of kgdist-train by name (docs/options.md). `quiet=True` prints nothing. Where `data` is files or
             triples, `valid` and `test` may be the splits themselves, which then are validated on and tested, too.
 
-    Raises OptionError, DataError and others of kgdist.errors; KeyboardInterrupt after Ctrl-C, when all is saved:
+    Raises OptionError, DataError and others of kgdist.base.errors; KeyboardInterrupt after Ctrl-C, when all is saved:
     `kgdist.train(resume=folder)` goes on.
 
     Works in notebooks, threads and scripts without `if __name__ == "__main__"`: workers are processes of their own that do not

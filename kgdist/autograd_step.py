@@ -7,6 +7,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
+from kgdist.base.types import Batch, RelationRows
 from kgdist.config import Config
 from kgdist.kernels.penalty import Penalty
 from kgdist.kvstore.tables import Tables, Update
@@ -14,7 +15,6 @@ from kgdist.losses import batch_loss
 from kgdist.models.base import Model
 from kgdist.sampling.negatives import masked
 from kgdist.step import Clock, Losses, Plan, agreement
-from kgdist.types import Batch, RelationRows
 
 Parts = list[torch.Tensor]  # int64[.] rows of the batch's heads, tails, in-batch candidates and drawn negatives
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kgdist.log import log
+from kgdist.base.log import log
 
 
 class _Answer(enum.Enum):

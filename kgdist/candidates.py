@@ -14,11 +14,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
+from kgdist.base.errors import KgdistError, OptionError
+from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
-from kgdist.errors import KgdistError, OptionError
 from kgdist.kernels.compare import Comparator, largest
 from kgdist.kvstore.tables import Tables
-from kgdist.types import Side
 
 Project = Callable[[torch.Tensor], torch.Tensor]  # float32[N, D] -> float32[N, Q]
 

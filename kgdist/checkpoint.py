@@ -25,9 +25,19 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.errors import CheckpointError, KgdistError
-from kgdist.files import Moved, check_room, load_npy, read_json, sha256_of_json, sync_files, sync_folder, unwatched, write_json
-from kgdist.log import log
+from kgdist.base.errors import CheckpointError, KgdistError
+from kgdist.base.files import (
+    Moved,
+    check_room,
+    load_npy,
+    read_json,
+    sha256_of_json,
+    sync_files,
+    sync_folder,
+    unwatched,
+    write_json,
+)
+from kgdist.base.log import log
 from kgdist.pieces import HASHES, Entry, Pieces
 
 FORMAT = 2  # 1 had one sha256 for each file, and is still read

@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
+from kgdist.base.errors import CheckpointError, DataError, OptionError
+from kgdist.base.files import PathLike, read_json
 from kgdist.config import OPTIONS, Config
-from kgdist.errors import CheckpointError, DataError, OptionError
-from kgdist.files import PathLike, read_json
 from kgdist.option import Option, closest, number, show
 from kgdist.own_models import missing
 

@@ -20,9 +20,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kgdist.errors import one_line
-from kgdist.files import free_bytes
-from kgdist.machine import processor, usable_cores
+from kgdist.base.errors import one_line
+from kgdist.base.files import free_bytes
+from kgdist.base.machine import processor, usable_cores
 from kgdist.runtime.cluster import Machine, read_cluster
 from kgdist.version import __version__
 

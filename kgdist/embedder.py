@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from kgdist.api import train
+from kgdist.base.errors import UsageError
+from kgdist.base.log import log
+from kgdist.base.machine import usable_cores
 from kgdist.config import OPTIONS
 from kgdist.data.known import KnownTriples
 from kgdist.data.memory import COLUMNS, as_table
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import UsageError
 from kgdist.evaluator import evaluate
-from kgdist.log import log
-from kgdist.machine import usable_cores
 from kgdist.run import Run
 
 

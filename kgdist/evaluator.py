@@ -17,21 +17,21 @@ from typing import Any
 import numpy as np
 import torch
 
+from kgdist.base.errors import KgdistError, UsageError
+from kgdist.base.log import say
+from kgdist.base.machine import usable_cores
+from kgdist.base.progress import bar
+from kgdist.base.types import RelationRows, Side
 from kgdist.block_threads import block_per_thread
 from kgdist.candidates import AllEntities, Candidates, Pool, Project, all_finite, not_rivals, pull_rows, stack
 from kgdist.config import Config
 from kgdist.counting import count_rivals
 from kgdist.data.known import KnownTriples
 from kgdist.data.store import Dataset
-from kgdist.errors import KgdistError, UsageError
 from kgdist.kvstore.tables import Tables
-from kgdist.log import say
-from kgdist.machine import usable_cores
 from kgdist.models.base import Model
-from kgdist.progress import bar
 from kgdist.ranking import SIDES, Ranks, Ties, relation_categories, summary
 from kgdist.report_text import protocol_line, reference_lines, report_table
-from kgdist.types import RelationRows, Side
 
 QUERIES = 1000  # queries that share one pass over the candidates, at least
 PROJECTED = 16  # times as many candidates as usual, at most, in the blocks of a relation that has fewer queries than usual

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from kgdist import presets
+from kgdist.base.errors import OptionError, UsageError
+from kgdist.base.machine import usable_cores
 from kgdist.config import OPTIONS, Config
 from kgdist.configfile import read_yaml
-from kgdist.errors import OptionError, UsageError
 from kgdist.help_texts import EXAMPLES, POSITIONAL, TEXTS, called
-from kgdist.machine import usable_cores
 from kgdist.option import Option, closest, is_number, show, table
 from kgdist.own_models import bring, bring_named
 from kgdist.resolve import EXCLUSIVE

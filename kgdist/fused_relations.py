@@ -11,6 +11,7 @@ import math
 import numpy as np
 import torch
 
+from kgdist.base.types import Side
 from kgdist.kernels import pairs, projected, uses
 from kgdist.kernels.bilinear import Matrices
 from kgdist.kernels.penalty import Penalty
@@ -18,7 +19,6 @@ from kgdist.kernels.query import VectorQuery
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
 from kgdist.step import Plan
-from kgdist.types import Side
 
 CACHED = 1 << 16  # floats of the matrices that are worked on together, which stay in a core's cache with their gradients
 

@@ -14,6 +14,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
+from kgdist.base.types import Batch
 from kgdist.config import Config
 from kgdist.fused_relations import Buffers, MatrixRelations, ProjectedRelations, Relations, VectorRelations
 from kgdist.kernels import loss, uses
@@ -23,7 +24,6 @@ from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
 from kgdist.sampling.negatives import masked
 from kgdist.step import Clock, Losses, Plan, agreement
-from kgdist.types import Batch
 
 UNLIMITED = np.float32(np.inf)
 

@@ -17,7 +17,7 @@ import typing
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kgdist.errors import OptionError
+from kgdist.base.errors import OptionError
 
 INT_MAX = 2**31 - 1
 _INT = re.compile(r"[+-]?[0-9]{1,40}")

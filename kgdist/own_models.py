@@ -14,8 +14,8 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from kgdist.base.errors import KgdistError, OptionError
 from kgdist.config import OPTIONS
-from kgdist.errors import KgdistError, OptionError
 from kgdist.option import show
 
 FLAG = "--model_file"

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.errors import CheckpointError
-from kgdist.files import Moved
-from kgdist.machine import processor, usable_cores
+from kgdist.base.errors import CheckpointError
+from kgdist.base.files import Moved
+from kgdist.base.machine import processor, usable_cores
 
 PIECE = 1 << 24  # bytes with one digest, one task of a thread
 BLOCK = 1 << 18  # bytes copied, hashed and written at a time: they stay in the cache

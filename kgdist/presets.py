@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from kgdist.base.errors import OptionError
 from kgdist.config import OPTIONS
-from kgdist.errors import OptionError
 
 
 class Published(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.types import Side
+from kgdist.base.types import Side
 
 METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10", "amri")
 HITS = (1, 3, 10)

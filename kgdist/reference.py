@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kgdist import presets
+from kgdist.base.files import atomic_write
 from kgdist.config import OPTIONS
-from kgdist.files import atomic_write
 from kgdist.flags import default_text, options
 from kgdist.help_texts import EXAMPLES, POSITIONAL, TEXTS, called
 from kgdist.option import INT_MAX, Option

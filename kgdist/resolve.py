@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import PurePath
 
+from kgdist.base.errors import OptionError
 from kgdist.config import OPTIONS, Config
-from kgdist.errors import OptionError
 from kgdist.own_models import OWN
 
 EXCLUSIVE = (("max_step", "max_epoch"),)  # at one level only one of them; a higher level's choice replaces the lower one's

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from kgdist.base.errors import OptionError, UsageError
+from kgdist.base.machine import usable_cores
+from kgdist.base.types import Side
 from kgdist.config import OPTIONS, Config
 from kgdist.data.store import Dataset
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.embeddings import Embeddings
-from kgdist.errors import OptionError, UsageError
 from kgdist.evaluation import Evaluation
 from kgdist.evaluator import Evaluator
 from kgdist.kvstore.tables import MemoryTables
-from kgdist.machine import usable_cores
 from kgdist.models.base import Model
 from kgdist.option import closest
 from kgdist.predict.engine import Found, Predictor
@@ -30,7 +31,6 @@ from kgdist.predict.opened import Opened
 from kgdist.predict.similar import Search
 from kgdist.runtime.job import open_dataset
 from kgdist.table import Table
-from kgdist.types import Side
 from kgdist.wanted import Wanted, ids_of
 
 ENDS = ("head", "relation", "tail")

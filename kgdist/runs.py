@@ -25,12 +25,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from kgdist.base.errors import CheckpointError, KgdistError, UsageError
+from kgdist.base.files import Moved, check_room, load_npy, read_json, safe_join, save_npy, sync_folder, unwatched, write_json
 from kgdist.checkpoint import numbered
 from kgdist.config import Config
 from kgdist.configfile import read_run, run_json
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import CheckpointError, KgdistError, UsageError
-from kgdist.files import Moved, check_room, load_npy, read_json, safe_join, save_npy, sync_folder, unwatched, write_json
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import model_of

@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from kgdist.base.types import Batch
 from kgdist.kvstore.tables import Update
-from kgdist.types import Batch
 
 
 @dataclass

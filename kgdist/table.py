@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgdist.text_table import TextTable
+from kgdist.base.text_table import TextTable
 
 if TYPE_CHECKING:
     import pandas

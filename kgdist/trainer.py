@@ -13,9 +13,9 @@ from typing import Protocol
 import torch
 
 from kgdist.autograd_step import AutogradStep
+from kgdist.base.errors import Diverged
 from kgdist.config import Config
 from kgdist.data.batches import Batches
-from kgdist.errors import Diverged
 from kgdist.kernels import choice
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model

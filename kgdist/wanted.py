@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from kgdist.base.errors import UsageError
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import UsageError
 from kgdist.predict.lists import closest
 
 Wanted = str | int | Iterable[Any]  # a name (str) or an id (int), or several

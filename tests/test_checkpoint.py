@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kgdist import checkpoint, pieces
-from kgdist.errors import CheckpointError, KgdistError
-from kgdist.files import sha256, sha256_of_json, write_json
+from kgdist.base.errors import CheckpointError, KgdistError
+from kgdist.base.files import sha256, sha256_of_json, write_json
 from tests.patience import patience
 
 ARRAYS = {"entity": np.arange(12, dtype=np.float32).reshape(4, 3), "entity.sum": np.ones((4, 1), np.float32)}

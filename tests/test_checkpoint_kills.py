@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from kgdist import checkpoint
-from kgdist.errors import KgdistError
+from kgdist.base.errors import KgdistError
 from kgdist.runtime.shard import Shard
 from tests.patience import patience
 

@@ -12,10 +12,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgdist.base.errors import CheckpointError, DataError, UsageError
+from kgdist.base.files import write_json
 from kgdist.config import OPTIONS, Config
 from kgdist.configfile import from_json, read_run, read_yaml, run_json, to_json
-from kgdist.errors import CheckpointError, DataError, UsageError
-from kgdist.files import write_json
 from kgdist.option import Option
 
 TEXT = st.text(

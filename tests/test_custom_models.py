@@ -15,10 +15,11 @@ import torch
 import kgdist
 from kgdist import flags, own_models
 from kgdist.autograd_step import AutogradStep
+from kgdist.base.errors import CheckpointError, OptionError, UsageError
+from kgdist.base.types import Batch, RelationRows, Side
 from kgdist.cli import predict as predict_command
 from kgdist.config import OPTIONS, Config
 from kgdist.configfile import read_run
-from kgdist.errors import CheckpointError, OptionError, UsageError
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import MODELS, make_model
@@ -29,7 +30,6 @@ from kgdist.runtime.plan import Plan
 from kgdist.sampling.negatives import masked
 from kgdist.step import Clock
 from kgdist.trainer import make_step
-from kgdist.types import Batch, RelationRows, Side
 from tests.cli.graphs import Bench, metrics, state
 from tests.laws.test_models import relation_rows, rows_of
 from tests.own_models import as_before, forget

@@ -16,8 +16,8 @@ import pytest
 
 import kgdist
 from kgdist import reference
+from kgdist.base.errors import KgdistError
 from kgdist.config import MODELS, OPTIONS, Config
-from kgdist.errors import KgdistError
 from kgdist.resolve import resolve
 from kgdist.runtime.job import model_of
 from kgdist.tool_options import TOOLS

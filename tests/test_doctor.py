@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kgdist import doctor, machine
+from kgdist import doctor
+from kgdist.base import machine
 from kgdist.cli import completion
 from kgdist.cli import doctor as command
 from kgdist.kernels import jit

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kgdist
-from kgdist.errors import OptionError, UsageError
+from kgdist.base.errors import OptionError, UsageError
 from tests.cli.graphs import grid_splits, random_splits
 
 TRAIN, VALID, TEST = grid_splits()

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from kgdist.base.errors import OptionError, UsageError
+from kgdist.base.files import read_json, write_json
 from kgdist.config import Config
 from kgdist.data.store import Dataset, Triples
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import OptionError, UsageError
 from kgdist.evaluator import Evaluator, evaluate
-from kgdist.files import read_json, write_json
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import make_model

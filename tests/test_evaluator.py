@@ -17,17 +17,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgdist.base.errors import KgdistError, OptionError
+from kgdist.base.types import RelationRows, Side
 from kgdist.candidates import AllEntities, Pool, Skip
 from kgdist.counting import count_rivals
 from kgdist.data.known import KnownTriples
-from kgdist.errors import KgdistError, OptionError
 from kgdist.evaluator import evaluate
 from kgdist.kernels.compare import COMPARATORS
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import make_model
 from kgdist.ranking import Ranks, metrics
-from kgdist.types import RelationRows, Side
 from tests import formulas
 from tests.patience import patience
 

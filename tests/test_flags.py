@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgdist.base.errors import OptionError, UsageError
+from kgdist.base.machine import usable_cores
 from kgdist.config import Config
-from kgdist.errors import OptionError, UsageError
 from kgdist.flags import Parsed, expand, layered, options, parse, parser, processes
-from kgdist.machine import usable_cores
 
 # DGL-KE's flags, typed in independently of the table
 FLAGS = {

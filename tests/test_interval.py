@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgdist.base.errors import OptionError
 from kgdist.config import OPTIONS, Config
 from kgdist.configfile import from_json, to_json
-from kgdist.errors import OptionError
 from kgdist.interval import Interval, Rhythm, cleaned
 
 ROW = OPTIONS["checkpoint_interval"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kgdist import presets
+from kgdist.base.errors import OptionError
 from kgdist.config import OPTIONS, Config
-from kgdist.errors import OptionError
 from kgdist.flags import parse
 from kgdist.resolve import resolve
 

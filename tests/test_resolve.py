@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgdist.base.errors import OptionError
 from kgdist.config import MODELS, Config
-from kgdist.errors import OptionError
 from kgdist.resolve import resolve
 
 SAME = ("TransE", "TransE_l1", "TransE_l2", "RESCAL", "DistMult", "ComplEx", "SimplE")

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
+from kgdist.base.errors import KgdistError
+from kgdist.base.types import Batch, Side
 from kgdist.config import Config
 from kgdist.data.batches import Batches
 from kgdist.data.store import Triples
-from kgdist.errors import KgdistError
 from kgdist.kvstore.tables import MemoryTables, Update, initialise
 from kgdist.models.registry import make_model
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.step import Plan
 from kgdist.trainer import Trainer
-from kgdist.types import Batch, Side
 from tests import formulas
 
 ENTITIES, RELATIONS = 9, 3  # few enough that a batch uses rows several times

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist import presets
+from kgdist.base.errors import DataError, KgdistError, OptionError, UsageError
+from kgdist.base.files import write_json
 from kgdist.config import MODELS, OPTIONS, Config
 from kgdist.configfile import read_yaml
-from kgdist.errors import DataError, KgdistError, OptionError, UsageError
-from kgdist.files import write_json
 from kgdist.tuning import space as spaces
 from kgdist.tuning import study as studies
 from kgdist.tuning.space import Choices, Range, Space, read_space, usual

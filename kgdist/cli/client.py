@@ -13,7 +13,7 @@ from kgdist.cli.main import run
 def client(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
     config = flags.parse("client", argv).config
-    from kgdist.log import setup
+    from kgdist.base.log import setup
     from kgdist.runtime.enlist import attend
 
     setup(debug=config.debug, quiet=config.quiet)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from kgdist import flags
+from kgdist.base.errors import OptionError
 from kgdist.cli.main import run
-from kgdist.errors import OptionError
 from kgdist.tool_options import CompareOptions
 
 KINDS = ("html", "tsv", "json", "md")
@@ -21,8 +21,8 @@ def compare(argv: Sequence[str]) -> int:
     kind = Path(options.output).suffix.removeprefix(".").lower() if options.output is not None else ""
     if options.output is not None and kind not in KINDS:
         raise OptionError("--output", f"must end in {', '.join(f'.{name}' for name in KINDS)}, not {options.output[-60:]!r}")
-    from kgdist import log
-    from kgdist.files import atomic_write
+    from kgdist.base import log
+    from kgdist.base.files import atomic_write
     from kgdist.report import compare as side_by_side
     from kgdist.report.charts import require
     from kgdist.report.compared import write_page

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from kgdist import flags
+from kgdist.base.errors import UsageError
+from kgdist.base.log import say
 from kgdist.cli.main import run
-from kgdist.errors import UsageError
 from kgdist.help_texts import OF_UMBRELLA, TEXTS
-from kgdist.log import say
 from kgdist.tool_options import CompletionOptions
 
 

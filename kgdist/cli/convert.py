@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from kgdist import flags
+from kgdist.base.errors import OptionError
 from kgdist.cli.main import run
-from kgdist.errors import OptionError
 from kgdist.tool_options import ConvertOptions
 
 
@@ -17,7 +17,7 @@ def convert(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
     parsed, given = flags.parse_tool("convert", argv)
     options = cast(ConvertOptions, parsed)
-    from kgdist import log
+    from kgdist.base import log
     from kgdist.data.formats import SPLITS, Format
     from kgdist.data.store import load_dataset
     from kgdist.data.stream import suffix

@@ -12,7 +12,7 @@ from kgdist.cli.main import run
 def copy(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
     config = flags.parse("copy", argv).config
-    from kgdist.log import setup, tell
+    from kgdist.base.log import setup, tell
     from kgdist.runtime.cluster import read_cluster
     from kgdist.runtime.copy import copy_partitions
 

@@ -26,7 +26,7 @@ def dist_train(argv: Sequence[str]) -> int:
         return len(machines)
 
     parsed = flags.parse("dist-train", argv, count)
-    from kgdist import log
+    from kgdist.base import log
     from kgdist.runtime import connect, launch
     from kgdist.runtime.interrupt import Interrupts
 

@@ -18,7 +18,7 @@ def doctor(argv: Sequence[str]) -> int:
     """The command, without its error handling; 1 when something that is needed is not there."""
     options, _ = flags.parse_tool("doctor", argv)
     assert isinstance(options, DoctorOptions)
-    from kgdist import log
+    from kgdist.base import log
     from kgdist.doctor import examine
 
     log.setup(debug=options.debug, quiet=options.quiet, json=options.json)

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from kgdist import flags
+from kgdist.base.errors import CheckpointError, DataError, OptionError
 from kgdist.cli.main import run
-from kgdist.errors import CheckpointError, DataError, OptionError
 from kgdist.predict.sources import Source
 from kgdist.predict.sources import sources as lists_of
 from kgdist.tool_options import EmbSimOptions
@@ -53,8 +53,8 @@ def similar(argv: Sequence[str]) -> int:
 
     import numpy as np
 
-    from kgdist import log
-    from kgdist.machine import usable_cores
+    from kgdist.base import log
+    from kgdist.base.machine import usable_cores
     from kgdist.predict.answers import TERMINAL, Column, cells, check_output, write_answers
     from kgdist.predict.lists import things
     from kgdist.predict.measures import MEASURES
@@ -99,7 +99,7 @@ def _embeddings(options: EmbSimOptions) -> tuple[str, torch.Tensor, Vocabulary |
     import numpy as np
     import torch
 
-    from kgdist.files import load_npy
+    from kgdist.base.files import load_npy
     from kgdist.resolve import require_gpus
 
     assert options.emb_file is not None
@@ -115,7 +115,7 @@ def _embeddings(options: EmbSimOptions) -> tuple[str, torch.Tensor, Vocabulary |
 
 def _answers(options: EmbSimOptions, search: Search, lists: Sequence[np.ndarray | None]) -> Iterator[Pairs]:
     """The answers, as they come."""
-    from kgdist.log import log
+    from kgdist.base.log import log
 
     left, right = lists
     if options.exec_mode == "pairwise":

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kgdist import flags
+from kgdist.base.errors import KgdistError, OptionError
 from kgdist.cli.main import run
 from kgdist.config import OPTIONS
-from kgdist.errors import KgdistError, OptionError
 from kgdist.resolve import resolve
 
 
@@ -18,9 +18,10 @@ def evaluate(argv: Sequence[str]) -> int:
     parsed = flags.parse("eval", argv)
     import torch
 
-    from kgdist import log, runs
+    from kgdist import runs
+    from kgdist.base import log
+    from kgdist.base.files import write_json
     from kgdist.evaluator import Evaluator
-    from kgdist.files import write_json
     from kgdist.runtime.job import device_of, model_of, open_dataset
 
     log.setup(debug=parsed.config.debug, quiet=parsed.config.quiet, json=parsed.config.json)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from kgdist import flags
+from kgdist.base.errors import OptionError
 from kgdist.cli.main import run
-from kgdist.errors import OptionError
 from kgdist.tool_options import ExportOptions
 
 
@@ -19,7 +19,8 @@ def export(argv: Sequence[str]) -> int:
     options = cast(ExportOptions, options)
     if "blank" in given and options.to != "word2vec":
         raise OptionError("--blank", "has no say here: only --to word2vec changes names; drop it")
-    from kgdist import log, runs
+    from kgdist import runs
+    from kgdist.base import log
     from kgdist.export import targets
     from kgdist.export.source import Source
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import cast
 
 from kgdist import flags
+from kgdist.base.errors import CheckpointError, OptionError
 from kgdist.cli.main import run
 from kgdist.config import Config
-from kgdist.errors import CheckpointError, OptionError
 from kgdist.tool_options import ImportOptions
 
 _DATA = ("dataset", "data_path", "format", "data_files", "delimiter")
@@ -24,7 +24,7 @@ def take_over(argv: Sequence[str]) -> int:
         raise OptionError("--model_path", "say which folder the model is in")
     if (options.entity_mfile is None) != (options.rel_mfile is None):
         raise OptionError("--entity_mfile", "goes with --rel_mfile: give both, or neither")
-    from kgdist import log
+    from kgdist.base import log
     from kgdist.configfile import read_run
     from kgdist.data.vocabulary import Vocabulary
     from kgdist.export import foreign, from_dglke, from_pykeen

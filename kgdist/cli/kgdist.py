@@ -7,10 +7,10 @@ import keyword
 import sys
 from collections.abc import Sequence
 
+from kgdist.base.errors import UsageError
+from kgdist.base.log import say
 from kgdist.cli.main import run
-from kgdist.errors import UsageError
 from kgdist.help_texts import TEXTS, called
-from kgdist.log import say
 from kgdist.option import closest, show
 
 

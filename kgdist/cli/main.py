@@ -1,6 +1,6 @@
 """What every command does around its work: run it, and turn an error into one line and an exit code.
 
-How lines are printed, in colour or not at all, is decided in `kgdist.log`.
+How lines are printed, in colour or not at all, is decided in `kgdist.base.log`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from kgdist import log
-from kgdist.errors import KgdistError
+from kgdist.base import log
+from kgdist.base.errors import KgdistError
 
 
 def run(work: Callable[[Sequence[str]], int], argv: Sequence[str] | None, *, detached: bool = False) -> int:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kgdist import flags
+from kgdist.base.errors import OptionError
+from kgdist.base.log import log, result, say, setup, tell
 from kgdist.cli.main import run
 from kgdist.config import Config
 from kgdist.data.store import Dataset
-from kgdist.errors import OptionError
-from kgdist.log import log, result, say, setup, tell
 from kgdist.resolve import resolve
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from kgdist import flags
+from kgdist.base.errors import OptionError
 from kgdist.cli.main import run
-from kgdist.errors import OptionError
 from kgdist.predict.sources import Source
 from kgdist.predict.sources import sources as lists_of
 from kgdist.tool_options import PredictOptions
@@ -47,8 +47,8 @@ def predict(argv: Sequence[str]) -> int:
     options = cast(PredictOptions, flags.parse_tool("predict", argv)[0])
     asked = sources(options)
 
-    from kgdist import log
-    from kgdist.machine import usable_cores
+    from kgdist.base import log
+    from kgdist.base.machine import usable_cores
     from kgdist.predict.answers import TERMINAL, Column, cells, check_output, write_answers
     from kgdist.predict.lists import things
     from kgdist.predict.opened import open_model
@@ -132,7 +132,8 @@ def _blocks(
 
 def _calibrated(opened: Opened, predictor: Predictor, dataset: Dataset) -> Calibration | None:
     """The run's calibration; None, with a warning, where there are no valid triples."""
-    from kgdist import log, runs
+    from kgdist import runs
+    from kgdist.base import log
     from kgdist.data.known import KnownTriples
     from kgdist.predict.explain import calibration_of
 

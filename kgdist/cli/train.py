@@ -12,7 +12,7 @@ from kgdist.cli.main import run
 def train(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
     parsed = flags.parse("train", argv)
-    from kgdist import log  # after the flags: --help and usage errors need no torch
+    from kgdist.base import log  # after the flags: --help and usage errors need no torch
     from kgdist.runtime import local
     from kgdist.runtime.ready import ready
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from kgdist import flags
+from kgdist.base.errors import KgdistError, OptionError
+from kgdist.base.machine import usable_cores
 from kgdist.cli.main import run
 from kgdist.config import OPTIONS, Config
-from kgdist.errors import KgdistError, OptionError
-from kgdist.machine import usable_cores
 from kgdist.resolve import resolve
 from kgdist.tool_options import TuneOptions
 
@@ -20,7 +20,7 @@ from kgdist.tool_options import TuneOptions
 def tune(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
     options, given, parsed = flags.parse_tune(argv)
-    from kgdist import log
+    from kgdist.base import log
     from kgdist.runtime.job import open_dataset
     from kgdist.runtime.refuse import check_splits
     from kgdist.tuning import search

@@ -16,9 +16,9 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from kgdist.errors import DataError, KgdistError
-from kgdist.files import free_bytes, sync_folder
-from kgdist.progress import bar
+from kgdist.base.errors import DataError, KgdistError
+from kgdist.base.files import free_bytes, sync_folder
+from kgdist.base.progress import bar
 
 MAX_MEMBERS = 1000
 PIECE = 1 << 20

@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kgdist.base.errors import DataError
+from kgdist.base.files import load_npy
+from kgdist.base.progress import bar
 from kgdist.data.cache import Appender
 from kgdist.data.dictionary import read_dictionary
 from kgdist.data.encode import ByAppearance, ById, ByVocabulary, Encoder
@@ -20,9 +23,6 @@ from kgdist.data.formats import Sources, read_rows
 from kgdist.data.names import as_binary, parts
 from kgdist.data.rows import Spec
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import DataError
-from kgdist.files import load_npy
-from kgdist.progress import bar
 
 _PIECE = 1 << 20  # triples looked at once
 

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from kgdist.base.errors import DataError, KgdistError, OptionError, UsageError
+from kgdist.base.files import PathLike, safe_join, sync_folder
 from kgdist.data import archive, download
 from kgdist.data.lock import exclusive
-from kgdist.errors import DataError, KgdistError, OptionError, UsageError
-from kgdist.files import PathLike, safe_join, sync_folder
 
 USUAL_PLACE = "https://data.dgl.ai/dataset"
 PACKAGED = Path(__file__).parent / "wordnet"

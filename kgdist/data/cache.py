@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from kgdist.base.errors import CheckpointError, DataError, KgdistError
+from kgdist.base.files import read_json, sha256, sync_files, sync_folder, write_json
+from kgdist.base.log import log
 from kgdist.data.stream import check_file, reason
-from kgdist.errors import CheckpointError, DataError, KgdistError
-from kgdist.files import read_json, sha256, sync_files, sync_folder, write_json
-from kgdist.log import log
 
 VERSION = 1
 META = "meta.json"

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kgdist import files
-from kgdist.errors import CheckpointError, DataError, KgdistError
-from kgdist.log import log
-from kgdist.progress import bar
+from kgdist.base import files
+from kgdist.base.errors import CheckpointError, DataError, KgdistError
+from kgdist.base.log import log
+from kgdist.base.progress import bar
 
 PIECE = 1 << 18
 MIB = 1 << 20

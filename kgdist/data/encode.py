@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from kgdist.base.errors import DataError
 from kgdist.data.interner import Interner
 from kgdist.data.names import as_binary
 from kgdist.data.rows import NOUNS, Rows, shown
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import DataError
 
 
 class Encoder(Protocol):

@@ -20,10 +20,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kgdist.base.errors import DataError, OptionError
+from kgdist.base.files import PathLike, safe_join
 from kgdist.data.rows import Rows, Spec
 from kgdist.data.stream import COMPRESSED, suffix
-from kgdist.errors import DataError, OptionError
-from kgdist.files import PathLike, safe_join
 
 SPLITS = ("train", "valid", "test")
 ORDERS = ("hrt", "htr", "rht", "rth", "thr", "trh")

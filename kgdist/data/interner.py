@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from kgdist.base.errors import UsageError
 from kgdist.data.names import BASE, BYTES, MAX_IDS, Run, hash_names, make_run, parts, search, view
-from kgdist.errors import UsageError
 
 MANY = 1 << 17
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kgdist.errors import CheckpointError
-from kgdist.files import load_npy, write_npy
-from kgdist.types import Side
+from kgdist.base.errors import CheckpointError
+from kgdist.base.files import load_npy, write_npy
+from kgdist.base.types import Side
 
 ROWS = 1 << 18  # triples looked at together
 SIEVE = 1 << 20  # flags that tell most triples which nobody asks about from the others, for a few nanoseconds each

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kgdist.errors import KgdistError
-from kgdist.log import log
+from kgdist.base.errors import KgdistError
+from kgdist.base.log import log
 
 POLL = 0.2  # seconds
 

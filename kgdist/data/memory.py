@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kgdist.base.errors import KgdistError, UsageError
+from kgdist.base.files import PathLike, sha256
 from kgdist.data.names import as_binary, parts
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import KgdistError, UsageError
-from kgdist.files import PathLike, sha256
 
 COLUMNS = ("head", "relation", "tail")
 ROLES = {"entities.dict": ("head", "tail"), "relations.dict": ("relation",)}

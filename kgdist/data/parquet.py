@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kgdist.base.errors import DataError, OptionError
 from kgdist.data.rows import NOUNS, Rows, Spec, bad_name, check_numbers, shown
 from kgdist.data.stream import reason
-from kgdist.errors import DataError, OptionError
 
 ROWS = 1 << 16  # rows decoded at once
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kgdist.errors import DataError
+from kgdist.base.errors import DataError
 
 NOUNS = {"h": "head", "r": "relation", "t": "tail"}
 DELIMITERS = {

@@ -23,7 +23,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from kgdist.errors import DataError
+from kgdist.base.errors import DataError
 
 BLOCK = 4 << 20  # bytes read at once
 MAX_LINE = 1 << 20

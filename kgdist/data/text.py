@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
+from kgdist.base.errors import DataError
 from kgdist.data import explain
 from kgdist.data.names import lengths
 from kgdist.data.rows import Rows, Spec, check_numbers
 from kgdist.data.stream import BOM, Block, blocks, plain
-from kgdist.errors import DataError
 
 NAME = pa.dictionary(pa.int32(), pa.string())
 

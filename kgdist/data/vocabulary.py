@@ -19,10 +19,10 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
+from kgdist.base.errors import CheckpointError
+from kgdist.base.files import PathLike, atomic_write, load_npy, write_npy
 from kgdist.data.names import Run, as_binary, hash_names, make_run, parts, search, view
 from kgdist.data.rows import bad_name
-from kgdist.errors import CheckpointError
-from kgdist.files import PathLike, atomic_write, load_npy, write_npy
 
 _PIECE = 1 << 16  # names written or hashed at once
 

@@ -1,4 +1,4 @@
-"""A folder of files that is whole or absent, as kgdist.files is for one file."""
+"""A folder of files that is whole or absent, as kgdist.base.files is for one file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from kgdist.errors import KgdistError, UsageError
-from kgdist.files import read_json, sync_folder, write_json
+from kgdist.base.errors import KgdistError, UsageError
+from kgdist.base.files import read_json, sync_folder, write_json
 
 LIST = "export.json"  # in each folder: what it holds, and the names of its files
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from kgdist import runs
+from kgdist.base.errors import CheckpointError
+from kgdist.base.progress import bar
 from kgdist.config import Config
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import CheckpointError
 from kgdist.models.registry import model_of
-from kgdist.progress import bar
 
 BLOCK = 1 << 20  # numbers converted at once
 

@@ -31,14 +31,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from kgdist.base.errors import CheckpointError, DataError
+from kgdist.base.files import load_npy, read_json
+from kgdist.base.types import RelationRows
 from kgdist.config import Config
 from kgdist.data.stream import check_file, open_bytes
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import CheckpointError, DataError
 from kgdist.export.foreign import Foreign, Table, check
-from kgdist.files import load_npy, read_json
 from kgdist.models.registry import model_of
-from kgdist.types import RelationRows
 
 FACTS = "model.json"
 COMPLEX = ("ComplEx", "RotatE")

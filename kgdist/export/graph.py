@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kgdist.base.errors import DataError, OptionError
+from kgdist.base.log import log
+from kgdist.base.progress import bar
 from kgdist.data.store import Dataset, Triples
 from kgdist.data.stream import suffix
-from kgdist.errors import DataError, OptionError
 from kgdist.export.folder import whole_folder
-from kgdist.log import log
-from kgdist.progress import bar
 from kgdist.version import __version__
 
 PIECE = 1 << 17  # triples written at once

@@ -17,9 +17,9 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
+from kgdist.base.errors import OptionError
 from kgdist.data.store import Dataset
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import OptionError
 from kgdist.export.folder import durable
 from kgdist.export.graph import Graph, Writer, refuse_weights, warn_unused
 from kgdist.export.graph_text import check, spelled

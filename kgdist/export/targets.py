@@ -6,11 +6,11 @@ import dataclasses
 from functools import partial
 from pathlib import Path
 
-from kgdist.errors import OptionError
+from kgdist.base.errors import OptionError
+from kgdist.base.progress import bar
 from kgdist.export import dglke, npy, parquet, projector, safetensors, word2vec
 from kgdist.export.folder import check_replaceable, whole_folder
 from kgdist.export.source import Source
-from kgdist.progress import bar
 
 TARGETS = {
     "npy": npy.write,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from kgdist.base.errors import OptionError
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import OptionError
 from kgdist.export.folder import durable
 from kgdist.export.lines import lines_of
 from kgdist.export.source import Source

@@ -11,7 +11,7 @@ import os
 
 import torch
 
-from kgdist.log import log
+from kgdist.base.log import log
 
 WANTED = os.environ.get("KGDIST_KERNELS", "numba")
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from kgdist.machine import processor
+from kgdist.base.machine import processor
 
 LEAST = 1 << 20  # multiplications from which oneDNN's speed can make up for its call, 10 us dearer than torch's own
 MODES = ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE", "MKL_BLAS_COMPUTE_MODE")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kgdist.log import log
+from kgdist.base.log import log
 
 Function = Callable[..., Any]
 

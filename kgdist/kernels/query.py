@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
+from kgdist.base.types import Side
 from kgdist.kernels.jit import disjoint
-from kgdist.types import Side
 
 KINDS = {"translate": 0, "diagonal": 1, "complex": 2, "rotate": 3, "simple": 4}
 PLAIN = 2  # kinds below work number by number

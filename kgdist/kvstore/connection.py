@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kgdist.errors import KgdistError, PeersLost, ProtocolError
+from kgdist.base.errors import KgdistError, PeersLost, ProtocolError
 from kgdist.kvstore.buffers import Loan
 from kgdist.kvstore.messages import (
     MOST_TOGETHER,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kgdist.errors import KgdistError, PeersLost
+from kgdist.base.errors import KgdistError, PeersLost
 from kgdist.kvstore.buffers import Loan
 from kgdist.kvstore.connection import Answer, Connection, Sizes, name_of
 from kgdist.kvstore.messages import Identity, Message, Sealed

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.errors import KgdistError
+from kgdist.base.errors import KgdistError
 from kgdist.kernels.route import owners
 from kgdist.kvstore.messages import MOST_BYTES
 

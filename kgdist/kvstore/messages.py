@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kgdist.errors import ProtocolError, one_line
+from kgdist.base.errors import ProtocolError, one_line
 
 MAGIC = b"kgds"
 PROTOCOL = 3

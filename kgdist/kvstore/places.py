@@ -10,7 +10,7 @@ import socket
 import sys
 from pathlib import Path
 
-from kgdist.errors import UsageError
+from kgdist.base.errors import UsageError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

@@ -32,7 +32,7 @@ from typing import Any
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
-from kgdist.errors import KgdistError, OptionError
+from kgdist.base.errors import KgdistError, OptionError
 from kgdist.kvstore.door import SOONEST, Door, is_ours
 from kgdist.kvstore.messages import MOST_FRAMES, PIECE_BYTES
 from kgdist.kvstore.places import at, hold, resolve, taken, user_name

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.errors import ProtocolError, one_line
+from kgdist.base.errors import ProtocolError, one_line
+from kgdist.base.log import log
 from kgdist.kernels.route import FINE, FINITE, GRADIENTS, OUTSIDE, SQUARES, TWICE, look_up, vetted, widen, within
 from kgdist.kvstore.buffers import Buffers
 from kgdist.kvstore.layout import Layout
@@ -23,7 +24,6 @@ from kgdist.kvstore.messages import BF16, ITEM, MAGIC, PIECE_BYTES, Identity, Ki
 from kgdist.kvstore.security import STRANGER, Transport, Watch, Wire
 from kgdist.kvstore.session import Applied, Verdict
 from kgdist.kvstore.tables import MemoryTables
-from kgdist.log import log
 from kgdist.optim import MOST_GRADIENT, MOST_RATE, MOST_SQUARES
 
 BURST = 64  # messages between two looks at the rest of the world

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from kgdist.errors import PeersLost, ProtocolError
+from kgdist.base.errors import PeersLost, ProtocolError
 from kgdist.kvstore.messages import Kind
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.errors import KgdistError
+from kgdist.base.errors import KgdistError
 
 HUGE = getattr(mmap, "MADV_HUGEPAGE", None)
 POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of linux/mman.h, since Linux 5.14; Python has no name for it

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from kgdist.files import Moved, unwatched
+from kgdist.base.files import Moved, unwatched
 from kgdist.kernels import choice
 from kgdist.kernels.adagrad import EPS, gather_rows
 from kgdist.kernels.sample import normal_rows, uniform_rows

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import torch
 
+from kgdist.base.types import RelationRows, Side
 from kgdist.kernels.compare import COMPARATORS, Comparator
-from kgdist.types import RelationRows, Side
 
 
 class Model:

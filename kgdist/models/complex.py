@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import torch
 
+from kgdist.base.types import Side
 from kgdist.models.base import Model, halves
-from kgdist.types import Side
 
 
 class ComplEx(Model):

@@ -9,10 +9,11 @@ from typing import TypeVar
 import torch
 
 from kgdist import own_models
+from kgdist.base.errors import OptionError, UsageError
+from kgdist.base.log import log
+from kgdist.base.types import RelationRows, Side
 from kgdist.config import Config
-from kgdist.errors import OptionError, UsageError
 from kgdist.kernels.compare import COMPARATORS
-from kgdist.log import log
 from kgdist.models.base import Model
 from kgdist.models.complex import ComplEx
 from kgdist.models.distmult import DistMult
@@ -21,7 +22,6 @@ from kgdist.models.rotate import RotatE
 from kgdist.models.simple import SimplE
 from kgdist.models.transe import TransE_l1, TransE_l2
 from kgdist.models.transr import TransR
-from kgdist.types import RelationRows, Side
 
 _ALL: tuple[type[Model], ...] = (TransE_l1, TransE_l2, TransR, RESCAL, DistMult, ComplEx, RotatE, SimplE)
 MODELS: dict[str, type[Model]] = {model.name: model for model in _ALL} | {"TransE": TransE_l2}

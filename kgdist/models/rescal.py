@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import torch
 
+from kgdist.base.types import RelationRows, Side
 from kgdist.kernels.grouped import grouped_matmul
 from kgdist.models.base import Model
-from kgdist.types import RelationRows, Side
 
 
 class RESCAL(Model):

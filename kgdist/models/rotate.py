@@ -7,8 +7,8 @@ import math
 
 import torch
 
+from kgdist.base.types import Side
 from kgdist.models.base import Model, halves
-from kgdist.types import Side
 
 
 class RotatE(Model):

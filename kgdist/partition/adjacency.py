@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kgdist.errors import KgdistError
+from kgdist.base.errors import KgdistError
 from kgdist.partition.sizes import pieces
 
 WRONG = {

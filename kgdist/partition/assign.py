@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kgdist.errors import OptionError
+from kgdist.base.errors import OptionError
+from kgdist.base.progress import bar
 from kgdist.kernels.sample import shuffled
 from kgdist.partition import balance as even
 from kgdist.partition import metis
 from kgdist.partition.adjacency import Degrees, adjacency, degrees
 from kgdist.partition.sizes import cut
 from kgdist.partition.streaming import stream
-from kgdist.progress import bar
 
 TRIES, WORK = 32, 1 << 24  # so many tries, and on so many triples in all: a few seconds; large graphs once
 Try = Callable[[int], np.ndarray]  # seed -> int32[entities]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kgdist.errors import KgdistError
+from kgdist.base.errors import KgdistError
 from kgdist.partition.adjacency import Adjacency, Degrees
 
 TOLERANCE = {"entities": (1.03,), "triples": (1.1, 1.05)}  # largest part / average: entities, triples

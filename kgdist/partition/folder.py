@@ -23,11 +23,11 @@ from pathlib import Path
 
 import numpy as np
 
+from kgdist.base.errors import CheckpointError
+from kgdist.base.files import PathLike, load_npy, sha256
 from kgdist.data.known import KnownTriples
 from kgdist.data.store import Triples
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import CheckpointError
-from kgdist.files import PathLike, load_npy, sha256
 from kgdist.partition.book import Book
 from kgdist.partition.manifest import NAME, Files, Manifest
 

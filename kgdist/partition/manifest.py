@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kgdist.errors import CheckpointError
-from kgdist.files import read_json, sha256, sha256_of_json, write_json
+from kgdist.base.errors import CheckpointError
+from kgdist.base.files import read_json, sha256, sha256_of_json, write_json
 from kgdist.partition.book import Book
 
 FORMAT = 1

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kgdist.errors import KgdistError, OptionError
+from kgdist.base.errors import KgdistError, OptionError
+from kgdist.base.progress import bar
 from kgdist.partition.adjacency import Adjacency
-from kgdist.progress import bar
 
 OPTIONS = 40  # METIS_NOPTIONS of metis.h; places in them:
 SEED, NUMBERING = 8, 17

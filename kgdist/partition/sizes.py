@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.progress import bar
+from kgdist.base.progress import bar
 
 PIECE = 1 << 20  # triples looked at together
 

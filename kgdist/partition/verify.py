@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
+from kgdist.base.errors import CheckpointError
+from kgdist.base.progress import bar
+from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
 from kgdist.data.store import Dataset, Triples
-from kgdist.errors import CheckpointError
 from kgdist.partition.book import Numbering
 from kgdist.partition.folder import Partition, numbered
 from kgdist.partition.sizes import Sizes
 from kgdist.partition.writer import EVALUATED, categories, dealt_out, filters
-from kgdist.progress import bar
-from kgdist.types import Side
 
 
 def open_all(root: Path, *, verify: bool = False) -> list[Partition]:

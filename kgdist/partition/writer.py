@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
+from kgdist.base.errors import KgdistError, OptionError
+from kgdist.base.files import free_bytes, load_npy, sync_files, sync_folder, write_npy
+from kgdist.base.progress import bar
 from kgdist.data.cache import Appender
 from kgdist.data.known import KnownTriples
 from kgdist.data.store import Dataset, Triples
-from kgdist.errors import KgdistError, OptionError
-from kgdist.files import free_bytes, load_npy, sync_files, sync_folder, write_npy
 from kgdist.partition.book import Numbering
 from kgdist.partition.folder import folder_of, numbered
 from kgdist.partition.manifest import NAME, Common, Manifest, digest_of, files_of
 from kgdist.partition.sizes import PIECE, Sizes
-from kgdist.progress import bar
 from kgdist.ranking import relation_categories
 
 TEXT = "local_to_global.txt"  # the mark of a text partition

@@ -21,11 +21,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kgdist.base.errors import OptionError
+from kgdist.base.files import atomic_write
+from kgdist.base.log import say
+from kgdist.base.text_table import TextTable
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import OptionError
-from kgdist.files import atomic_write
-from kgdist.log import say
-from kgdist.text_table import TextTable
 
 TERMINAL = "-"
 ROWS = 1 << 16  # rows turned into text at once, and in one row group of Parquet

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from kgdist.base.errors import OptionError
+from kgdist.base.log import log
 from kgdist.data.known import KnownTriples
-from kgdist.errors import OptionError
-from kgdist.log import log
 from kgdist.predict.engine import Answers, Predictor
 
 EACH = {"all": "all", "batch_head": "head", "batch_rel": "relation", "batch_tail": "tail"}  # mode -> whose best are asked for

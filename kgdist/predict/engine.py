@@ -16,6 +16,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
+from kgdist.base.progress import bar
+from kgdist.base.types import Side
 from kgdist.block_threads import block_per_thread
 from kgdist.candidates import AllEntities, Candidates, Sample, Skip
 from kgdist.data.known import KnownTriples
@@ -26,8 +28,6 @@ from kgdist.predict.facts import are_known
 from kgdist.predict.questions import Asked, Best, Combined, Pairs, Queries
 from kgdist.predict.scorer import Scorer
 from kgdist.predict.sweep import sweep
-from kgdist.progress import bar
-from kgdist.types import Side
 
 QUERIES = 1000  # queries that share one pass over the candidates
 CANDIDATES = 2048  # candidates of a block, when there are that many queries

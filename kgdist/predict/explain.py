@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from kgdist.base.errors import CheckpointError, KgdistError
+from kgdist.base.files import read_json, write_json
+from kgdist.base.log import log
+from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
-from kgdist.errors import CheckpointError, KgdistError
 from kgdist.evaluator import evaluate
-from kgdist.files import read_json, write_json
-from kgdist.log import log
 from kgdist.predict.engine import Answers, Predictor
 from kgdist.predict.facts import are_known
-from kgdist.types import Side
 
 FILE = "calibration.json"
 VERSION = 1

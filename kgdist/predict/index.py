@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from kgdist.errors import CheckpointError, OptionError
-from kgdist.files import atomic_write, read_json, write_json
+from kgdist.base.errors import CheckpointError, OptionError
+from kgdist.base.files import atomic_write, read_json, write_json
+from kgdist.base.log import log
+from kgdist.base.progress import bar
+from kgdist.base.types import Side
 from kgdist.kernels.top import NOBODY, Exact
-from kgdist.log import log
-from kgdist.progress import bar
-from kgdist.types import Side
 
 if TYPE_CHECKING:
     from kgdist.predict.engine import Predictor

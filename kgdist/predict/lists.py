@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
+from kgdist.base.errors import DataError, OptionError
 from kgdist.data.dictionary_lines import integers, not_integers, read_lines
 from kgdist.data.rows import shown
 from kgdist.data.stream import check_file
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import DataError, OptionError
 from kgdist.option import is_integer
 
 LOOK = 1 << 18  # names that are looked through for ones like an unknown name: a second at most, however many there are

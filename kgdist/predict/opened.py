@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 
 from kgdist import runs
+from kgdist.base.errors import CheckpointError
+from kgdist.base.files import load_npy
 from kgdist.config import Config
 from kgdist.data.store import Dataset
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import CheckpointError
-from kgdist.files import load_npy
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import model_of

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from kgdist.types import Side
+from kgdist.base.types import Side
 
 
 class Queries(NamedTuple):

@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from kgdist.base.errors import KgdistError
+from kgdist.base.types import RelationRows, Side
 from kgdist.candidates import Project, all_finite, pull_rows
-from kgdist.errors import KgdistError
 from kgdist.kernels import choice
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
-from kgdist.types import RelationRows, Side
 
 MATRIX_FLOATS = 1 << 23  # numbers of relation rows held at a time
 BLOCK = 1024  # rows projected at a time

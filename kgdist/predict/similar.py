@@ -18,11 +18,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from kgdist.base.progress import bar
 from kgdist.block_threads import block_per_thread
 from kgdist.candidates import Skip
 from kgdist.kernels.top import Top
 from kgdist.predict.measures import Measure, Seen
-from kgdist.progress import bar
 
 LEFT = 512  # rows of a block on the left
 RIGHT = 2048  # on the right, when there are that many on the left

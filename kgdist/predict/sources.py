@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kgdist.errors import OptionError
+from kgdist.base.errors import OptionError
 
 Source = str | tuple[str, ...] | None  # of a list: a file, words, or all there are
 

@@ -9,8 +9,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from kgdist.base.machine import processor, usable_cores
 from kgdist.config import OPTIONS, Config
-from kgdist.machine import processor, usable_cores
 from kgdist.version import __version__
 
 STANDS_ON = ("torch", "numpy", "numba", "pyarrow", "pyzmq", "plotly")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kgdist.errors import OptionError
+from kgdist.base.errors import OptionError
 from kgdist.report.folder import Row
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kgdist.base.errors import CheckpointError, OptionError, UsageError
+from kgdist.base.log import log
+from kgdist.base.text_table import TextTable
 from kgdist.config import OPTIONS
-from kgdist.errors import CheckpointError, OptionError, UsageError
-from kgdist.log import log
 from kgdist.option import closest
 from kgdist.ranking import METRICS
 from kgdist.report.about import shown
 from kgdist.report.folder import Folder, read
-from kgdist.text_table import TextTable
 
 RESULTS = (*METRICS, "valid mrr", "triples/s", "seconds")
 SMALLER = ("mr", "seconds")  # columns of which less is better

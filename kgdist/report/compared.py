@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from kgdist.files import PathLike
+from kgdist.base.files import PathLike
 from kgdist.report import charts
 from kgdist.report.compare import RESULTS, Comparison, cell
 from kgdist.report.markup import Child, Markup, el, short, table

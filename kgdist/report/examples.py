@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kgdist.base.types import Side
 from kgdist.ranking import SIDES, Ranks
 from kgdist.report.folder import FEW, RelationMetrics
 from kgdist.report.opened import Opened
-from kgdist.types import Side
 
 SHOWN = 4  # best relations, and as many worst ones
 ANSWERS = 3  # of the model, for each question

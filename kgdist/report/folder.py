@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kgdist.base.errors import CheckpointError
+from kgdist.base.files import PathLike, read_json
 from kgdist.config import Config
-from kgdist.errors import CheckpointError
-from kgdist.files import PathLike, read_json
 from kgdist.ranking import METRICS, Ties
 from kgdist.runs import open_run
 

@@ -14,18 +14,18 @@ from pathlib import Path
 import numpy as np
 
 from kgdist import runs
+from kgdist.base.machine import usable_cores
+from kgdist.base.progress import bar
+from kgdist.base.types import Side
 from kgdist.config import Config
 from kgdist.data.store import Dataset
 from kgdist.evaluator import Evaluator
 from kgdist.kvstore.tables import MemoryTables
-from kgdist.machine import usable_cores
 from kgdist.models.base import Model
 from kgdist.models.registry import model_of
 from kgdist.predict.engine import Predictor
-from kgdist.progress import bar
 from kgdist.ranking import SIDES, Ranks
 from kgdist.runtime.job import open_dataset
-from kgdist.types import Side
 
 TRIPLES = 2000  # of the test split that are ranked for the page, at most
 WORK = 1e12  # numbers that their queries meet, at most: under a minute on one core

@@ -10,7 +10,7 @@ import functools
 import gzip
 from pathlib import Path
 
-from kgdist.files import PathLike, atomic_write
+from kgdist.base.files import PathLike, atomic_write
 from kgdist.report.charts import COLOURS, Chart
 from kgdist.report.markup import Child, Markup, el, short, text
 

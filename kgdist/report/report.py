@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from kgdist.base.errors import KgdistError, OptionError
+from kgdist.base.files import PathLike, read_json
+from kgdist.base.log import log, say
+from kgdist.base.progress import bar
 from kgdist.config import Config
-from kgdist.errors import KgdistError, OptionError
-from kgdist.files import PathLike, read_json
-from kgdist.log import log, say
 from kgdist.presets import Preset, find
-from kgdist.progress import bar
 from kgdist.report import charts, sections
 from kgdist.report.charts import require
 from kgdist.report.degree import degree_bins

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kgdist.base.types import Side
 from kgdist.presets import Preset
 from kgdist.ranking import METRICS, Ties
 from kgdist.report import about
 from kgdist.report.examples import Example
 from kgdist.report.folder import FEW, Folder, RelationMetrics, numbers
 from kgdist.report.markup import Child, Markup, el, fold, short, table
-from kgdist.types import Side
 
 NAMES = {"mrr": "MRR", "mr": "MR", "hits@1": "HITS@1", "hits@3": "HITS@3", "hits@10": "HITS@10", "amri": "AMRI"}
 MEANINGS = {

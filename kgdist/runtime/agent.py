@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kgdist.errors import KgdistError
-from kgdist.files import safe_join, write_json
-from kgdist.log import log, setup
+from kgdist.base.errors import KgdistError
+from kgdist.base.files import safe_join, write_json
+from kgdist.base.log import log, setup
 from kgdist.runtime.beside import Beside, Doing
 from kgdist.runtime.owner import Owner, Partner
 from kgdist.version import __version__

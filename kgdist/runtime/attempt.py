@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from kgdist.base.errors import KgdistError, UsageError
+from kgdist.base.log import log, say
 from kgdist.configfile import run_json
-from kgdist.errors import KgdistError, UsageError
-from kgdist.log import log, say
 from kgdist.partition.folder import Partition
 from kgdist.runtime.fleet import AttemptFailed, Fleet
 from kgdist.runtime.interrupt import Interrupts

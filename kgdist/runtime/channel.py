@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kgdist.log import log
+from kgdist.base.log import log
 from kgdist.runtime.interpreter import environment, program
 from kgdist.runtime.lines import Lines, message_of, readable
 

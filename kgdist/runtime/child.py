@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kgdist.log import log
+from kgdist.base.log import log
 from kgdist.runtime.forkserver import ForkServer
 
 GRACE = 5.0  # seconds between asking a process to end and making it

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgdist.errors import DataError
-from kgdist.files import PathLike
+from kgdist.base.errors import DataError
+from kgdist.base.files import PathLike
 
 LARGEST = 1 << 20  # bytes of the file: some 30,000 machines
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"

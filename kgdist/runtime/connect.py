@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from kgdist.base.errors import KgdistError, UsageError
 from kgdist.config import Config
-from kgdist.errors import KgdistError, UsageError
 from kgdist.runtime.channel import Channel, Heard, LocalChannel
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.fleet import Fleet

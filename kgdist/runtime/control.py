@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.errors import WorkerError
+from kgdist.base.errors import WorkerError
 from kgdist.kvstore.shm import SharedArray
 from kgdist.step import Losses
 

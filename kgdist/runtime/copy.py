@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kgdist.base.errors import KgdistError, OptionError, PeersLost, UsageError, one_line
+from kgdist.base.log import log
+from kgdist.base.progress import bar
 from kgdist.config import Config
-from kgdist.errors import KgdistError, OptionError, PeersLost, UsageError, one_line
-from kgdist.log import log
 from kgdist.partition.folder import Partition
-from kgdist.progress import bar
 from kgdist.runtime.channel import Ending, Heard
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.plan import partition_folder

@@ -19,9 +19,9 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from kgdist.errors import OptionError, PeersLost, UsageError
+from kgdist.base.errors import OptionError, PeersLost, UsageError
+from kgdist.base.log import log, tell
 from kgdist.kvstore.security import BROKEN, CONNECTED, LOST, STRANGER, Transport, Watch
-from kgdist.log import log, tell
 from kgdist.runtime.agent import Agent
 from kgdist.runtime.bell import Bell
 from kgdist.runtime.interrupt import Interrupts

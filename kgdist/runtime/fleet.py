@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from kgdist.errors import KgdistError, PeersLost
-from kgdist.log import log, say
+from kgdist.base.errors import KgdistError, PeersLost
+from kgdist.base.log import log, say
 from kgdist.runtime.beside import Doing
 from kgdist.runtime.channel import Heard
 from kgdist.runtime.cluster import Machine

@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from kgdist.errors import WorkerError
+from kgdist.base.errors import WorkerError
 from kgdist.runtime.interpreter import environment, program
 
 LONGEST = 4096  # bytes of a message between the two

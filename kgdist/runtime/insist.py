@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from kgdist.log import log
+from kgdist.base.log import log
 
 AGAIN = 30.0  # seconds between two tries
 PATIENCE = 600.0  # seconds in which it must succeed

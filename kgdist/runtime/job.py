@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from kgdist.base.errors import OptionError
 from kgdist.config import Config
 from kgdist.data.batches import Batches, relation_shares
 from kgdist.data.store import Dataset, Triples, load_dataset
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import OptionError
 from kgdist.interval import Interval, Rhythm
 from kgdist.kvstore.tables import AsyncTables, MemoryTables, Tables
 from kgdist.models.registry import model_of as model_of

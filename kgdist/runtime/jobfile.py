@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kgdist.errors import CheckpointError, UsageError
-from kgdist.files import read_json, write_json
+from kgdist.base.errors import CheckpointError, UsageError
+from kgdist.base.files import read_json, write_json
+from kgdist.base.log import log
 from kgdist.kvstore.security import Keys
-from kgdist.log import log
 from kgdist.version import __version__
 
 

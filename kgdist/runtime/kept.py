@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from kgdist import checkpoint, runs
+from kgdist.base.errors import Diverged, KgdistError
+from kgdist.base.log import log, say
 from kgdist.config import Config
-from kgdist.errors import Diverged, KgdistError
 from kgdist.kvstore.tables import MemoryTables
-from kgdist.log import log, say
 from kgdist.runtime.insist import Insist
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import last_words, resume_command

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgdist.errors import UsageError, one_line
-from kgdist.log import log
+from kgdist.base.errors import UsageError, one_line
+from kgdist.base.log import log
 from kgdist.runtime.ssh_config import Login
 
 _APPENDING = threading.Lock()  # machines are reached side by side, and each may add a line

@@ -11,11 +11,11 @@ import uuid
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from kgdist.base.errors import OptionError, PeersLost
+from kgdist.base.log import log, say
 from kgdist.config import Config
 from kgdist.configfile import read_run
-from kgdist.errors import OptionError, PeersLost
 from kgdist.kvstore.security import CURVE, NONE, USER, Keys, secured, too_many
-from kgdist.log import log, say
 from kgdist.own_models import digest_of
 from kgdist.partition.folder import Partition
 from kgdist.runtime.attempt import Attempt, Connect

@@ -20,10 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from kgdist.base.errors import KgdistError, OptionError, PeersLost, UsageError
+from kgdist.base.log import log, say
 from kgdist.config import Config
-from kgdist.errors import KgdistError, OptionError, PeersLost, UsageError
 from kgdist.kvstore.security import Keys, Transport, Watch
-from kgdist.log import log, say
 from kgdist.runtime.channel import Ending, Heard
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.fleet import AttemptFailed, Fleet

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kgdist.base.errors import OptionError
+from kgdist.base.log import log, say
+from kgdist.base.progress import Metrics, bar
 from kgdist.callbacks import Progress, Validation
 from kgdist.config import Config
-from kgdist.errors import OptionError
-from kgdist.log import log, say
-from kgdist.progress import Metrics, bar
 from kgdist.ranking import HITS
 
 POINTS = 100  # rows of metrics.jsonl, at least, when a report will draw them

@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from kgdist.base.errors import OptionError
+from kgdist.base.files import safe_join
 from kgdist.config import Config
 from kgdist.configfile import from_json, to_json
-from kgdist.errors import OptionError
-from kgdist.files import safe_join
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.security import USER
 from kgdist.optim import OPTIMIZERS

@@ -8,8 +8,8 @@ import socket
 import time
 
 from kgdist import checkpoint
-from kgdist.errors import CheckpointError, KgdistError
-from kgdist.files import free_bytes, size
+from kgdist.base.errors import CheckpointError, KgdistError
+from kgdist.base.files import free_bytes, size
 from kgdist.kvstore.places import in_use
 from kgdist.kvstore.security import too_many
 from kgdist.partition.folder import Partition

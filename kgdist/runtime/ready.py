@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kgdist import runs
+from kgdist.base.errors import OptionError
+from kgdist.base.log import tell
 from kgdist.config import Config
-from kgdist.errors import OptionError
 from kgdist.flags import Parsed
-from kgdist.log import tell
 from kgdist.resolve import resolve
 
 

@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kgdist.errors import CheckpointError, KgdistError, UsageError
-from kgdist.files import free_bytes, read_json, safe_join, sha256, sync_folder
+from kgdist.base.errors import CheckpointError, KgdistError, UsageError
+from kgdist.base.files import free_bytes, read_json, safe_join, sha256, sync_folder
 
 MANIFEST = "partition.json"
 _PART = re.compile(r".+\.[0-9a-f]{16}\.part")

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kgdist.base.errors import OptionError, UsageError
+from kgdist.base.files import free_bytes, size
 from kgdist.config import Config
 from kgdist.data.store import Dataset
-from kgdist.errors import OptionError, UsageError
-from kgdist.files import free_bytes, size
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.optim import OPTIMIZERS
 from kgdist.own_models import OWN

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kgdist.base.errors import KgdistError, UsageError
+from kgdist.base.log import log
 from kgdist.checkpoint import KEEP
 from kgdist.config import Config
-from kgdist.errors import KgdistError, UsageError
-from kgdist.log import log
 from kgdist.runtime.fleet import Fleet
 from kgdist.runtime.insist import Insist
 from kgdist.runtime.job import last_words, resume_command

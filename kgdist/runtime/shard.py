@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from kgdist import checkpoint
-from kgdist.errors import CheckpointError
-from kgdist.files import Moved, unwatched
+from kgdist.base.errors import CheckpointError
+from kgdist.base.files import Moved, unwatched
+from kgdist.base.log import log
 from kgdist.kvstore.tables import MemoryTables
-from kgdist.log import log
 from kgdist.runtime.control import DONE, RELEASED, SharedControl
 from kgdist.runtime.job import model_of
 from kgdist.runtime.plan import Plan, run_folder

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from kgdist.files import Moved
-from kgdist.log import log
+from kgdist.base.files import Moved
+from kgdist.base.log import log
 
 NAMED = 30.0  # seconds in which nothing was read or written, after which that is said
 

@@ -13,9 +13,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from kgdist.base.log import log
 from kgdist.kvstore.server import COUNTERS, TURNS
 from kgdist.kvstore.shm import SharedArray
-from kgdist.log import log
 from kgdist.runtime import child as children
 from kgdist.runtime.beside import Doing
 from kgdist.runtime.child import Child, Event

@@ -20,8 +20,8 @@ from typing import Any
 
 import paramiko
 
-from kgdist.errors import KgdistError, PeersLost, UsageError, one_line
-from kgdist.log import log
+from kgdist.base.errors import KgdistError, PeersLost, UsageError, one_line
+from kgdist.base.log import log
 from kgdist.runtime.channel import AGENT, PATIENCE, PIECE, TICK, Channel, Heard
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.known_hosts import KnownHosts, check_host_key

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from kgdist.errors import OptionError, UsageError, one_line
+from kgdist.base.errors import OptionError, UsageError, one_line
 from kgdist.runtime.interpreter import program
 
 _SPEC = re.compile(r"(?:(?P<user>[^@]+)@)?(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^@:\[\]]+))(?::(?P<port>[0-9]{1,5}))?")

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from kgdist import checkpoint, runs
+from kgdist.base.errors import CheckpointError, OptionError
+from kgdist.base.files import Moved, unwatched
+from kgdist.base.log import log
 from kgdist.config import Config
 from kgdist.data.store import Dataset
-from kgdist.errors import CheckpointError, OptionError
-from kgdist.files import Moved, unwatched
 from kgdist.kvstore.tables import MemoryTables, initialise
-from kgdist.log import log
 from kgdist.models.base import Model
 from kgdist.runtime.refuse import STATE, different
 

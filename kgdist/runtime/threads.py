@@ -15,8 +15,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kgdist.errors import Diverged, KgdistError
-from kgdist.log import complain
+from kgdist.base.errors import Diverged, KgdistError
+from kgdist.base.log import complain
 from kgdist.runtime.child import Event
 from kgdist.runtime.workers import Say
 

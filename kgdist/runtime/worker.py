@@ -12,8 +12,8 @@ import signal
 import sys
 import traceback
 
-from kgdist.errors import Diverged, KgdistError
-from kgdist.log import background
+from kgdist.base.errors import Diverged, KgdistError
+from kgdist.base.log import background
 from kgdist.runtime.owner import Owner
 
 

@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from kgdist.errors import Diverged, KgdistError, WorkerError
-from kgdist.log import log
+from kgdist.base.errors import Diverged, KgdistError, WorkerError
+from kgdist.base.log import log
 from kgdist.runtime.child import Event
 from kgdist.runtime.control import ARRIVED, DONE, POSITIVES, STOP, SharedControl
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kgdist.base.types import Batch, Side
 from kgdist.data.batches import Positives
 from kgdist.kernels.sample import uniform_ids
-from kgdist.types import Batch, Side
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,15 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from kgdist.base.errors import KgdistError, OptionError
+from kgdist.base.log import log, tell
+from kgdist.base.progress import bar
+from kgdist.base.text_table import TextTable
 from kgdist.config import Config
 from kgdist.data.lock import exclusive
-from kgdist.errors import KgdistError, OptionError
-from kgdist.log import log, tell
-from kgdist.progress import bar
 from kgdist.runtime.forkserver import ForkServer
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.trial import GRACE, Trial
-from kgdist.text_table import TextTable
 from kgdist.tuning.space import Space
 from kgdist.tuning.study import Row, Study, best_of
 from kgdist.tuning.trials import Folder, trial_config

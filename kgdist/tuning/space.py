@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
+from kgdist.base.errors import DataError, OptionError
+from kgdist.base.files import PathLike
 from kgdist.config import OPTIONS, Config
 from kgdist.configfile import Reader, line_of, read_events, scalar
-from kgdist.errors import DataError, OptionError
-from kgdist.files import PathLike
 from kgdist.option import Option
 
 GROUPS = ("model", "training", "loss", "negative samples")  # whose options can be searched

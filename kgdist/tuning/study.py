@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgdist.errors import KgdistError, UsageError
+from kgdist.base.errors import KgdistError, UsageError
 from kgdist.tuning.space import Choices, Space
 
 if TYPE_CHECKING:

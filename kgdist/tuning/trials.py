@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from kgdist import checkpoint
+from kgdist.base.errors import CheckpointError, KgdistError, OptionError, UsageError
+from kgdist.base.files import atomic_write, read_json, write_json
 from kgdist.config import OPTIONS, Config
 from kgdist.configfile import from_json, read_run, to_json
-from kgdist.errors import CheckpointError, KgdistError, OptionError, UsageError
-from kgdist.files import atomic_write, read_json, write_json
 from kgdist.resolve import resolve
 from kgdist.tuning import space as spaces
 from kgdist.tuning.space import Space

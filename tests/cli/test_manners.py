@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from kgdist import log
+from kgdist.base import log
+from kgdist.base.progress import bar
 from kgdist.cli import eval as eval_command
 from kgdist.cli import kgdist as umbrella
 from kgdist.cli import partition, train
 from kgdist.help_texts import TEXTS
-from kgdist.progress import bar
 from kgdist.version import __version__
 from tests.cli.graphs import Bench
 from tests.patience import patience

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from kgdist import checkpoint, flags
+from kgdist.base.errors import UsageError
 from kgdist.cli import train, tune
-from kgdist.errors import UsageError
 from kgdist.runtime.forkserver import ForkServer
 from kgdist.runtime.trial import Trial
 from kgdist.tuning.search import owned

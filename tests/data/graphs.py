@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from kgdist.base.errors import DataError, KgdistError
 from kgdist.data import stream
 from kgdist.data.formats import read_rows
 from kgdist.data.rows import Spec
 from kgdist.data.store import Dataset, Triples, load_dataset
-from kgdist.errors import DataError, KgdistError
 
 Triple = tuple[str, str, str]
 TRAIN: list[Triple] = [("b", "likes", "a"), ("a", "is", "c"), ("b", "likes", "a"), ("is", "is", "b")]

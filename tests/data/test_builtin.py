@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from kgdist.base.errors import DataError, KgdistError, OptionError
 from kgdist.data import builtin
 from kgdist.data.builtin import BUILTIN, BuiltIn, ensure
-from kgdist.errors import DataError, KgdistError, OptionError
 from tests.data.loopback import Site, serving, zipped
 from tests.patience import patience
 

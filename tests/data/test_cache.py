@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from kgdist.base.errors import DataError, KgdistError
 from kgdist.data import cache
-from kgdist.errors import DataError, KgdistError
 from tests.data.graphs import TEST, TRAIN, VALID, built, fails, named, raw, text, write_raw
 from tests.patience import patience
 

@@ -20,9 +20,9 @@ from cryptography.x509.oid import NameOID
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kgdist import files
+from kgdist.base import files
+from kgdist.base.errors import DataError, KgdistError
 from kgdist.data.download import Patience, fetch, fetch_sha256
-from kgdist.errors import DataError, KgdistError
 from tests.data.loopback import Site, serving
 from tests.patience import patience
 

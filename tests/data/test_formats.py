@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgdist.base.errors import DataError, OptionError
 from kgdist.data import stream
 from kgdist.data.formats import ORDERS, Format, check_delimiter, user_files
 from kgdist.data.rows import Spec
-from kgdist.errors import DataError, OptionError
 from tests.data.graphs import CLOSERS, Triple, error_of, in_order, triples, write
 
 DELIMITERS = ("\t", ",", "|", " ", "||", "→", "\x01", "ab", "é", " ; ")

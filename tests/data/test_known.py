@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
-from kgdist.types import Side
 
 ENTITIES, RELATIONS = 7, 3
 BIG = 2**31 - 1  # far beyond what one machine word can hold for a triple

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kgdist.base.errors import KgdistError
 from kgdist.data.lock import exclusive
-from kgdist.errors import KgdistError
 from tests.patience import patience
 
 # Adds one to a number in a file, slowly: two at a time would lose additions.

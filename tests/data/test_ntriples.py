@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kgdist.base.errors import OptionError
 from kgdist.data.rows import Spec
-from kgdist.errors import OptionError
 from tests.data.graphs import CLOSERS, error_of, triples, write
 
 NT = """# a comment

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kgdist.base.errors import OptionError
 from kgdist.data.formats import ORDERS
 from kgdist.data.rows import Spec
-from kgdist.errors import OptionError
 from tests.data.graphs import error_of, triples, write
 
 GOOD = "a\tr\tb\n"

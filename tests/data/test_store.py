@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgdist.base.errors import OptionError, UsageError
 from kgdist.data.formats import ORDERS
 from kgdist.data.store import Dataset, Triples, load_dataset
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import OptionError, UsageError
 from tests.data.graphs import TEST, TRAIN, VALID, Triple, built, fails, named, raw, text, write_raw
 
 

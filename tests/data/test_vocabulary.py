@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgdist.base.errors import CheckpointError, DataError, UsageError
 from kgdist.data import dictionary as dictionary_module
 from kgdist.data import interner as interner_module
 from kgdist.data import names as names_module
@@ -18,7 +19,6 @@ from kgdist.data.dictionary import read_dictionary
 from kgdist.data.interner import Interner
 from kgdist.data.names import as_binary, hash_names, make_run, parts, search
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import CheckpointError, DataError, UsageError
 from kgdist.kernels import names_loop
 
 NAME = st.text(st.characters(exclude_characters="\0\r\n", exclude_categories=("Cs",)), min_size=1, max_size=12)

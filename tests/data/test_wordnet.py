@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from kgdist.base.errors import KgdistError
 from kgdist.data import builtin
 from kgdist.data.builtin import BUILTIN, ensure
-from kgdist.errors import KgdistError
 from tests.patience import patience
 
 PACKAGED = builtin.PACKAGED

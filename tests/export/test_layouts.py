@@ -18,11 +18,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgdist.base.errors import DataError, KgdistError, OptionError, UsageError
 from kgdist.data.formats import ORDERS
 from kgdist.data.rows import Spec
 from kgdist.data.store import Dataset, load_dataset
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import DataError, KgdistError, OptionError, UsageError
 from kgdist.export import graph as graph_module
 from kgdist.export.graph import Graph, convert
 from kgdist.export.graph_ntriples import IRI, LITERAL, NODE, unbased, without_base

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from kgdist import runs
+from kgdist.base.errors import KgdistError, OptionError, UsageError
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import KgdistError, OptionError, UsageError
 from kgdist.export import source as source_module
 from kgdist.export.lines import lines_of
 from kgdist.export.source import Source

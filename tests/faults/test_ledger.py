@@ -17,7 +17,7 @@ import pytest
 import torch
 from zmq.utils import garbage
 
-from kgdist.errors import KgdistError, PeersLost
+from kgdist.base.errors import KgdistError, PeersLost
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.security import Keys, Transport

@@ -89,7 +89,7 @@ def test_embeddings_that_find_no_room_at_all(space: Path) -> None:
 FILL = """
 import numpy as np, sys
 from kgdist import runs
-from kgdist.errors import KgdistError
+from kgdist.base.errors import KgdistError
 rows = ((np.arange(n, n + 100), np.ones((100, 1000), np.float32)) for n in range(0, 2000, 100))
 try:
     runs.save_rows(runs.Path(sys.argv[1]) / "rows.npy", (2000, 1000), rows)

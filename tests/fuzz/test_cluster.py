@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.errors import DataError
+from kgdist.base.errors import DataError
 from kgdist.runtime.cluster import parse_cluster, read_cluster
 
 PIECES = st.sampled_from(

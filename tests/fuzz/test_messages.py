@@ -8,7 +8,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.errors import ProtocolError
+from kgdist.base.errors import ProtocolError
 from kgdist.kvstore.messages import HEADER, MAGIC, PART, pack, parse, read_body
 from tests.kvstore.samples import SAMPLES
 

@@ -22,7 +22,7 @@ print("numba" in sys.modules)
 VECTORS = """
 import re, numpy as np, torch
 from kgdist.kernels import bilinear, euclid_loops, jit, l1, loss, modulus, pairs, query, rows, uses
-from kgdist.types import Side
+from kgdist.base.types import Side
 f, x, one, places, square = np.float32, np.zeros((4, 32), np.float32), np.zeros(4, np.float32), np.arange(4), torch.zeros(1, 4, 4)
 def new():
     return x.copy()

@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgdist.base.types import Side
 from kgdist.kernels.query import KINDS, VectorQuery, _turn
 from kgdist.models.base import Model
 from kgdist.models.registry import MODELS, make_model
-from kgdist.types import Side
 
 F = np.float32
 BY_KIND = {kind: next(name for name, model in MODELS.items() if model.kernel == kind) for kind in KINDS}

@@ -17,7 +17,7 @@ import pytest
 import torch
 import zmq
 
-from kgdist.errors import KgdistError
+from kgdist.base.errors import KgdistError
 from kgdist.kvstore import server as server_module
 from kgdist.kvstore.messages import HEADER, PROTOCOL, Kind, Message, Part, pack, parse
 from kgdist.kvstore.security import Keys, Wire

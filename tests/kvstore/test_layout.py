@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.errors import KgdistError
+from kgdist.base.errors import KgdistError
 from kgdist.kvstore.layout import Layout
 
 

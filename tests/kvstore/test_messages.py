@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.errors import ProtocolError
+from kgdist.base.errors import ProtocolError
 from kgdist.kvstore.messages import (
     BF16,
     HEADER,

@@ -15,7 +15,7 @@ import pytest
 import zmq
 from zmq.utils import garbage
 
-from kgdist.errors import UsageError
+from kgdist.base.errors import UsageError
 from kgdist.kvstore.places import OUTGOING, hold, in_use, port_holder
 from kgdist.kvstore.security import CURVE, FRAME_BYTES, NONE, USER, Keys, Transport, secured
 from tests.patience import patience

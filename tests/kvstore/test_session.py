@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.errors import PeersLost, ProtocolError
+from kgdist.base.errors import PeersLost, ProtocolError
 from kgdist.kvstore.messages import Kind
 from kgdist.kvstore.session import Applied, ClientSession, Entry, Verdict
 

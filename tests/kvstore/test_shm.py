@@ -47,7 +47,7 @@ def test_a_mapping_sees_what_the_other_one_writes() -> None:
 
 BORROWER = """
 import json, sys
-from kgdist.errors import KgdistError
+from kgdist.base.errors import KgdistError
 from kgdist.kvstore.shm import SharedArray
 for line in sys.stdin:
     try:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from kgdist.errors import KgdistError, PeersLost
+from kgdist.base.errors import KgdistError, PeersLost
 from kgdist.kvstore import client as client_module
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import Connection

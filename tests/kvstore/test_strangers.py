@@ -15,7 +15,7 @@ import torch
 import zmq
 from zmq.utils import garbage
 
-from kgdist.errors import KgdistError, UsageError
+from kgdist.base.errors import KgdistError, UsageError
 from kgdist.kvstore.places import port_holder, user_name
 from kgdist.kvstore.security import Transport
 from kgdist.kvstore.server import GARBAGE, REFUSED

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kgdist.base.types import RelationRows, Side
 from kgdist.models.base import Model
 from kgdist.models.registry import make_model
-from kgdist.types import RelationRows, Side
 from tests import formulas
 
 

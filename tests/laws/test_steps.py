@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.autograd_step import AutogradStep
+from kgdist.base.types import Batch, Side
 from kgdist.config import Config
 from kgdist.data.batches import Positives
 from kgdist.fused_step import FusedStep
@@ -21,7 +22,6 @@ from kgdist.models.registry import MODELS, make_model
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.step import Clock, Losses, Step, Update, agreement
 from kgdist.trainer import make_step
-from kgdist.types import Batch, Side
 
 NAMES = sorted({model.name for model in MODELS.values() if model.kernel is not None})
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgdist.errors import KgdistError, OptionError
+from kgdist.base.errors import KgdistError, OptionError
 from kgdist.partition import balance as even
 from kgdist.partition import streaming
 from kgdist.partition.adjacency import adjacency, degrees

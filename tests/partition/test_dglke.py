@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgdist.base.errors import CheckpointError, DataError
 from kgdist.data.store import Dataset
-from kgdist.errors import CheckpointError, DataError
 from kgdist.partition.dglke import read_text, write_text
 from tests.partition.worlds import communities, dataset, graphs
 

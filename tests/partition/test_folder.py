@@ -16,14 +16,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kgdist.base.errors import CheckpointError, KgdistError, OptionError
+from kgdist.base.files import sha256
+from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
-from kgdist.errors import CheckpointError, KgdistError, OptionError
-from kgdist.files import sha256
 from kgdist.partition import writer
 from kgdist.partition.folder import Partition, numbered
 from kgdist.partition.verify import open_all, same_answers, verify
 from kgdist.ranking import relation_categories
-from kgdist.types import Side
 from tests.partition.worlds import BALANCES, METHODS, communities, dataset, graphs, partitioned
 from tests.patience import patience
 

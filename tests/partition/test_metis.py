@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from kgdist.errors import OptionError
+from kgdist.base.errors import OptionError
 from kgdist.partition import metis
 from kgdist.partition.adjacency import Adjacency, adjacency, degrees
 from tests.partition.worlds import communities, graphs

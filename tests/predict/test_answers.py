@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis.extra import numpy as hnp
 from pyarrow import parquet
 
+from kgdist.base.errors import KgdistError, OptionError
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import KgdistError, OptionError
 from kgdist.predict import answers
 from kgdist.predict.answers import Column, check_output, write_answers
 

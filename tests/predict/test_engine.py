@@ -12,14 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgdist.base.errors import KgdistError
+from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
-from kgdist.errors import KgdistError
 from kgdist.kernels import choice
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import make_model
 from kgdist.predict.engine import Answers, Predictor
-from kgdist.types import Side
 from tests import formulas
 
 ENTITIES, RELATIONS = 23, 4

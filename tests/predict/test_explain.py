@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgdist.base.errors import KgdistError
 from kgdist.data.known import KnownTriples
-from kgdist.errors import KgdistError
 from kgdist.predict.engine import Answers
 from kgdist.predict.explain import (
     FILE,
@@ -117,7 +117,7 @@ def test_true_triples_that_score_high_get_a_rising_curve() -> None:
 def test_scores_that_mislead_say_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kgdist.log.log.propagate", True)
+    monkeypatch.setattr("kgdist.base.log.log.propagate", True)
     world = world_of("RotatE")
     worst = np.array(sorted(world.score, key=lambda each: world.score[each])[:200])
     found = calibration_of(tmp_path, [], worst, world.ask(), KnownTriples.build([worst], ENTITIES, RELATIONS))

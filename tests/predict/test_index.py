@@ -12,13 +12,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
+from kgdist.base.errors import OptionError
+from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
-from kgdist.errors import OptionError
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import make_model
 from kgdist.predict.engine import Predictor
 from kgdist.predict.index import FILES, Index, open_index
-from kgdist.types import Side
 
 pytest.importorskip("faiss", reason="the extra kgdist[index] is not installed")
 ENTITIES, RELATIONS, WIDTH = 600, 3, 8

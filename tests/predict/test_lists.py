@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from kgdist.base.errors import DataError, OptionError
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.errors import DataError, OptionError
 from kgdist.predict import lists
 from kgdist.predict.lists import Things, closest, things
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist import flags
+from kgdist.base.types import Side
 from kgdist.config import OPTIONS, Config
 from kgdist.ranking import Ranks, metrics
 from kgdist.report import about, folder, picture
@@ -21,7 +22,6 @@ from kgdist.report.examples import ANSWERS, best_and_worst, examples
 from kgdist.report.folder import FEW
 from kgdist.report.opened import Opened, degrees, domains, open_all, true_entities
 from kgdist.report.picture import project
-from kgdist.types import Side
 
 
 @pytest.fixture(scope="module")

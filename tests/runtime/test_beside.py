@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from kgdist.errors import KgdistError
+from kgdist.base.errors import KgdistError
 from kgdist.runtime.bell import Bell
 from kgdist.runtime.beside import Beside
 from tests.patience import patience

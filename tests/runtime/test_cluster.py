@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.errors import DataError
+from kgdist.base.errors import DataError
 from kgdist.runtime.cluster import LARGEST, Machine, parse_cluster, read_cluster
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from kgdist.errors import WorkerError
+from kgdist.base.errors import WorkerError
 from kgdist.runtime import control
 from kgdist.runtime.control import ARRIVED, BEAT, DONE, POSITIVES, SharedControl, WorkerControl
 from kgdist.step import Losses

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from kgdist.base.errors import KgdistError, PeersLost, UsageError
+from kgdist.base.files import sha256
 from kgdist.cli.copy import main
-from kgdist.errors import KgdistError, PeersLost, UsageError
-from kgdist.files import sha256
 from kgdist.partition.folder import Partition, folder_of
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.copy import Delivery, Sender, send
@@ -222,7 +222,7 @@ def test_a_target_that_cannot_be(copying: Copying) -> None:
 def test_problems_of_all_machines_are_told(
     copying: Copying, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kgdist.log.log.propagate", True)
+    monkeypatch.setattr("kgdist.base.log.log.propagate", True)
     deliveries = [copying.delivery(machine=Machine(f"no-{n}.invalid", 1, 1, n)) for n in range(2)] + [copying.delivery()]
     with pytest.raises(KgdistError) as caught:
         send(deliveries, copying.server.options(), copying.lines.append)

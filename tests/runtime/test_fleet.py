@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.errors import KgdistError
+from kgdist.base.errors import KgdistError
 from kgdist.runtime.channel import Heard
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.fleet import WORDS, AttemptFailed, Fleet
@@ -88,7 +88,7 @@ def test_a_flood_of_lines_is_heard_in_turns_and_is_no_silence(monkeypatch: pytes
 
 
 def test_a_machine_that_stands_still_is_named_and_lost(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kgdist.log.log.propagate", True)
+    monkeypatch.setattr("kgdist.base.log.log.propagate", True)
     with Machines(timeout=10.0) as machines:
         fleet = machines.fleet
         fleet.stall = 300.0

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kgdist.base.errors import OptionError, UsageError
 from kgdist.config import Config
-from kgdist.errors import OptionError, UsageError
 from kgdist.kvstore.security import Keys
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.enlist import Line

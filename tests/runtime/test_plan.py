@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgdist.base.errors import OptionError
 from kgdist.config import Config
-from kgdist.errors import OptionError
 from kgdist.partition.book import Book, dealt
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.plan import Plan, partition_folder

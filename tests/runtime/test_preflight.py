@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
+from kgdist.base.errors import OptionError, UsageError
 from kgdist.config import Config
-from kgdist.errors import OptionError, UsageError
 from kgdist.kvstore.security import SPARE
 from kgdist.kvstore.shm import SharedArray, huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kgdist.base.errors import OptionError
+from kgdist.base.files import write_json
 from kgdist.config import Config
 from kgdist.configfile import run_json
-from kgdist.errors import OptionError
-from kgdist.files import write_json
 from kgdist.partition.book import Book
 from kgdist.runtime import launch, preflight
 from kgdist.runtime.cluster import Machine

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgdist.base.errors import UsageError
 from kgdist.config import Config
-from kgdist.errors import UsageError
 from kgdist.runtime.fleet import AttemptFailed
 from kgdist.runtime.saved import Saved
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kgdist.errors import KgdistError, UsageError
+from kgdist.base.errors import KgdistError, UsageError
 from kgdist.runtime.channel import Heard
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.known_hosts import KnownHosts
@@ -156,7 +156,7 @@ def test_a_revoked_host_key_is_refused(sshd: Sshd, home: Path) -> None:
 def test_authorities_are_left_out_with_a_warning(
     sshd: Sshd, home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kgdist.log.log.propagate", True)
+    monkeypatch.setattr("kgdist.base.log.log.propagate", True)
     authority = " ".join(Path(f"{make_key(tmp_path / 'ca')}.pub").read_text().split()[:2])
     path = home / ".ssh" / "known_hosts"
     path.write_text(f"@cert-authority * {authority}\n{sshd.known}")

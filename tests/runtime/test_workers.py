@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from kgdist import checkpoint
+from kgdist.base.errors import WorkerError
 from kgdist.cli import train as train_command
 from kgdist.config import Config
-from kgdist.errors import WorkerError
 from kgdist.kvstore.shm import private_array
 from kgdist.runtime.control import SharedControl
 from kgdist.runtime.processes import Processes

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgdist.base.types import Side
 from kgdist.data.batches import Positives
 from kgdist.sampling.negatives import ChunkedNegatives, masked
-from kgdist.types import Side
 
 
 def positives(size: int, entities: int = 50, seed: int = 0) -> Positives:

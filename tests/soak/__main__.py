@@ -27,7 +27,7 @@ import torch
 import zmq
 
 import kgdist
-from kgdist.machine import processor
+from kgdist.base.machine import processor
 from tests.faults.disks import Missing
 from tests.faults.jobs import ROOT, workspace
 from tests.faults.rig import MARK, PORT, Rig, rig

@@ -24,7 +24,7 @@ import torch
 import zmq
 
 import kgdist
-from kgdist.machine import processor
+from kgdist.base.machine import processor
 from tests.faults.disks import Missing
 from tests.faults.jobs import ROOT, workspace
 from tests.faults.matrix import alone, places, processes, terminals

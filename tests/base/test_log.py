@@ -16,10 +16,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from kgdist import log, writer
-from kgdist.errors import KgdistError
-from kgdist.progress import bar
-from kgdist.writer import Writer
+from kgdist.base import log, writer
+from kgdist.base.errors import KgdistError
+from kgdist.base.progress import bar
+from kgdist.base.writer import Writer
 from tests.faults.commands import until
 
 LINES = 30_000  # of 60 bytes: more than a pipe and the memory of a writer take together

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kgdist.machine import usable_cores
+from kgdist.base.machine import usable_cores
 
 
 def allowed() -> int:

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from kgdist.log import on_terminal, paint
+from kgdist.base.log import on_terminal, paint
 
 GAP = "  "
 LEAST = 8  # columns that are never made narrower

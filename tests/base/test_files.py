@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kgdist.errors import KgdistError
-from kgdist.files import atomic_write, load_npy, save_npy, write_npy
+from kgdist.base.errors import KgdistError
+from kgdist.base.files import atomic_write, load_npy, save_npy, write_npy
 from tests.patience import patience
 
-WRITE = "import sys; from kgdist.files import write_json; write_json(sys.argv[1], {}); write_json(sys.argv[2], {}, private=True)"
+WRITE = (
+    "import sys; from kgdist.base.files import write_json; write_json(sys.argv[1], {}); write_json(sys.argv[2], {}, private=True)"
+)
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o077, 0o002])

@@ -10,7 +10,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from kgdist.log import SCREEN, bars
+from kgdist.base.log import SCREEN, bars
 
 
 def bar(

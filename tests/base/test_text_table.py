@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from kgdist.text_table import TextTable, cut, width
+from kgdist.base.text_table import TextTable, cut, width
 
 
 class Terminal(io.StringIO):

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from kgdist.errors import CheckpointError, KgdistError, UsageError
+from kgdist.base.errors import CheckpointError, KgdistError, UsageError
 
 PathLike = str | os.PathLike[str]
 Moved = Callable[[int], None]  # called with the bytes that were read or written since it was called last

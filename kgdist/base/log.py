@@ -2,7 +2,7 @@
 
 Result lines, which people and their scripts read, go to stdout (`say`); so does what happens meanwhile (`tell`), unless --quiet;
 warnings and errors are logging on stderr. With --json stdout is one JSON object (`result`) and nothing else, and words go to
-stderr. Bars are `kgdist.progress`'s; whether there may be any is decided here.
+stderr. Bars are `kgdist.base.progress`'s; whether there may be any is decided here.
 
 Words wait for their reader, as those of any tool, but not in `background`: a work of hours does not stop because a terminal does.
 """
@@ -20,8 +20,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from kgdist.errors import KgdistError
-from kgdist.writer import Writer
+from kgdist.base.errors import KgdistError
+from kgdist.base.writer import Writer
 
 log = logging.getLogger("kgdist")
 _COLOURS = {"red": "31", "yellow": "33", "green": "32", "bold": "1"}  # of ECMA-48

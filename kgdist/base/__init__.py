@@ -1,0 +1,11 @@
+"""What every folder uses: errors, files, the log.
+
+errors.py      every error raised on purpose, and its exit code
+files.py       files that are whole or absent; .npy without pickle; safe paths
+log.py         the logger, lines that users parse, manners of a terminal
+machine.py     how many cores there are to use, and what processor
+progress.py    bars, and metrics.jsonl
+text_table.py  rows as aligned lines for a person
+types.py       the nouns and the letters of shapes: Side, Batch
+writer.py      a terminal or pipe that may take nothing, written by a thread of its own
+"""
