@@ -23,7 +23,7 @@ from datasets import prepare
 
 import kgdist
 from kgdist.base.files import write_json
-from kgdist.presets import find
+from kgdist.options.presets import find
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "dist_accuracy"

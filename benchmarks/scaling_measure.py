@@ -24,10 +24,10 @@ from roofs import machine
 from store_train import DIM, NEGATIVES, RELATIONS, needs, triples
 
 from kgdist.base.files import write_json
-from kgdist.config import Config
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.tables import MemoryTables, Update, initialise
+from kgdist.options.config import Config
 from kgdist.runtime.job import model_of, trainer_of
 from kgdist.runtime.memory import keep_freed_memory
 

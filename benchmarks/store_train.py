@@ -26,12 +26,12 @@ from dist_accuracy import machines, partition
 from kvstore import IDENTITY, free_port, start
 from roofs import machine
 
-from kgdist.config import Config
 from kgdist.data.store import Triples
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.security import Keys, Transport
 from kgdist.kvstore.tables import MemoryTables, initialise
+from kgdist.options.config import Config
 from kgdist.runtime.job import model_of, trainer_of
 
 HERE = Path(__file__).parent

@@ -15,12 +15,12 @@ from typing import Any
 from kgdist.base import log
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.callbacks import Callback
-from kgdist.config import OPTIONS
 from kgdist.data import store
 from kgdist.data.store import Dataset
-from kgdist.flags import understand
-from kgdist.option import closest
-from kgdist.own_models import bring
+from kgdist.options.config import OPTIONS
+from kgdist.options.model_file import bring
+from kgdist.options.option import closest
+from kgdist.options.parse import understand
 from kgdist.run import Run
 
 _CONSOLE = ("debug", "json")  # manners of a command

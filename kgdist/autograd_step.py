@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from kgdist.base.types import Batch, RelationRows
-from kgdist.config import Config
 from kgdist.kernels.penalty import Penalty
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.losses import batch_loss
 from kgdist.models.base import Model
+from kgdist.options.config import Config
 from kgdist.sampling.negatives import masked
 from kgdist.step import Clock, Losses, Plan, agreement
 

@@ -14,11 +14,11 @@ from kgdist.api import train
 from kgdist.base.errors import UsageError
 from kgdist.base.log import log
 from kgdist.base.machine import usable_cores
-from kgdist.config import OPTIONS
 from kgdist.data.known import KnownTriples
 from kgdist.data.memory import COLUMNS, as_table
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.evaluator import evaluate
+from kgdist.options.config import OPTIONS
 from kgdist.run import Run
 
 

@@ -24,12 +24,12 @@ from kgdist.base.progress import bar
 from kgdist.base.types import RelationRows, Side
 from kgdist.block_threads import block_per_thread
 from kgdist.candidates import AllEntities, Candidates, Pool, Project, all_finite, not_rivals, pull_rows, stack
-from kgdist.config import Config
 from kgdist.counting import count_rivals
 from kgdist.data.known import KnownTriples
 from kgdist.data.store import Dataset
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
+from kgdist.options.config import Config
 from kgdist.ranking import SIDES, Ranks, Ties, relation_categories, summary
 from kgdist.report_text import protocol_line, reference_lines, report_table
 

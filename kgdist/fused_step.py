@@ -15,13 +15,13 @@ import numpy as np
 import torch
 
 from kgdist.base.types import Batch
-from kgdist.config import Config
 from kgdist.fused_relations import Buffers, MatrixRelations, ProjectedRelations, Relations, VectorRelations
 from kgdist.kernels import loss, uses
 from kgdist.kernels.penalty import Penalty
 from kgdist.kernels.unique import unique
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
+from kgdist.options.config import Config
 from kgdist.sampling.negatives import masked
 from kgdist.step import Clock, Losses, Plan, agreement
 

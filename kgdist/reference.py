@@ -1,6 +1,7 @@
 """The pages of docs/ that follow from the tables of options: docs/options.md, and one page for each command.
 
-`python -m kgdist.reference` writes them below docs/ of the working folder. What --help says on a terminal is `kgdist.flags`.
+`python -m kgdist.reference` writes them below docs/ of the working folder. What --help says on a terminal is
+`kgdist.options.parse`.
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kgdist import presets
 from kgdist.base.files import atomic_write
-from kgdist.config import OPTIONS
-from kgdist.flags import default_text, options
-from kgdist.help_texts import EXAMPLES, POSITIONAL, TEXTS, called
-from kgdist.option import INT_MAX, Option
+from kgdist.options import presets
+from kgdist.options.commands import EXAMPLES, POSITIONAL, TEXTS, called
+from kgdist.options.config import OPTIONS
+from kgdist.options.option import INT_MAX, Option
+from kgdist.options.parse import default_text, options
 
 _ORIGIN = {"predict": "dglke_predict", "emb-sim": "dglke_emb_sim", "convert": "dglke_convert"}  # with tables of their own
 _GENERATED = "Generated from the tables of options by `python -m kgdist.reference`."

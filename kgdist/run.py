@@ -15,7 +15,6 @@ import numpy as np
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.machine import usable_cores
 from kgdist.base.types import Side
-from kgdist.config import OPTIONS, Config
 from kgdist.data.store import Dataset
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.embeddings import Embeddings
@@ -23,7 +22,8 @@ from kgdist.evaluation import Evaluation
 from kgdist.evaluator import Evaluator
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
-from kgdist.option import closest
+from kgdist.options.config import OPTIONS, Config
+from kgdist.options.option import closest
 from kgdist.predict.engine import Found, Predictor
 from kgdist.predict.facts import known_among
 from kgdist.predict.measures import MEASURES

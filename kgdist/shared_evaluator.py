@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.config import Config
 from kgdist.data.known import KnownTriples
 from kgdist.data.store import Dataset
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.evaluator import Evaluator
+from kgdist.options.config import Config
 from kgdist.partition.folder import Partition
 from kgdist.ranking import Ranks
 

@@ -14,12 +14,12 @@ import torch
 
 from kgdist.autograd_step import AutogradStep
 from kgdist.base.errors import Diverged
-from kgdist.config import Config
 from kgdist.data.batches import Batches
 from kgdist.kernels import choice
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
 from kgdist.optim import Schedule
+from kgdist.options.config import Config
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.step import Clock, Losses, Plan, Step
 

@@ -30,8 +30,9 @@ from pathlib import Path
 from typing import Any
 
 import kgdist
-from kgdist import api, flags
+from kgdist import api
 from kgdist.kernels import jit
+from kgdist.options import parse
 from tests.cli.graphs import random_splits, write
 from tests.patience import patience
 
@@ -97,10 +98,10 @@ def called(words: Sequence[str]) -> list[str]:
     return list(words[1:]) if words[0] == "kgdist" else [words[0].removeprefix("kgdist-"), *words[1:]]
 
 
-def parse(words: Sequence[str]) -> None:
+def read_words(words: Sequence[str]) -> None:
     """Read the words by their command's parser, and no file that they name. Raises UsageError, OptionError."""
     command, *rest = called(words)
-    flags.parser(command).parse_args(rest)
+    parse.parser(command).parse_args(rest)
 
 
 def expand(line: str) -> list[str]:

@@ -6,15 +6,15 @@ import contextlib
 import copy
 from collections.abc import Iterator
 
-from kgdist import own_models
-from kgdist.config import OPTIONS
 from kgdist.models import registry
+from kgdist.options import model_file
+from kgdist.options.config import OPTIONS
 
 
 @contextlib.contextmanager
 def as_before() -> Iterator[None]:
     """Put the registry back when the block ends."""
-    kept = [(known, copy.copy(known)) for known in (registry.MODELS, own_models.OWN, own_models._brought, registry._tried)]
+    kept = [(known, copy.copy(known)) for known in (registry.MODELS, model_file.OWN, model_file._brought, registry._tried)]
     row = OPTIONS["model_name"]
     try:
         yield
@@ -27,8 +27,8 @@ def as_before() -> Iterator[None]:
 
 def forget() -> None:
     """As in a process that has not registered any."""
-    for name in own_models.OWN:
+    for name in model_file.OWN:
         del registry.MODELS[name]
-    own_models.OWN.clear()
-    own_models._brought.clear()
-    OPTIONS["model_name"] = own_models.MODEL
+    model_file.OWN.clear()
+    model_file._brought.clear()
+    OPTIONS["model_name"] = model_file.MODEL

@@ -13,18 +13,18 @@ import pytest
 import torch
 
 import kgdist
-from kgdist import flags, own_models
 from kgdist.autograd_step import AutogradStep
 from kgdist.base.errors import CheckpointError, OptionError, UsageError
 from kgdist.base.types import Batch, RelationRows, Side
 from kgdist.cli import predict as predict_command
-from kgdist.config import OPTIONS, Config
-from kgdist.configfile import read_run
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import MODELS, make_model
+from kgdist.options import model_file, parse
+from kgdist.options.config import OPTIONS, Config
+from kgdist.options.configfile import read_run
+from kgdist.options.resolve import resolve
 from kgdist.partition.book import Book
-from kgdist.resolve import resolve
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.plan import Plan
 from kgdist.sampling.negatives import masked
@@ -67,7 +67,7 @@ def quate(h: torch.Tensor, r: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("side", Side)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_example_obeys_the_laws_of_models(side: Side, dtype: torch.dtype) -> None:
-    own_models.bring(str(EXAMPLE))
+    model_file.bring(str(EXAMPLE))
     model = make_model("QuatE", **SIZES)
     assert model.kernel is None
     tables = rows_of(model, dtype, seed=1)
@@ -131,13 +131,13 @@ def test_a_run_of_it_is_never_opened_without_its_file(bench: Bench) -> None:
 def test_a_file_of_options_may_name_it_in_any_line(order: tuple[str, str], tmp_path: Path) -> None:
     file = tmp_path / "options.yaml"
     file.write_text("\n".join(line.format(EXAMPLE) for line in order) + "\n")
-    config = flags.parse("train", ["--config", str(file)]).config
+    config = parse.parse("train", ["--config", str(file)]).config
     assert config.model_name == "QuatE" and config.model_file == str(EXAMPLE)
-    assert "QuatE" in flags.parser("train").format_help()
+    assert "QuatE" in parse.parser("train").format_help()
 
 
 def test_workers_that_are_processes_need_the_file(bench: Bench) -> None:
-    own_models.bring(str(EXAMPLE))
+    model_file.bring(str(EXAMPLE))
     assert "--model_file" in bench.train_refused("--model_name", "QuatE", "--num_proc", "2")
     assert bench.train("--model_name", "QuatE", "--num_proc", "2", "--worker", "thread").is_dir()
 
@@ -145,10 +145,10 @@ def test_workers_that_are_processes_need_the_file(bench: Bench) -> None:
 def test_every_machine_has_the_launchers_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     shutil.copy(EXAMPLE, file)
-    own_models.bring(str(file))
+    model_file.bring(str(file))
     config = Config(model_name="QuatE", model_file=str(file), hidden_dim=8)
     book, machines = Book(np.array([0, 9]), np.array([0, 2])), [Machine("127.0.0.1", 30050, 1, 0)]
-    sent = Plan(config, machines, "run", 0, "g", book, 9, models=own_models.digest_of(file)).to_json()
+    sent = Plan(config, machines, "run", 0, "g", book, 9, models=model_file.digest_of(file)).to_json()
     assert Plan.from_json(sent).shapes["entity"] == (9, 8)
     file.write_text(file.read_text() + "# another\n")
     with pytest.raises(OptionError, match="not the file that the launcher has"):
@@ -184,7 +184,7 @@ def test_a_file_that_cannot_be_is_refused_in_one_line(text: str, message: str, t
     file.write_text(text)
     for _ in range(2):  # and again
         with pytest.raises(OptionError, match=message) as caught:
-            flags.parse("train", ["--model_file", str(file), "--model_name", "A"])
+            parse.parse("train", ["--model_file", str(file), "--model_name", "A"])
         assert "\n" not in str(caught.value)
 
 
@@ -192,7 +192,7 @@ def test_no_file_and_no_python_are_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text(GOOD + QUERY)
     for name, message in (("nowhere.py", "cannot be read"), ("mine.txt", "is no Python file"), (".", "cannot be read")):
         with pytest.raises(OptionError, match=message):
-            flags.parse("eval", [f"--model_file={tmp_path / name}"])
+            parse.parse("eval", [f"--model_file={tmp_path / name}"])
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ import pytest
 import kgdist
 from kgdist import reference
 from kgdist.base.errors import KgdistError
-from kgdist.config import MODELS, OPTIONS, Config
-from kgdist.resolve import resolve
+from kgdist.options.config import MODELS, OPTIONS, Config
+from kgdist.options.resolve import resolve
+from kgdist.options.tools import TOOLS
 from kgdist.runtime.job import model_of
-from kgdist.tool_options import TOOLS
 from tests.docs_blocks import (
     ELSEWHERE,
     KINDS,
@@ -31,7 +31,7 @@ from tests.docs_blocks import (
     blocks,
     expand,
     ours,
-    parse,
+    read_words,
     scripts,
     small_train,
     smaller,
@@ -113,7 +113,7 @@ def parsed(block: Block) -> None:
         text = text.replace(f'"${variable}"', value)
     for line in filter(None, map(ours, Block(block.page, block.line, "bash", text).commands)):
         try:
-            parse(["1" if "$" in word else word for word in shlex.split(line)])
+            read_words(["1" if "$" in word else word for word in shlex.split(line)])
         except KgdistError as error:
             pytest.fail(f"{block.page}:{block.line}: {line}: {error}")
 

@@ -10,13 +10,13 @@ import torch
 
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.files import read_json, write_json
-from kgdist.config import Config
 from kgdist.data.store import Dataset, Triples
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.evaluator import Evaluator, evaluate
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import make_model
+from kgdist.options.config import Config
 from kgdist.ranking import metrics, relation_categories
 
 ENTITIES, RELATIONS = 30, 4

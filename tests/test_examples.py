@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kgdist import flags
+from kgdist.options import parse
 from tests.faults.sshd import free_port
 from tests.own_models import as_before, forget
 from tests.patience import patience
@@ -96,7 +96,7 @@ def test_python_api(tmp_path: Path) -> None:
 def test_the_commands_of_the_cluster_are_understood() -> None:
     found = commands(EXAMPLES / "fb15k_cluster" / "README.md")
     for words in found:
-        flags.parse(words[0].removeprefix("kgdist-"), words[1:])
+        parse.parse(words[0].removeprefix("kgdist-"), words[1:])
     assert {words[0] for words in found} >= {f"kgdist-{name}" for name in ("partition", "copy", "dist-train", "eval")}
 
 

@@ -21,29 +21,34 @@ PACKAGE = Path(__file__).resolve().parents[1] / "kgdist"
 
 # A name with a slash is a folder with all its files; "__init__" is the package itself, which hands on the Python API.
 LAYERS = (
-    ("version", "callbacks", "base/"),
     (
-        "option",
-        "cluster_options",
-        "partition_options",
-        "interval",
-        "own_models",
-        "tool_options",
-        "help_texts",
-        "config",
-        "configfile",
-        "presets",
-        "resolve",
-        "flags",
+        "version",
+        "callbacks",
+        "base/",
+    ),
+    (
         "reference",
         "kernels/",
         "losses",
         "optim",
         "ranking",
+        "options/",
     ),
-    ("data/", "sampling/", "models/"),
-    ("partition/", "kvstore/"),
-    ("pieces", "checkpoint", "runs", "distributed/"),
+    (
+        "data/",
+        "sampling/",
+        "models/",
+    ),
+    (
+        "partition/",
+        "kvstore/",
+    ),
+    (
+        "pieces",
+        "checkpoint",
+        "runs",
+        "distributed/",
+    ),
     (
         "step",
         "autograd_step",
@@ -59,15 +64,29 @@ LAYERS = (
         "predict/",
     ),
     ("runtime/",),
-    ("export/", "report/", "tuning/", "doctor"),
-    ("api", "run", "wanted", "table", "embeddings", "evaluation", "embedder", "__init__"),
+    (
+        "export/",
+        "report/",
+        "tuning/",
+        "doctor",
+    ),
+    (
+        "api",
+        "run",
+        "wanted",
+        "table",
+        "embeddings",
+        "evaluation",
+        "embedder",
+        "__init__",
+    ),
     ("cli/",),
 )
 
 # library -> the files that may import it
 HOMES = {
-    "argparse": ("flags", "cli/"),
-    "yaml": ("configfile", "tuning/space"),
+    "argparse": ("options/parse", "cli/"),
+    "yaml": ("options/configfile", "tuning/space"),
     "numba": ("kernels/",),
     "pyarrow": ("data/", "export/", "predict/answers", "table", "embeddings"),
     "subprocess": ("runtime/",),

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from kgdist.config import Config
 from kgdist.data.store import Dataset
 from kgdist.evaluator import Evaluator
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import make_model
+from kgdist.options.config import Config
 from kgdist.partition.folder import Partition, folder_of
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.job import model_of

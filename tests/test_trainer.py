@@ -8,11 +8,11 @@ import torch
 
 from kgdist.base.errors import KgdistError
 from kgdist.base.types import Batch, Side
-from kgdist.config import Config
 from kgdist.data.batches import Batches
 from kgdist.data.store import Triples
 from kgdist.kvstore.tables import MemoryTables, Update, initialise
 from kgdist.models.registry import make_model
+from kgdist.options.config import Config
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.step import Plan
 from kgdist.trainer import Trainer

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kgdist import flags
 from kgdist.cli.main import run
+from kgdist.options import parse
 
 
 def client(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
-    config = flags.parse("client", argv).config
+    config = parse.parse("client", argv).config
     from kgdist.base.log import setup
     from kgdist.runtime.enlist import attend
 

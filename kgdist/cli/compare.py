@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from kgdist import flags
 from kgdist.base.errors import OptionError
 from kgdist.cli.main import run
-from kgdist.tool_options import CompareOptions
+from kgdist.options import parse
+from kgdist.options.tools import CompareOptions
 
 KINDS = ("html", "tsv", "json", "md")
 
 
 def compare(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
-    options = cast(CompareOptions, flags.parse_tool("compare", argv)[0])
+    options = cast(CompareOptions, parse.parse_tool("compare", argv)[0])
     kind = Path(options.output).suffix.removeprefix(".").lower() if options.output is not None else ""
     if options.output is not None and kind not in KINDS:
         raise OptionError("--output", f"must end in {', '.join(f'.{name}' for name in KINDS)}, not {options.output[-60:]!r}")

@@ -7,21 +7,21 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from kgdist import flags
 from kgdist.base.errors import UsageError
 from kgdist.base.log import say
 from kgdist.cli.main import run
-from kgdist.help_texts import OF_UMBRELLA, TEXTS
-from kgdist.tool_options import CompletionOptions
+from kgdist.options import parse
+from kgdist.options.commands import OF_UMBRELLA, TEXTS
+from kgdist.options.tools import CompletionOptions
 
 
-def described(command: str, shtab: Any) -> flags.Parser:
+def described(command: str, shtab: Any) -> parse.Parser:
     """The parser of a command, with the words and the kinds of files that its options take, as shtab wants to know them.
 
     The parser itself checks values by the table of options, so it has no need of them.
     """
-    made = flags.parser(command)
-    rows = {row.name: row for row in flags.options(command)}
+    made = parse.parser(command)
+    rows = {row.name: row for row in parse.options(command)}
     for action in made._actions:
         row = rows.get(action.dest)
         if row is None or row.kind is bool:
@@ -48,7 +48,7 @@ def umbrella(shtab: Any) -> argparse.ArgumentParser:
 
 def completion(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
-    options, _ = flags.parse_tool("completion", argv)
+    options, _ = parse.parse_tool("completion", argv)
     assert isinstance(options, CompletionOptions)
     try:
         import shtab

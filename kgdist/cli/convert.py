@@ -7,15 +7,15 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import cast
 
-from kgdist import flags
 from kgdist.base.errors import OptionError
 from kgdist.cli.main import run
-from kgdist.tool_options import ConvertOptions
+from kgdist.options import parse
+from kgdist.options.tools import ConvertOptions
 
 
 def convert(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
-    parsed, given = flags.parse_tool("convert", argv)
+    parsed, given = parse.parse_tool("convert", argv)
     options = cast(ConvertOptions, parsed)
     from kgdist.base import log
     from kgdist.data.formats import SPLITS, Format

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from kgdist import flags
 from kgdist.cli.main import run
+from kgdist.options import parse
 
 
 def copy(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
-    config = flags.parse("copy", argv).config
+    config = parse.parse("copy", argv).config
     from kgdist.base.log import setup, tell
     from kgdist.runtime.cluster import read_cluster
     from kgdist.runtime.copy import copy_partitions

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from kgdist import flags
 from kgdist.cli.main import run
-from kgdist.config import Config
-from kgdist.resolve import resolve
+from kgdist.options import parse
+from kgdist.options.config import Config
+from kgdist.options.resolve import resolve
 from kgdist.runtime.cluster import Machine, read_cluster
 
 # Steps after which machines wait for one another unasked, and a trainer that is alone sees whether a checkpoint is due. They are
@@ -25,7 +25,7 @@ def dist_train(argv: Sequence[str]) -> int:
         machines[:] = read_cluster(config.ip_config)
         return len(machines)
 
-    parsed = flags.parse("dist-train", argv, count)
+    parsed = parse.parse("dist-train", argv, count)
     from kgdist.base import log
     from kgdist.runtime import connect, launch
     from kgdist.runtime.interrupt import Interrupts

@@ -6,9 +6,9 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from kgdist import flags
 from kgdist.cli.main import run
-from kgdist.tool_options import DoctorOptions
+from kgdist.options import parse
+from kgdist.options.tools import DoctorOptions
 from kgdist.version import __version__
 
 MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "red")}
@@ -16,7 +16,7 @@ MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM
 
 def doctor(argv: Sequence[str]) -> int:
     """The command, without its error handling; 1 when something that is needed is not there."""
-    options, _ = flags.parse_tool("doctor", argv)
+    options, _ = parse.parse_tool("doctor", argv)
     assert isinstance(options, DoctorOptions)
     from kgdist.base import log
     from kgdist.doctor import examine

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
-from kgdist import flags
 from kgdist.base.errors import CheckpointError, DataError, OptionError
 from kgdist.cli.main import run
+from kgdist.options import parse
+from kgdist.options.tools import EmbSimOptions
 from kgdist.predict.sources import Source
 from kgdist.predict.sources import sources as lists_of
-from kgdist.tool_options import EmbSimOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,7 +46,7 @@ def sources(options: EmbSimOptions) -> list[Source]:
 
 def similar(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
-    parsed, given = flags.parse_tool("emb-sim", argv)
+    parsed, given = parse.parse_tool("emb-sim", argv)
     options = cast(EmbSimOptions, parsed)
     check(options, given)
     asked = sources(options)
@@ -100,7 +100,7 @@ def _embeddings(options: EmbSimOptions) -> tuple[str, torch.Tensor, Vocabulary |
     import torch
 
     from kgdist.base.files import load_npy
-    from kgdist.resolve import require_gpus
+    from kgdist.options.resolve import require_gpus
 
     assert options.emb_file is not None
     if options.gpu >= 0:

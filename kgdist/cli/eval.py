@@ -6,16 +6,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kgdist import flags
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.cli.main import run
-from kgdist.config import OPTIONS
-from kgdist.resolve import resolve
+from kgdist.options import parse
+from kgdist.options.config import OPTIONS
+from kgdist.options.resolve import resolve
 
 
 def evaluate(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
-    parsed = flags.parse("eval", argv)
+    parsed = parse.parse("eval", argv)
     import torch
 
     from kgdist import runs

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from kgdist import flags
 from kgdist.base.errors import OptionError
 from kgdist.cli.main import run
-from kgdist.tool_options import ExportOptions
+from kgdist.options import parse
+from kgdist.options.tools import ExportOptions
 
 
 def export(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
-    options, given = flags.parse_tool("export", argv)
+    options, given = parse.parse_tool("export", argv)
     options = cast(ExportOptions, options)
     if "blank" in given and options.to != "word2vec":
         raise OptionError("--blank", "has no say here: only --to word2vec changes names; drop it")

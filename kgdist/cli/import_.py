@@ -7,27 +7,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from kgdist import flags
 from kgdist.base.errors import CheckpointError, OptionError
 from kgdist.cli.main import run
-from kgdist.config import Config
-from kgdist.tool_options import ImportOptions
+from kgdist.options import parse
+from kgdist.options.config import Config
+from kgdist.options.tools import ImportOptions
 
 _DATA = ("dataset", "data_path", "format", "data_files", "delimiter")
 
 
 def take_over(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
-    parsed, given = flags.parse_tool("import", argv)
+    parsed, given = parse.parse_tool("import", argv)
     options = cast(ImportOptions, parsed)
     if options.model_path is None:
         raise OptionError("--model_path", "say which folder the model is in")
     if (options.entity_mfile is None) != (options.rel_mfile is None):
         raise OptionError("--entity_mfile", "goes with --rel_mfile: give both, or neither")
     from kgdist.base import log
-    from kgdist.configfile import read_run
     from kgdist.data.vocabulary import Vocabulary
     from kgdist.export import foreign, from_dglke, from_pykeen
+    from kgdist.options.configfile import read_run
 
     log.setup(debug=options.debug, quiet=options.quiet)
     folder = Path(options.model_path)

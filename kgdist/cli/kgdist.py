@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from kgdist.base.errors import UsageError
 from kgdist.base.log import say
 from kgdist.cli.main import run
-from kgdist.help_texts import TEXTS, called
-from kgdist.option import closest, show
+from kgdist.options.commands import TEXTS, called
+from kgdist.options.option import closest, show
 
 
 def overview() -> str:

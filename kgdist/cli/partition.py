@@ -8,13 +8,13 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kgdist import flags
 from kgdist.base.errors import OptionError
 from kgdist.base.log import log, result, say, setup, tell
 from kgdist.cli.main import run
-from kgdist.config import Config
 from kgdist.data.store import Dataset
-from kgdist.resolve import resolve
+from kgdist.options import parse
+from kgdist.options.config import Config
+from kgdist.options.resolve import resolve
 
 if TYPE_CHECKING:
     from kgdist.partition.sizes import Sizes
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def partition(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
-    parsed = flags.parse("partition", argv)
+    parsed = parse.parse("partition", argv)
     config, notes = resolve(parsed.config, set(parsed.explicit))
     refuse(config, set(parsed.explicit))
     from kgdist.runtime.job import open_dataset

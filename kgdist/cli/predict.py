@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
-from kgdist import flags
 from kgdist.base.errors import OptionError
 from kgdist.cli.main import run
+from kgdist.options import parse
+from kgdist.options.tools import PredictOptions
 from kgdist.predict.sources import Source
 from kgdist.predict.sources import sources as lists_of
-from kgdist.tool_options import PredictOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +44,7 @@ def sources(options: PredictOptions) -> list[Source]:
 
 def predict(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
-    options = cast(PredictOptions, flags.parse_tool("predict", argv)[0])
+    options = cast(PredictOptions, parse.parse_tool("predict", argv)[0])
     asked = sources(options)
 
     from kgdist.base import log

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kgdist import flags
 from kgdist.cli.main import run
+from kgdist.options import parse
 
 
 def server(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
-    config = flags.parse("server", argv).config
+    config = parse.parse("server", argv).config
     from kgdist.base.log import setup
     from kgdist.runtime.enlist import attend
 

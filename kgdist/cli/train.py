@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from kgdist import flags
 from kgdist.cli.main import run
+from kgdist.options import parse
 
 
 def train(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
-    parsed = flags.parse("train", argv)
+    parsed = parse.parse("train", argv)
     from kgdist.base import log  # after the flags: --help and usage errors need no torch
     from kgdist.runtime import local
     from kgdist.runtime.ready import ready

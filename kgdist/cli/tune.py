@@ -8,18 +8,18 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from kgdist import flags
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.machine import usable_cores
 from kgdist.cli.main import run
-from kgdist.config import OPTIONS, Config
-from kgdist.resolve import resolve
-from kgdist.tool_options import TuneOptions
+from kgdist.options import parse
+from kgdist.options.config import OPTIONS, Config
+from kgdist.options.resolve import resolve
+from kgdist.options.tools import TuneOptions
 
 
 def tune(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
-    options, given, parsed = flags.parse_tune(argv)
+    options, given, parsed = parse.parse_tune(argv)
     from kgdist.base import log
     from kgdist.runtime.job import open_dataset
     from kgdist.runtime.refuse import check_splits
@@ -91,7 +91,7 @@ def _jobs(options: TuneOptions, base: Config, explicit: Collection[str]) -> int:
         return options.jobs
     if "seed" in explicit or base.gpu != (-1,):
         return 1
-    return max(1, min(flags.MOST, usable_cores() // (base.num_proc * base.num_thread), options.trials))
+    return max(1, min(parse.MOST, usable_cores() // (base.num_proc * base.num_thread), options.trials))
 
 
 def _same(earlier: Any, options: TuneOptions, given: Collection[str], now: tuple[Config, Any], explicit: set[str]) -> Any:

@@ -134,7 +134,7 @@ def _source(
     weighted: bool,
     data_url: str | None,
 ) -> dict[str, Any]:
-    """The arguments of load_dataset as options of a run (kgdist.config)."""
+    """The arguments of load_dataset as options of a run (kgdist.options.config)."""
     own = {"data_files": tuple(os.fspath(file) for file in files or ()), "delimiter": delimiter, "header": header}
     known = {"dataset": name, "data_path": os.fspath(path), "format": format, "has_edge_importance": weighted}
     return known | own | {"data_url": data_url}

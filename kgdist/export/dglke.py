@@ -10,10 +10,10 @@ from pathlib import Path
 
 from kgdist.base.errors import OptionError
 from kgdist.base.files import write_json
-from kgdist.config import MODELS, OPTIONS
-from kgdist.configfile import run_json
 from kgdist.export.npy import write_array
 from kgdist.export.source import Source
+from kgdist.options.config import MODELS, OPTIONS
+from kgdist.options.configfile import run_json
 from kgdist.runs import array_names
 from kgdist.version import __version__
 

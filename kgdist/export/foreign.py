@@ -15,9 +15,9 @@ import numpy as np
 from kgdist import runs
 from kgdist.base.errors import CheckpointError
 from kgdist.base.progress import bar
-from kgdist.config import Config
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.models.registry import model_of
+from kgdist.options.config import Config
 
 BLOCK = 1 << 20  # numbers converted at once
 

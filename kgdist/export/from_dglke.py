@@ -13,10 +13,10 @@ import numpy as np
 from kgdist import runs
 from kgdist.base.errors import CheckpointError, KgdistError, UsageError
 from kgdist.base.files import read_json
-from kgdist.config import Config
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.export.foreign import Foreign, Table
 from kgdist.models.registry import model_of
+from kgdist.options.config import Config
 from kgdist.runtime.job import open_dataset
 
 Names = tuple[Vocabulary, Vocabulary]

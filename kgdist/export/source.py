@@ -13,9 +13,9 @@ import numpy as np
 from kgdist.base.errors import CheckpointError
 from kgdist.base.files import load_npy
 from kgdist.base.log import log
-from kgdist.config import Config
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.models.base import Model
+from kgdist.options.config import Config
 from kgdist.runs import Run, array_names, load_tables, maps_with_data
 from kgdist.runtime.job import model_of
 from kgdist.version import __version__

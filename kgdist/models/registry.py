@@ -8,11 +8,9 @@ from typing import TypeVar
 
 import torch
 
-from kgdist import own_models
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.log import log
 from kgdist.base.types import RelationRows, Side
-from kgdist.config import Config
 from kgdist.kernels.compare import COMPARATORS
 from kgdist.models.base import Model
 from kgdist.models.complex import ComplEx
@@ -22,6 +20,8 @@ from kgdist.models.rotate import RotatE
 from kgdist.models.simple import SimplE
 from kgdist.models.transe import TransE_l1, TransE_l2
 from kgdist.models.transr import TransR
+from kgdist.options import model_file
+from kgdist.options.config import Config
 
 _ALL: tuple[type[Model], ...] = (TransE_l1, TransE_l2, TransR, RESCAL, DistMult, ComplEx, RotatE, SimplE)
 MODELS: dict[str, type[Model]] = {model.name: model for model in _ALL} | {"TransE": TransE_l2}
@@ -59,14 +59,14 @@ def register(model: Own) -> Own:
     if not model.projects and (model.pair is not Model.pair or model.cross is not Model.cross):
         raise UsageError(f"{who}: pair and cross are the comparator's, by which ranks are found; put the formula into query")
     origin = f"{_place(model)}:{model.__qualname__}"
-    taken = own_models.OWN.get(name)
+    taken = model_file.OWN.get(name)
     if name in MODELS and (taken is None or taken.origin != origin):
         whose = "kgdist itself" if taken is None else taken.origin
         raise UsageError(f"{who}: the name {name} is taken by {whose}; choose another one")
     if "kernel" not in vars(model):
         model.kernel = None  # compiled loops of a base know nothing of what this class changes
     MODELS[name] = model
-    own_models.announce(name, own_models.Own(str(compare), origin))
+    model_file.announce(name, model_file.Own(str(compare), origin))
     return model
 
 
@@ -82,7 +82,7 @@ def make_model(name: str, *, hidden_dim: int, entity_dim: int, relation_dim: int
         raise OptionError("--model_name", f"no model is called {name!r}; known: {', '.join(sorted(MODELS))}")
     model = MODELS[name](hidden_dim=hidden_dim, entity_dim=entity_dim, relation_dim=relation_dim, gamma=gamma)
     trial = (MODELS[name], entity_dim, relation_dim)
-    if name in own_models.OWN and trial not in _tried:
+    if name in model_file.OWN and trial not in _tried:
         _try(model)
         _tried.add(trial)
     return model

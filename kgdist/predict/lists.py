@@ -21,7 +21,7 @@ from kgdist.data.dictionary_lines import integers, not_integers, read_lines
 from kgdist.data.rows import shown
 from kgdist.data.stream import check_file
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.option import is_integer
+from kgdist.options.option import is_integer
 
 LOOK = 1 << 18  # names that are looked through for ones like an unknown name: a second at most, however many there are
 NEAR = 64  # of them, those that share most pairs of letters are compared in full

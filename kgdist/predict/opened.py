@@ -11,14 +11,14 @@ import torch
 from kgdist import runs
 from kgdist.base.errors import CheckpointError
 from kgdist.base.files import load_npy
-from kgdist.config import Config
 from kgdist.data.store import Dataset
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import model_of
+from kgdist.options.config import Config
+from kgdist.options.resolve import resolve
 from kgdist.predict.engine import Predictor
-from kgdist.resolve import resolve
 
 
 @dataclass(frozen=True)

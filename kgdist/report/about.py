@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kgdist.base.machine import processor, usable_cores
-from kgdist.config import OPTIONS, Config
+from kgdist.options.config import OPTIONS, Config
 from kgdist.version import __version__
 
 STANDS_ON = ("torch", "numpy", "numba", "pyarrow", "pyzmq", "plotly")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kgdist.base.errors import CheckpointError
 from kgdist.base.files import PathLike, read_json
-from kgdist.config import Config
+from kgdist.options.config import Config
 from kgdist.ranking import METRICS, Ties
 from kgdist.runs import open_run
 

@@ -17,12 +17,12 @@ from kgdist import runs
 from kgdist.base.machine import usable_cores
 from kgdist.base.progress import bar
 from kgdist.base.types import Side
-from kgdist.config import Config
 from kgdist.data.store import Dataset
 from kgdist.evaluator import Evaluator
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import model_of
+from kgdist.options.config import Config
 from kgdist.predict.engine import Predictor
 from kgdist.ranking import SIDES, Ranks
 from kgdist.runtime.job import open_dataset

@@ -16,8 +16,8 @@ from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.files import PathLike, read_json
 from kgdist.base.log import log, say
 from kgdist.base.progress import bar
-from kgdist.config import Config
-from kgdist.presets import Preset, find
+from kgdist.options.config import Config
+from kgdist.options.presets import Preset, find
 from kgdist.report import charts, sections
 from kgdist.report.charts import require
 from kgdist.report.degree import degree_bins

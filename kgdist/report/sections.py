@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kgdist.base.types import Side
-from kgdist.presets import Preset
+from kgdist.options.presets import Preset
 from kgdist.ranking import METRICS, Ties
 from kgdist.report import about
 from kgdist.report.examples import Example

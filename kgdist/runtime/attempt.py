@@ -18,7 +18,7 @@ import numpy as np
 
 from kgdist.base.errors import KgdistError, UsageError
 from kgdist.base.log import log, say
-from kgdist.configfile import run_json
+from kgdist.options.configfile import run_json
 from kgdist.partition.folder import Partition
 from kgdist.runtime.fleet import AttemptFailed, Fleet
 from kgdist.runtime.interrupt import Interrupts

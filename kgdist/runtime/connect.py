@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from kgdist.base.errors import KgdistError, UsageError
-from kgdist.config import Config
+from kgdist.options.config import Config
 from kgdist.runtime.channel import Channel, Heard, LocalChannel
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.fleet import Fleet

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kgdist.base.errors import KgdistError, OptionError, PeersLost, UsageError, one_line
 from kgdist.base.log import log
 from kgdist.base.progress import bar
-from kgdist.config import Config
+from kgdist.options.config import Config
 from kgdist.partition.folder import Partition
 from kgdist.runtime.channel import Ending, Heard
 from kgdist.runtime.cluster import Machine

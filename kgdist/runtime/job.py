@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from kgdist.base.errors import OptionError
-from kgdist.config import Config
 from kgdist.data.batches import Batches, relation_shares
 from kgdist.data.store import Dataset, Triples, load_dataset
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.interval import Interval, Rhythm
 from kgdist.kvstore.tables import AsyncTables, MemoryTables, Tables
 from kgdist.models.registry import model_of as model_of
-from kgdist.own_models import bring
+from kgdist.options.config import Config
+from kgdist.options.interval import Interval, Rhythm
+from kgdist.options.model_file import bring
 from kgdist.runtime.control import SharedControl, WorkerControl
 from kgdist.runtime.memory import keep_freed_memory
 from kgdist.runtime.numa import pin

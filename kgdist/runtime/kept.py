@@ -16,8 +16,8 @@ import numpy as np
 from kgdist import checkpoint, runs
 from kgdist.base.errors import Diverged, KgdistError
 from kgdist.base.log import log, say
-from kgdist.config import Config
 from kgdist.kvstore.tables import MemoryTables
+from kgdist.options.config import Config
 from kgdist.runtime.insist import Insist
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import last_words, resume_command

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from kgdist.base.errors import OptionError, PeersLost
 from kgdist.base.log import log, say
-from kgdist.config import Config
-from kgdist.configfile import read_run
 from kgdist.kvstore.security import CURVE, NONE, USER, Keys, secured, too_many
-from kgdist.own_models import digest_of
+from kgdist.options.config import Config
+from kgdist.options.configfile import read_run
+from kgdist.options.model_file import digest_of
 from kgdist.partition.folder import Partition
 from kgdist.runtime.attempt import Attempt, Connect
 from kgdist.runtime.cluster import Machine

@@ -20,11 +20,11 @@ from kgdist.base.errors import KgdistError
 from kgdist.base.files import write_json
 from kgdist.base.log import background, log, say
 from kgdist.callbacks import Callback, Callbacks
-from kgdist.config import Config
 from kgdist.data.store import Dataset
 from kgdist.evaluator import Evaluator
 from kgdist.kvstore.shm import huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
+from kgdist.options.config import Config
 from kgdist.runtime.control import SharedControl, WorkerControl
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import device_of, meetings_of, model_of, open_dataset, rhythm_of, steps_of, train_rank, trainer_of

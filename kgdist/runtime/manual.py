@@ -22,8 +22,8 @@ from typing import Any
 
 from kgdist.base.errors import KgdistError, OptionError, PeersLost, UsageError
 from kgdist.base.log import log, say
-from kgdist.config import Config
 from kgdist.kvstore.security import Keys, Transport, Watch
+from kgdist.options.config import Config
 from kgdist.runtime.channel import Ending, Heard
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.fleet import AttemptFailed, Fleet

@@ -13,7 +13,7 @@ from kgdist.base.errors import OptionError
 from kgdist.base.log import log, say
 from kgdist.base.progress import Metrics, bar
 from kgdist.callbacks import Progress, Validation
-from kgdist.config import Config
+from kgdist.options.config import Config
 from kgdist.ranking import HITS
 
 POINTS = 100  # rows of metrics.jsonl, at least, when a report will draw them

@@ -16,12 +16,12 @@ from typing import Any
 
 from kgdist.base.errors import OptionError
 from kgdist.base.files import safe_join
-from kgdist.config import Config
-from kgdist.configfile import from_json, to_json
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.security import USER
 from kgdist.optim import OPTIMIZERS
-from kgdist.own_models import FLAG, bring, digest_of
+from kgdist.options.config import Config
+from kgdist.options.configfile import from_json, to_json
+from kgdist.options.model_file import FLAG, bring, digest_of
 from kgdist.partition.book import Book
 from kgdist.partition.folder import folder_of
 from kgdist.runtime.cluster import Machine

@@ -5,9 +5,9 @@ from __future__ import annotations
 from kgdist import runs
 from kgdist.base.errors import OptionError
 from kgdist.base.log import tell
-from kgdist.config import Config
-from kgdist.flags import Parsed
-from kgdist.resolve import resolve
+from kgdist.options.config import Config
+from kgdist.options.parse import Parsed
+from kgdist.options.resolve import resolve
 
 
 def ready(parsed: Parsed) -> Config:

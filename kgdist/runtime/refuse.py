@@ -1,6 +1,6 @@
 """What a training refuses before it has written anything: data, memory or disk that cannot do.
 
-Contradictions between options alone are refused earlier, by `kgdist.resolve`.
+Contradictions between options alone are refused earlier, by `kgdist.options.resolve`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.files import free_bytes, size
-from kgdist.config import Config
 from kgdist.data.store import Dataset
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.optim import OPTIMIZERS
-from kgdist.own_models import OWN
+from kgdist.options.config import Config
+from kgdist.options.model_file import OWN
 from kgdist.runtime.memory import page_tables
 
 STATE = ("optimizer",)  # on these depends what a checkpoint holds besides rows

@@ -18,7 +18,6 @@ from kgdist import runs
 from kgdist.base.errors import KgdistError, PeersLost
 from kgdist.base.files import write_json
 from kgdist.base.log import log
-from kgdist.configfile import to_json
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.messages import Identity
@@ -26,6 +25,7 @@ from kgdist.kvstore.security import USER, Keys, Transport
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.shm import SharedArray
 from kgdist.kvstore.tables import Ids, MemoryTables
+from kgdist.options.configfile import to_json
 from kgdist.partition.folder import Partition
 from kgdist.runtime.control import ALIVE, BEAT, RELEASED, SharedControl, WorkerControl
 from kgdist.runtime.job import meetings_of, model_of, trainer_of

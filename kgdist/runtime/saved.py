@@ -13,7 +13,7 @@ from typing import Any
 from kgdist.base.errors import KgdistError, UsageError
 from kgdist.base.log import log
 from kgdist.checkpoint import KEEP
-from kgdist.config import Config
+from kgdist.options.config import Config
 from kgdist.runtime.fleet import Fleet
 from kgdist.runtime.insist import Insist
 from kgdist.runtime.job import last_words, resume_command

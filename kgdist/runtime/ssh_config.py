@@ -27,7 +27,7 @@ _DEPTH = 16  # of files that include files, as in OpenSSH
 
 @dataclass(frozen=True, kw_only=True)
 class SshOptions:
-    """The options that say how machines are reached; their meaning stands in `kgdist.cluster_options`."""
+    """The options that say how machines are reached; their meaning stands in `kgdist.options.cluster`."""
 
     ssh_user: str | None = None
     ssh_port: int | None = None
@@ -39,7 +39,7 @@ class SshOptions:
 
     @classmethod
     def of(cls, config: Any) -> SshOptions:
-        """The part of a `kgdist.config.Config` that they are."""
+        """The part of a `kgdist.options.config.Config` that they are."""
         return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
 
     @property

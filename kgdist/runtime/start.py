@@ -13,10 +13,10 @@ from kgdist import checkpoint, runs
 from kgdist.base.errors import CheckpointError, OptionError
 from kgdist.base.files import Moved, unwatched
 from kgdist.base.log import log
-from kgdist.config import Config
 from kgdist.data.store import Dataset
 from kgdist.kvstore.tables import MemoryTables, initialise
 from kgdist.models.base import Model
+from kgdist.options.config import Config
 from kgdist.runtime.refuse import STATE, different
 
 Say = Callable[[str], None]

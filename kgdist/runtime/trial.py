@@ -15,8 +15,8 @@ from typing import Any
 
 from kgdist import runs
 from kgdist.callbacks import Validation
-from kgdist.config import Config
-from kgdist.own_models import bring
+from kgdist.options.config import Config
+from kgdist.options.model_file import bring
 from kgdist.runtime import local
 from kgdist.runtime.child import LAST, Child
 from kgdist.runtime.forkserver import ForkServer

@@ -11,9 +11,9 @@ import contextlib
 import numpy as np
 
 from kgdist.base.errors import KgdistError
-from kgdist.config import Config
 from kgdist.data.store import Triples
 from kgdist.kvstore.tables import MemoryTables
+from kgdist.options.config import Config
 from kgdist.runtime.job import model_of, trainer_of
 
 TRIPLES = 8

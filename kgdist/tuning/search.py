@@ -18,8 +18,8 @@ from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.log import log, tell
 from kgdist.base.progress import bar
 from kgdist.base.text_table import TextTable
-from kgdist.config import Config
 from kgdist.data.lock import exclusive
+from kgdist.options.config import Config
 from kgdist.runtime.forkserver import ForkServer
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.trial import GRACE, Trial

@@ -14,9 +14,9 @@ import yaml
 
 from kgdist.base.errors import DataError, OptionError
 from kgdist.base.files import PathLike
-from kgdist.config import OPTIONS, Config
-from kgdist.configfile import Reader, line_of, read_events, scalar
-from kgdist.option import Option
+from kgdist.options.config import OPTIONS, Config
+from kgdist.options.configfile import Reader, line_of, read_events, scalar
+from kgdist.options.option import Option
 
 GROUPS = ("model", "training", "loss", "negative samples")  # whose options can be searched
 FIXED = ("model_file", "seed", "max_step", "max_epoch")  # but for these: trials that are to be compared train equally long
@@ -79,8 +79,8 @@ def dimension(row: Option, low: Any, high: Any, log: bool = False) -> Range:
 
 
 # ---------------------------------------------------------------------------------------------------------------- usual ranges
-# Around the published options of each model (kgdist.presets): lr, gamma. gamma also sets how large embeddings are at the start,
-# which models of products want a hundred times larger than distances do.
+# Around the published options of each model (kgdist.options.presets): lr, gamma. gamma also sets how large embeddings are at the
+# start, which models of products want a hundred times larger than distances do.
 _USUAL: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
     "TransE": ((0.02, 0.5), (4, 24)),
     "TransE_l1": ((0.003, 0.1), (4, 24)),

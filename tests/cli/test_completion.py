@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kgdist.cli import completion
-from kgdist.config import MODELS
+from kgdist.options.config import MODELS
 from tests.patience import patience
 
 pytest.importorskip("shtab")

@@ -60,7 +60,7 @@ def test_the_run_folder_has_the_layout_of_dglke(bench: Bench, model: str) -> Non
 
 def later(run: Path, **changes: Any) -> dict[str, Any]:
     """config.json as DGL-KE's later versions write it: its flags by name, no word of kgdist; here without its data files."""
-    from kgdist.config import OPTIONS
+    from kgdist.options.config import OPTIONS
 
     saved = json.loads((run / "config.json").read_text())
     flags = {name: saved[name] for name, row in OPTIONS.items() if "train" in row.dglke}

@@ -21,7 +21,7 @@ from kgdist.base.progress import bar
 from kgdist.cli import eval as eval_command
 from kgdist.cli import kgdist as umbrella
 from kgdist.cli import partition, train
-from kgdist.help_texts import TEXTS
+from kgdist.options.commands import TEXTS
 from kgdist.version import __version__
 from tests.cli.graphs import Bench
 from tests.patience import patience

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from kgdist import checkpoint, flags
+from kgdist import checkpoint
 from kgdist.base.errors import UsageError
 from kgdist.cli import train, tune
+from kgdist.options import parse
 from kgdist.runtime.forkserver import ForkServer
 from kgdist.runtime.trial import Trial
 from kgdist.tuning.search import owned
@@ -122,7 +123,7 @@ def test_a_search_that_is_interrupted_and_killed_comes_to_the_same(tuning: Tunin
 
 
 def test_a_trial_that_is_interrupted_is_saved_and_goes_on(tuning: Tuning) -> None:
-    _, _, parsed = flags.parse_tune(tuning.words("alone", "--max_step", "1000000", "--gamma", "4"))
+    _, _, parsed = parse.parse_tune(tuning.words("alone", "--max_step", "1000000", "--gamma", "4"))
     folder = Folder(tuning.root / "alone")
     config = trial_config(parsed.config, {"lr": 0.1}, triples=150, validations=10_000, save_path=folder.trial(0))
     assert config.eval_interval == 100 and folder.saved(0) is None

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from kgdist.config import Config
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.export.source import Source
 from kgdist.models.registry import model_of
+from kgdist.options.config import Config
 
 NAMES = ("dog.n.01", "New York", "tab\tbed", "Ωmega ", '"quoted"', "no\u00a0break", "a,b", "\ufeffmark")
 

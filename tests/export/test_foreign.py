@@ -15,12 +15,12 @@ import torch
 from kgdist import runs
 from kgdist.base.errors import CheckpointError, DataError, KgdistError
 from kgdist.base.types import RelationRows
-from kgdist.config import Config
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.export import foreign, from_pykeen
 from kgdist.export.foreign import Foreign, adopt
 from kgdist.export.graph_text import quoted
 from kgdist.models.registry import model_of
+from kgdist.options.config import Config
 from tests.export.sources import NAMES, full_disk
 
 E, R, D = len(NAMES), 3, 5

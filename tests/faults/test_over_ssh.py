@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kgdist import flags
-from kgdist.config import OPTIONS, Config
-from kgdist.own_models import bring
+from kgdist.options import parse
+from kgdist.options.config import OPTIONS, Config
+from kgdist.options.model_file import bring
 from tests.faults.jobs import command, ip_config, run, workspace
 from tests.faults.sshd import Sshd
 
@@ -73,7 +73,7 @@ GROUPS: list[dict[str, Any]] = [
 
 def test_every_option_of_the_command_is_tried_here() -> None:
     covered = HERE | FIXED | {name for group in GROUPS for name in group}
-    assert covered >= {row.name for row in flags.options("dist-train")}
+    assert covered >= {row.name for row in parse.options("dist-train")}
     for group in GROUPS:
         assert all(value != OPTIONS[name].default for name, value in group.items())
 

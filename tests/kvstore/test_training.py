@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from kgdist.config import MODELS, Config
 from kgdist.data.store import Triples
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
+from kgdist.options.config import MODELS, Config
 from kgdist.runtime.job import model_of, trainer_of
 from tests.kvstore.servers import Store
 from tests.kvstore.test_store import PLACES, filled

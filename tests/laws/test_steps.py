@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from kgdist.autograd_step import AutogradStep
 from kgdist.base.types import Batch, Side
-from kgdist.config import Config
 from kgdist.data.batches import Positives
 from kgdist.fused_step import FusedStep
 from kgdist.kernels import choice
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import MODELS, make_model
+from kgdist.options.config import Config
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.step import Clock, Losses, Step, Update, agreement
 from kgdist.trainer import make_step

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist import flags
 from kgdist.base.types import Side
-from kgdist.config import OPTIONS, Config
+from kgdist.options import parse
+from kgdist.options.config import OPTIONS, Config
 from kgdist.ranking import Ranks, metrics
 from kgdist.report import about, folder, picture
 from kgdist.report.degree import degree_bins
@@ -186,7 +186,7 @@ def test_the_command_repeats_the_options() -> None:
     )
     words = shlex.split(" ".join(about.command(config)))
     assert words[0] == "kgdist-train"
-    again = flags.parse("train", words[1:]).config.replace(num_proc=config.num_proc)
+    again = parse.parse("train", words[1:]).config.replace(num_proc=config.num_proc)
     assert again == config.replace(data_path="my data")
     changed, same = about.options(config)
     named = {name for name, *_ in changed} | {name for name, _ in same}

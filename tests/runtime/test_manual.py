@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from kgdist.base.errors import OptionError, UsageError
-from kgdist.config import Config
 from kgdist.kvstore.security import Keys
+from kgdist.options.config import Config
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.enlist import Line
 from kgdist.runtime.fleet import AttemptFailed

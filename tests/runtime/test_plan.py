@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import OptionError
-from kgdist.config import Config
+from kgdist.options.config import Config
 from kgdist.partition.book import Book, dealt
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.plan import Plan, partition_folder

@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from kgdist.base.errors import OptionError, UsageError
-from kgdist.config import Config
 from kgdist.kvstore.security import SPARE
 from kgdist.kvstore.shm import SharedArray, huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
+from kgdist.options.config import Config
 from kgdist.partition.book import Book
 from kgdist.runtime import launch, preflight, refuse
 from kgdist.runtime.cluster import Machine

@@ -16,8 +16,8 @@ import pytest
 
 from kgdist.base.errors import OptionError
 from kgdist.base.files import write_json
-from kgdist.config import Config
-from kgdist.configfile import run_json
+from kgdist.options.config import Config
+from kgdist.options.configfile import run_json
 from kgdist.partition.book import Book
 from kgdist.runtime import launch, preflight
 from kgdist.runtime.cluster import Machine

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import UsageError
-from kgdist.config import Config
+from kgdist.options.config import Config
 from kgdist.runtime.fleet import AttemptFailed
 from kgdist.runtime.saved import Saved
 

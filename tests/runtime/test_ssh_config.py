@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import OptionError, UsageError
-from kgdist.config import Config
+from kgdist.options.config import Config
 from kgdist.runtime.interpreter import program
 from kgdist.runtime.ssh_config import Login, SshOptions, login_of, remote_command, with_includes
 from tests.patience import patience

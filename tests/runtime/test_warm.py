@@ -16,10 +16,10 @@ from tests.patience import patience
 CODE = """
 import gc, json, sys
 import numpy as np
-from kgdist.config import Config
+from kgdist.options.config import Config
 from kgdist.data.store import Triples
 from kgdist.kvstore.tables import MemoryTables, initialise
-from kgdist.resolve import resolve
+from kgdist.options.resolve import resolve
 from kgdist.runtime.job import model_of, trainer_of
 from kgdist.runtime.warm import warm_up
 

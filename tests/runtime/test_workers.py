@@ -20,8 +20,8 @@ import pytest
 from kgdist import checkpoint
 from kgdist.base.errors import WorkerError
 from kgdist.cli import train as train_command
-from kgdist.config import Config
 from kgdist.kvstore.shm import private_array
+from kgdist.options.config import Config
 from kgdist.runtime.control import SharedControl
 from kgdist.runtime.processes import Processes
 from kgdist.runtime.threads import Threads

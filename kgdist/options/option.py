@@ -1,8 +1,8 @@
 """What one option is: its name, kind, default, allowed values, help, and the commands that have it.
 
 An `Option` knows how to read itself from text (a command line) and how to check a typed value (YAML, JSON, Python). It does not
-know argparse, files or the other options: the table of all options is `kgdist.config`, its views are `kgdist.flags` and
-`kgdist.configfile`.
+know argparse, files or the other options: the table of all options is `kgdist.options.config`, its views are
+`kgdist.options.parse` and `kgdist.options.configfile`.
 """
 
 from __future__ import annotations

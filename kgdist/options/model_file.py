@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kgdist.base.errors import KgdistError, OptionError
-from kgdist.config import OPTIONS
-from kgdist.option import show
+from kgdist.options.config import OPTIONS
+from kgdist.options.option import show
 
 FLAG = "--model_file"
 MODEL = OPTIONS["model_name"]
@@ -87,7 +87,7 @@ def _what_failed(path: Path, error: Exception) -> str:
 def bring_named(words: Sequence[str]) -> None:
     """Import the file that a command line names, before the rest of it is read: it may name the models of that file.
 
-    `words` with flags in full (kgdist.flags.expand). Raises OptionError.
+    `words` with flags in full (kgdist.options.parse.expand). Raises OptionError.
     """
     file = None
     for place, word in enumerate(words):

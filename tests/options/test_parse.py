@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.machine import usable_cores
-from kgdist.config import Config
-from kgdist.flags import Parsed, expand, layered, options, parse, parser, processes
+from kgdist.options.config import Config
+from kgdist.options.parse import Parsed, expand, layered, options, parse, parser, processes
 
 # DGL-KE's flags, typed in independently of the table
 FLAGS = {

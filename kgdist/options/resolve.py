@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from pathlib import PurePath
 
 from kgdist.base.errors import OptionError
-from kgdist.config import OPTIONS, Config
-from kgdist.own_models import OWN
+from kgdist.options.config import OPTIONS, Config
+from kgdist.options.model_file import OWN
 
 EXCLUSIVE = (("max_step", "max_epoch"),)  # at one level only one of them; a higher level's choice replaces the lower one's
 COMPLEX = ("ComplEx", "SimplE")  # embeddings in two halves

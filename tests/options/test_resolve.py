@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import OptionError
-from kgdist.config import MODELS, Config
-from kgdist.resolve import resolve
+from kgdist.options.config import MODELS, Config
+from kgdist.options.resolve import resolve
 
 SAME = ("TransE", "TransE_l1", "TransE_l2", "RESCAL", "DistMult", "ComplEx", "SimplE")
 

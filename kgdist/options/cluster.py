@@ -1,6 +1,6 @@
 """The options of training on several machines: where they are, how they are reached, how rows travel.
 
-They are fields of `kgdist.config.Config` like all others, in a file of their own because no other command has them.
+They are fields of `kgdist.options.config.Config` like all others, in a file of their own because no other command has them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 
-from kgdist.option import option
+from kgdist.options.option import option
 
 _DIST = ("dist-train",)
 _REACH = ("dist-train", "copy")

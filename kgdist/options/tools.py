@@ -10,7 +10,7 @@ import dataclasses
 from functools import partial
 from typing import Any, TypeVar
 
-from kgdist.option import option, table
+from kgdist.options.option import option, table
 
 Own = TypeVar("Own", bound="ToolOptions")
 _what = partial(option, group="what is asked")

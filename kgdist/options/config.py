@@ -1,9 +1,9 @@
 """The table of options: every setting of kgdist, declared once.
 
 `Config` is a frozen dataclass; each field states its default, kind, allowed values, help, DGL-KE short flag and commands. The
-command line, YAML, JSON and docs/options.md are views of it (`kgdist.flags`, `kgdist.configfile`). A value that cannot be is
-refused when the object is built; options that contradict one another are the business of `kgdist.resolve`. Names, short flags and
-defaults are those of DGL-KE.
+command line, YAML, JSON and docs/options.md are views of it (`kgdist.options.parse`, `kgdist.options.configfile`). A value that
+cannot be is refused when the object is built; options that contradict one another are the business of `kgdist.options.resolve`.
+Names, short flags and defaults are those of DGL-KE.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from kgdist import interval
-from kgdist.cluster_options import ClusterOptions
-from kgdist.option import Option, option, table
-from kgdist.partition_options import PartitionOptions
+from kgdist.options import interval
+from kgdist.options.cluster import ClusterOptions
+from kgdist.options.option import Option, option, table
+from kgdist.options.partition import PartitionOptions
 
 MODELS = ("TransE", "TransE_l1", "TransE_l2", "TransR", "RESCAL", "DistMult", "ComplEx", "RotatE", "SimplE")
 _BOTH = ("train", "dist-train", "eval")

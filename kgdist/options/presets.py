@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kgdist.base.errors import OptionError
-from kgdist.config import OPTIONS
+from kgdist.options.config import OPTIONS
 
 
 class Published(NamedTuple):

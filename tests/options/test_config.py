@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import OptionError
-from kgdist.config import OPTIONS, Config
+from kgdist.options.config import OPTIONS, Config
 
 # DGL-KE's options of training: long name -> (default, short flag)
 DGLKE_TRAIN: dict[str, tuple[Any, str | None]] = {

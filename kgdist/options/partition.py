@@ -1,6 +1,6 @@
 """The options of kgdist-partition: into how many parts, by what method, balanced how, written where.
 
-They are fields of `kgdist.config.Config` like all others, in a file of their own because no other command has them.
+They are fields of `kgdist.options.config.Config` like all others, in a file of their own because no other command has them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 
-from kgdist.option import option
+from kgdist.options.option import option
 
 _PARTITION = ("partition",)
 _partition = partial(option, group="partition", ours=_PARTITION, sticky=False)

@@ -13,16 +13,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from kgdist import presets
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.machine import usable_cores
-from kgdist.config import OPTIONS, Config
-from kgdist.configfile import read_yaml
-from kgdist.help_texts import EXAMPLES, POSITIONAL, TEXTS, called
-from kgdist.option import Option, closest, is_number, show, table
-from kgdist.own_models import bring, bring_named
-from kgdist.resolve import EXCLUSIVE
-from kgdist.tool_options import TOOLS, TUNE_BESIDES, TUNE_GROUPS, ToolOptions, TuneOptions
+from kgdist.options import presets
+from kgdist.options.commands import EXAMPLES, POSITIONAL, TEXTS, called
+from kgdist.options.config import OPTIONS, Config
+from kgdist.options.configfile import read_yaml
+from kgdist.options.model_file import bring, bring_named
+from kgdist.options.option import Option, closest, is_number, show, table
+from kgdist.options.resolve import EXCLUSIVE
+from kgdist.options.tools import TOOLS, TUNE_BESIDES, TUNE_GROUPS, ToolOptions, TuneOptions
 from kgdist.version import __version__
 
 MOST = 8  # processes that are started unasked: as many as DGL-KE has published figures for; more lose updates on small graphs
@@ -197,8 +197,8 @@ def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
 def parse(command: str, argv: Sequence[str] | None = None, machines: Callable[[Config], int] = lambda config: 1) -> Parsed:
     """Understand a command line. Raises UsageError or OptionError (exit code 2).
 
-    Contradictions between options are left to `kgdist.resolve`, which wants the final options (after --resume). `machines` tells
-    how many machines share the steps of a preset.
+    Contradictions between options are left to `kgdist.options.resolve`, which wants the final options (after --resume).
+    `machines` tells how many machines share the steps of a preset.
     """
     words = sys.argv[1:] if argv is None else argv
     bring_named(expand(command, words))

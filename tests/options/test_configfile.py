@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from kgdist.base.errors import CheckpointError, DataError, UsageError
 from kgdist.base.files import write_json
-from kgdist.config import OPTIONS, Config
-from kgdist.configfile import from_json, read_run, read_yaml, run_json, to_json
-from kgdist.option import Option
+from kgdist.options.config import OPTIONS, Config
+from kgdist.options.configfile import from_json, read_run, read_yaml, run_json, to_json
+from kgdist.options.option import Option
 
 TEXT = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\n\x85\u2028\u2029\ufeff"), min_size=1, max_size=12

@@ -16,9 +16,9 @@ import yaml
 
 from kgdist.base.errors import CheckpointError, DataError, OptionError
 from kgdist.base.files import PathLike, read_json
-from kgdist.config import OPTIONS, Config
-from kgdist.option import Option, closest, number, show
-from kgdist.own_models import missing
+from kgdist.options.config import OPTIONS, Config
+from kgdist.options.model_file import missing
+from kgdist.options.option import Option, closest, number, show
 
 LIMIT = 1 << 20  # bytes of a YAML file
 _WORDS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}

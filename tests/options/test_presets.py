@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kgdist import presets
 from kgdist.base.errors import OptionError
-from kgdist.config import OPTIONS, Config
-from kgdist.flags import parse
-from kgdist.resolve import resolve
+from kgdist.options import presets
+from kgdist.options.config import OPTIONS, Config
+from kgdist.options.parse import parse
+from kgdist.options.resolve import resolve
 
 PAIRS = {
     "FB15k": "TransE_l1 TransE_l2 DistMult ComplEx RESCAL TransR RotatE SimplE",

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import OptionError
-from kgdist.config import OPTIONS, Config
-from kgdist.configfile import from_json, to_json
-from kgdist.interval import Interval, Rhythm, cleaned
+from kgdist.options.config import OPTIONS, Config
+from kgdist.options.configfile import from_json, to_json
+from kgdist.options.interval import Interval, Rhythm, cleaned
 
 ROW = OPTIONS["checkpoint_interval"]
 
