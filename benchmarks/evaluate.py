@@ -28,8 +28,8 @@ from roofs import machine
 from kgdist import runs
 from kgdist.base.types import RelationRows
 from kgdist.candidates import not_rivals
+from kgdist.data.dataset import Dataset
 from kgdist.data.known import KnownTriples
-from kgdist.data.store import Dataset
 from kgdist.evaluator import evaluate
 from kgdist.kernels.gemm import linear
 from kgdist.kvstore.tables import MemoryTables

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from datasets import prepare
 
-from kgdist.data.store import load_dataset
+from kgdist.data.dataset import load_dataset
 
 HERE = Path(__file__).parent
 PIECE = 1 << 20  # synthetic triples made at once

@@ -22,7 +22,7 @@ import numpy as np
 from datasets import prepare
 from roofs import machine
 
-from kgdist.data.store import load_dataset
+from kgdist.data.dataset import load_dataset
 from kgdist.partition import balance as even
 from kgdist.partition import metis
 from kgdist.partition.adjacency import adjacency, degrees
@@ -99,7 +99,7 @@ def fresh(job: dict[str, Any]) -> dict[str, Any]:
 
 def writing(file: Path, entities: int) -> str:
     """Seconds to write the triples of all partitions, dealt out at random."""
-    from kgdist.data.store import Triples
+    from kgdist.data.dataset import Triples
 
     triples = np.load(file, mmap_mode="r", allow_pickle=False)
     assigned = assign(triples, entities, RELATIONS, PARTS, method="random", balance="triples", seed=0)

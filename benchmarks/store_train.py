@@ -26,7 +26,7 @@ from dist_accuracy import machines, partition
 from kvstore import IDENTITY, free_port, start
 from roofs import machine
 
-from kgdist.data.store import Triples
+from kgdist.data.dataset import Triples
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.security import Keys, Transport

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kgdist.base.errors import KgdistError, UsageError
     from kgdist.base.types import Side
     from kgdist.callbacks import STOP, Progress, Validation
-    from kgdist.data.store import Dataset
+    from kgdist.data.dataset import Dataset
     from kgdist.embedder import KGEmbedder
     from kgdist.embeddings import Embeddings
     from kgdist.evaluation import Evaluation
@@ -65,7 +65,7 @@ _HOMES: dict[str, Callable[[], ModuleType]] = {
     "STOP": lambda: import_module("kgdist.callbacks"),
     "Progress": lambda: import_module("kgdist.callbacks"),
     "Validation": lambda: import_module("kgdist.callbacks"),
-    "Dataset": lambda: import_module("kgdist.data.store"),
+    "Dataset": lambda: import_module("kgdist.data.dataset"),
     "KGEmbedder": lambda: import_module("kgdist.embedder"),
     "Embeddings": lambda: import_module("kgdist.embeddings"),
     "KgdistError": lambda: import_module("kgdist.base.errors"),

@@ -15,8 +15,8 @@ from typing import Any
 from kgdist.base import log
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.callbacks import Callback
-from kgdist.data import store
-from kgdist.data.store import Dataset
+from kgdist.data import dataset
+from kgdist.data.dataset import Dataset
 from kgdist.options.config import OPTIONS
 from kgdist.options.model_file import bring
 from kgdist.options.option import closest
@@ -73,7 +73,7 @@ def load_dataset(data: Any, *, valid: Any = None, test: Any = None, **options: A
             raise _unknown(name, _NAMED)
     known = _named(data, valid, test, options)
     checked = {name: OPTIONS[name].check(known.get(name, OPTIONS[name].default)) for name in _NAMED}
-    return store.load_dataset(
+    return dataset.load_dataset(
         path=checked["data_path"],
         name=checked["dataset"],
         format=checked["format"],

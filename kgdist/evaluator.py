@@ -25,8 +25,8 @@ from kgdist.base.types import RelationRows, Side
 from kgdist.block_threads import block_per_thread
 from kgdist.candidates import AllEntities, Candidates, Pool, Project, all_finite, not_rivals, pull_rows, stack
 from kgdist.counting import count_rivals
+from kgdist.data.dataset import Dataset
 from kgdist.data.known import KnownTriples
-from kgdist.data.store import Dataset
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
 from kgdist.options.config import Config

@@ -15,7 +15,7 @@ import numpy as np
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.machine import usable_cores
 from kgdist.base.types import Side
-from kgdist.data.store import Dataset
+from kgdist.data.dataset import Dataset
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.embeddings import Embeddings
 from kgdist.evaluation import Evaluation

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from kgdist.data.dataset import Dataset
 from kgdist.data.known import KnownTriples
-from kgdist.data.store import Dataset
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.evaluator import Evaluator
 from kgdist.options.config import Config

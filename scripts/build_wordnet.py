@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""WordNet 3.0 -> the graph `wordnet` that ships in kgdist/data/wordnet, reproducibly.
+"""WordNet 3.0 -> the graph `wordnet` that ships in kgdist/data/builtin/wordnet, reproducibly.
 
     apt-get install wordnet-base
-    python scripts/build_wordnet.py [--source /usr/share/wordnet] [--out kgdist/data/wordnet]
+    python scripts/build_wordnet.py [--source /usr/share/wordnet] [--out kgdist/data/builtin/wordnet]
 
-Entities are synsets, relations are pointers between them; what is kept, and why, is in kgdist/data/wordnet/README.md. Nothing
-here is random: the split orders triples by a hash of their names, so that every machine and every release of Python makes the
-same files.
+Entities are synsets, relations are pointers between them; what is kept, and why, is in
+kgdist/data/builtin/wordnet/README.md. Nothing here is random: the split orders triples by a hash of their names, so that every
+machine and every release of Python makes the same files.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def licence(source: Path) -> bytes:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Build the packaged graph `wordnet` from the files of WordNet 3.0.")
     parser.add_argument("--source", type=Path, default=Path("/usr/share/wordnet"), help="folder of data.noun, index.noun, ...")
-    parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[1] / "kgdist/data/wordnet")
+    parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[1] / "kgdist/data/builtin/wordnet")
     options = parser.parse_args()
     files = build(options.source)
     options.out.mkdir(parents=True, exist_ok=True)

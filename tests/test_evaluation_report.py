@@ -10,7 +10,7 @@ import torch
 
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.files import read_json, write_json
-from kgdist.data.store import Dataset, Triples
+from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.evaluator import Evaluator, evaluate
 from kgdist.kvstore.tables import MemoryTables

@@ -103,7 +103,7 @@ HOMES = {
 
 
 def place(file: str) -> str:
-    """`kgdist.data.store` is written `data/store`, and the package of a folder like the folder, `data/`."""
+    """`kgdist.data.dataset` is written `data/dataset`, and the package of a folder like the folder, `data/`."""
     inside = file.removeprefix("kgdist").removeprefix(".").replace(".", "/")
     return inside + "/" if inside and (PACKAGE / inside).is_dir() else inside or "__init__"
 
@@ -218,8 +218,11 @@ def test_importing_the_package_loads_no_library() -> None:
 
 
 def test_the_rules_see_what_they_forbid() -> None:
-    assert imports("def f():\n    from kgdist.data import store\n    import zmq.green\n") == {"kgdist.data.store", "zmq.green"}
-    assert upward("base/files", ["base/errors", "trainer", "data/store"]) == ["trainer", "data/store"]
+    assert imports("def f():\n    from kgdist.data import dataset\n    import zmq.green\n") == {
+        "kgdist.data.dataset",
+        "zmq.green",
+    }
+    assert upward("base/files", ["base/errors", "trainer", "data/dataset"]) == ["trainer", "data/dataset"]
     assert upward("cli/train", ["runtime/local", "base/errors"]) == []
     assert layer("nobody") is None
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": set()}) == ["a", "b", "c", "a"]

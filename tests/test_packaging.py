@@ -49,7 +49,7 @@ def test_the_wheel_has_every_file_of_the_package(wheel: zipfile.ZipFile) -> None
     there = {str(p.relative_to(ROOT)) for p in (ROOT / "kgdist").rglob("*") if p.is_file() and "__pycache__" not in p.parts}
     packed = {name for name in wheel.namelist() if name.startswith("kgdist/")}
     assert {name for name in there if not Path(name).name.startswith(".")} == packed
-    assert {"kgdist/py.typed", "kgdist/data/wordnet/wordnet.zip", "kgdist/data/wordnet/LICENSE"} <= packed
+    assert {"kgdist/py.typed", "kgdist/data/builtin/wordnet/wordnet.zip", "kgdist/data/builtin/wordnet/LICENSE"} <= packed
 
 
 def test_every_command_of_the_wheel_exists(wheel: zipfile.ZipFile) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from kgdist.data.store import Dataset
+from kgdist.data.dataset import Dataset
 from kgdist.evaluator import Evaluator
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import make_model

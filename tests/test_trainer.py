@@ -9,7 +9,7 @@ import torch
 from kgdist.base.errors import KgdistError
 from kgdist.base.types import Batch, Side
 from kgdist.data.batches import Batches
-from kgdist.data.store import Triples
+from kgdist.data.dataset import Triples
 from kgdist.kvstore.tables import MemoryTables, Update, initialise
 from kgdist.models.registry import make_model
 from kgdist.options.config import Config

@@ -18,9 +18,9 @@ def convert(argv: Sequence[str]) -> int:
     parsed, given = parse.parse_tool("convert", argv)
     options = cast(ConvertOptions, parsed)
     from kgdist.base import log
-    from kgdist.data.formats import SPLITS, Format
-    from kgdist.data.store import load_dataset
-    from kgdist.data.stream import suffix
+    from kgdist.data.dataset import load_dataset
+    from kgdist.data.read.formats import SPLITS, Format
+    from kgdist.data.read.lines import suffix
     from kgdist.export import graph, graph_ntriples, layouts
 
     log.setup(debug=options.debug, quiet=options.quiet)

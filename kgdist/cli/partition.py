@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kgdist.base.errors import OptionError
 from kgdist.base.log import log, result, say, setup, tell
 from kgdist.cli.main import run
-from kgdist.data.store import Dataset
+from kgdist.data.dataset import Dataset
 from kgdist.options import parse
 from kgdist.options.config import Config
 from kgdist.options.resolve import resolve

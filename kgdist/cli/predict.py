@@ -16,7 +16,7 @@ from kgdist.predict.sources import sources as lists_of
 if TYPE_CHECKING:
     import numpy as np
 
-    from kgdist.data.store import Dataset
+    from kgdist.data.dataset import Dataset
     from kgdist.predict.engine import Predictor
     from kgdist.predict.explain import Calibration
     from kgdist.predict.opened import Opened

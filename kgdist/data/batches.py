@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kgdist.data.store import Triples
+from kgdist.data.dataset import Triples
 from kgdist.kernels.sample import shuffled
 
 

@@ -17,11 +17,11 @@ from kgdist.base.errors import DataError
 from kgdist.base.files import load_npy
 from kgdist.base.progress import bar
 from kgdist.data.cache import Appender
-from kgdist.data.dictionary import read_dictionary
 from kgdist.data.encode import ByAppearance, ById, ByVocabulary, Encoder
-from kgdist.data.formats import Sources, read_rows
 from kgdist.data.names import as_binary, parts
-from kgdist.data.rows import Spec
+from kgdist.data.read.dictionary import read_dictionary
+from kgdist.data.read.formats import Sources, read_rows
+from kgdist.data.read.rows import Spec
 from kgdist.data.vocabulary import Vocabulary
 
 _PIECE = 1 << 20  # triples looked at once

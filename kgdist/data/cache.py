@@ -23,7 +23,7 @@ import numpy as np
 from kgdist.base.errors import CheckpointError, DataError, KgdistError
 from kgdist.base.files import read_json, sha256, sync_files, sync_folder, write_json
 from kgdist.base.log import log
-from kgdist.data.stream import check_file, reason
+from kgdist.data.read.lines import check_file, reason
 
 VERSION = 1
 META = "meta.json"

@@ -13,7 +13,7 @@ import pyarrow as pa
 from kgdist.base.errors import DataError
 from kgdist.data.interner import Interner
 from kgdist.data.names import as_binary
-from kgdist.data.rows import NOUNS, Rows, shown
+from kgdist.data.read.rows import NOUNS, Rows, shown
 from kgdist.data.vocabulary import Vocabulary
 
 

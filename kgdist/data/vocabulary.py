@@ -22,7 +22,7 @@ import numpy as np
 from kgdist.base.errors import CheckpointError
 from kgdist.base.files import PathLike, atomic_write, load_npy, write_npy
 from kgdist.data.names import Run, as_binary, hash_names, make_run, parts, search, view
-from kgdist.data.rows import bad_name
+from kgdist.data.read.rows import bad_name
 
 _PIECE = 1 << 16  # names written or hashed at once
 
@@ -140,7 +140,7 @@ class Vocabulary:
     @classmethod
     def read_tsv(cls, path: PathLike, delimiter: str = "\t") -> Vocabulary:
         """Read lines `id<delimiter>name` (or what else dictionary.py allows). Raises DataError with the line."""
-        from kgdist.data.dictionary import read_dictionary
+        from kgdist.data.read.dictionary import read_dictionary
 
         return cls(*parts(as_binary(read_dictionary(Path(path), delimiter))))
 

@@ -34,7 +34,7 @@ import torch
 from kgdist.base.errors import CheckpointError, DataError
 from kgdist.base.files import load_npy, read_json
 from kgdist.base.types import RelationRows
-from kgdist.data.stream import check_file, open_bytes
+from kgdist.data.read.lines import check_file, open_bytes
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.export.foreign import Foreign, Table, check
 from kgdist.models.registry import model_of

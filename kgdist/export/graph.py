@@ -16,8 +16,8 @@ import numpy as np
 from kgdist.base.errors import DataError, OptionError
 from kgdist.base.log import log
 from kgdist.base.progress import bar
-from kgdist.data.store import Dataset, Triples
-from kgdist.data.stream import suffix
+from kgdist.data.dataset import Dataset, Triples
+from kgdist.data.read.lines import suffix
 from kgdist.export.folder import whole_folder
 from kgdist.version import __version__
 

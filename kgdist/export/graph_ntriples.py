@@ -1,4 +1,4 @@
-"""Graphs as N-Triples (www.w3.org/TR/n-triples): `<split>.nt`, the inverse of kgdist.data.ntriples.
+"""Graphs as N-Triples (www.w3.org/TR/n-triples): `<split>.nt`, the inverse of kgdist.data.read.ntriples.
 
 A name that is an absolute IRI is written as `<name>`; one that is a literal (quotes, language or type and all) or a blank node
 (`_:b0`) stands as it is where the grammar lets it: no literal is a head, and only IRIs are relations. Every other name needs
@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from kgdist.base.errors import OptionError
-from kgdist.data.store import Dataset
+from kgdist.data.dataset import Dataset
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.export.folder import durable
 from kgdist.export.graph import Graph, Writer, refuse_weights, warn_unused

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.data.formats import Format
-from kgdist.data.stream import BOM, MAX_LINE
+from kgdist.data.read.formats import Format
+from kgdist.data.read.lines import BOM, MAX_LINE
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.export.folder import durable
 from kgdist.export.graph import Graph, Piece, Unfit, Writer, refuse_weights, warn_unused

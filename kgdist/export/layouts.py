@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kgdist.base.errors import OptionError
-from kgdist.data.formats import Format, check_delimiter
+from kgdist.data.read.formats import Format, check_delimiter
 from kgdist.export import graph_libkge, graph_ntriples, graph_parquet, graph_text
 from kgdist.export.graph import Writer
 

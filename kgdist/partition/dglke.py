@@ -16,9 +16,9 @@ import numpy as np
 
 from kgdist.base.errors import CheckpointError, DataError, OptionError
 from kgdist.base.files import atomic_write
-from kgdist.data.formats import read_rows
-from kgdist.data.rows import Spec
-from kgdist.data.store import Dataset
+from kgdist.data.dataset import Dataset
+from kgdist.data.read.formats import read_rows
+from kgdist.data.read.rows import Spec
 from kgdist.partition.folder import folder_of, numbered
 from kgdist.partition.sizes import pieces
 from kgdist.partition.writer import TEXT, staged

@@ -25,8 +25,8 @@ import numpy as np
 
 from kgdist.base.errors import CheckpointError
 from kgdist.base.files import PathLike, load_npy, sha256
+from kgdist.data.dataset import Triples
 from kgdist.data.known import KnownTriples
-from kgdist.data.store import Triples
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.partition.book import Book
 from kgdist.partition.manifest import NAME, Files, Manifest

@@ -14,8 +14,8 @@ import numpy as np
 from kgdist.base.errors import CheckpointError
 from kgdist.base.progress import bar
 from kgdist.base.types import Side
+from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.known import KnownTriples
-from kgdist.data.store import Dataset, Triples
 from kgdist.partition.book import Numbering
 from kgdist.partition.folder import Partition, numbered
 from kgdist.partition.sizes import Sizes

@@ -21,8 +21,8 @@ from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.files import free_bytes, load_npy, sync_files, sync_folder, write_npy
 from kgdist.base.progress import bar
 from kgdist.data.cache import Appender
+from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.known import KnownTriples
-from kgdist.data.store import Dataset, Triples
 from kgdist.partition.book import Numbering
 from kgdist.partition.folder import folder_of, numbered
 from kgdist.partition.manifest import NAME, Common, Manifest, digest_of, files_of

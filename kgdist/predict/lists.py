@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from kgdist.base.errors import DataError, OptionError
-from kgdist.data.dictionary_lines import integers, not_integers, read_lines
-from kgdist.data.rows import shown
-from kgdist.data.stream import check_file
+from kgdist.data.read.dictionary_lines import integers, not_integers, read_lines
+from kgdist.data.read.lines import check_file
+from kgdist.data.read.rows import shown
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.options.option import is_integer
 

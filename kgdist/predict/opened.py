@@ -11,7 +11,7 @@ import torch
 from kgdist import runs
 from kgdist.base.errors import CheckpointError
 from kgdist.base.files import load_npy
-from kgdist.data.store import Dataset
+from kgdist.data.dataset import Dataset
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model

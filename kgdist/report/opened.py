@@ -17,7 +17,7 @@ from kgdist import runs
 from kgdist.base.machine import usable_cores
 from kgdist.base.progress import bar
 from kgdist.base.types import Side
-from kgdist.data.store import Dataset
+from kgdist.data.dataset import Dataset
 from kgdist.evaluator import Evaluator
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model

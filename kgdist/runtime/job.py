@@ -12,7 +12,7 @@ import torch
 
 from kgdist.base.errors import OptionError
 from kgdist.data.batches import Batches, relation_shares
-from kgdist.data.store import Dataset, Triples, load_dataset
+from kgdist.data.dataset import Dataset, Triples, load_dataset
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.kvstore.tables import AsyncTables, MemoryTables, Tables
 from kgdist.models.registry import model_of as model_of

@@ -11,7 +11,7 @@ from typing import Any
 
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.files import free_bytes, size
-from kgdist.data.store import Dataset
+from kgdist.data.dataset import Dataset
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.optim import OPTIMIZERS
 from kgdist.options.config import Config

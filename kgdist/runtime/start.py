@@ -13,7 +13,7 @@ from kgdist import checkpoint, runs
 from kgdist.base.errors import CheckpointError, OptionError
 from kgdist.base.files import Moved, unwatched
 from kgdist.base.log import log
-from kgdist.data.store import Dataset
+from kgdist.data.dataset import Dataset
 from kgdist.kvstore.tables import MemoryTables, initialise
 from kgdist.models.base import Model
 from kgdist.options.config import Config

@@ -11,7 +11,7 @@ import contextlib
 import numpy as np
 
 from kgdist.base.errors import KgdistError
-from kgdist.data.store import Triples
+from kgdist.data.dataset import Triples
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.options.config import Config
 from kgdist.runtime.job import model_of, trainer_of

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from kgdist.base.errors import DataError, KgdistError
-from kgdist.data import stream
-from kgdist.data.formats import read_rows
-from kgdist.data.rows import Spec
-from kgdist.data.store import Dataset, Triples, load_dataset
+from kgdist.data.dataset import Dataset, Triples, load_dataset
+from kgdist.data.read import lines
+from kgdist.data.read.formats import read_rows
+from kgdist.data.read.rows import Spec
 
 Triple = tuple[str, str, str]
 TRAIN: list[Triple] = [("b", "likes", "a"), ("a", "is", "c"), ("b", "likes", "a"), ("is", "is", "b")]
@@ -35,7 +35,7 @@ CLOSERS: dict[str, Callable[[bytes], bytes]] = {
 
 def write(path: Path, content: str | bytes) -> Path:
     data = content if isinstance(content, bytes) else content.encode()
-    path.write_bytes(CLOSERS[path.suffix if path.suffix in stream.COMPRESSED else ""](data))
+    path.write_bytes(CLOSERS[path.suffix if path.suffix in lines.COMPRESSED else ""](data))
     return path
 
 

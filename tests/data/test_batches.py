@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.data.batches import Batches, relation_shares
-from kgdist.data.store import Triples
+from kgdist.data.dataset import Triples
 
 
 def triples(count: int) -> Triples:

@@ -156,7 +156,7 @@ def test_builders_that_died_are_swept_away(tmp_path: Path) -> None:
 def test_many_builders_at_once(tmp_path: Path) -> None:
     files = write_raw(tmp_path)
     script = (
-        "import sys; from kgdist.data.store import load_dataset\n"
+        "import sys; from kgdist.data.dataset import load_dataset\n"
         "d = load_dataset(path=sys.argv[1], name='x', format='raw_udd_hrt', files=sys.argv[2:])\n"
         "print(d.digest, d.train.array.sum())"
     )
@@ -173,7 +173,7 @@ def test_a_cached_graph_is_used_without_the_parser(tmp_path: Path) -> None:
     age(tmp_path)
     raw(tmp_path, files)
     script = (
-        "import sys; from pathlib import Path; from kgdist.data.store import load_dataset\n"
+        "import sys; from pathlib import Path; from kgdist.data.dataset import load_dataset\n"
         "d = load_dataset(path=sys.argv[1], name='x', format='raw_udd_hrt', files=sys.argv[2:])\n"
         "d.entities.write_tsv(Path(sys.argv[1], 'entities.tsv')); names = d.entities.names(range(2)), list(d.relations)\n"
         "import kgdist.runtime.local\n"

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import CheckpointError, DataError, UsageError
-from kgdist.data import dictionary as dictionary_module
 from kgdist.data import interner as interner_module
 from kgdist.data import names as names_module
-from kgdist.data.dictionary import read_dictionary
 from kgdist.data.interner import Interner
 from kgdist.data.names import as_binary, hash_names, make_run, parts, search
+from kgdist.data.read import dictionary as dictionary_module
+from kgdist.data.read.dictionary import read_dictionary
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.kernels import names_loop
 
@@ -269,7 +269,7 @@ def test_other_dictionaries_are_left_to_the_general_way(tmp_path: Path, text: st
 
 
 def test_dictionaries_of_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kgdist.data.stream.BLOCK", 64)
+    monkeypatch.setattr("kgdist.data.read.lines.BLOCK", 64)
     names = [f"name {i}" for i in range(50)]
     assert read(tmp_path / "d", "".join(f"{i}\t{name}\n" for i, name in enumerate(names))) == names
     assert read(tmp_path / "d", "".join(f"{name}\t{i}\n" for i, name in enumerate(names))) == names

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from kgdist.data.formats import read_rows
-from kgdist.data.rows import Spec
-from kgdist.data.store import Dataset, Triples
+from kgdist.data.dataset import Dataset, Triples
+from kgdist.data.read.formats import read_rows
+from kgdist.data.read.rows import Spec
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.export.graph import Graph
 

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.base.errors import DataError, KgdistError, OptionError, UsageError
-from kgdist.data.formats import ORDERS
-from kgdist.data.rows import Spec
-from kgdist.data.store import Dataset, load_dataset
+from kgdist.data.dataset import Dataset, load_dataset
+from kgdist.data.read.formats import ORDERS
+from kgdist.data.read.rows import Spec
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.export import graph as graph_module
 from kgdist.export.graph import Graph, convert

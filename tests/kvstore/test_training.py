@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from kgdist.data.store import Triples
+from kgdist.data.dataset import Triples
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
 from kgdist.options.config import MODELS, Config

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.base.errors import CheckpointError, DataError
-from kgdist.data.store import Dataset
+from kgdist.data.dataset import Dataset
 from kgdist.partition.dglke import read_text, write_text
 from tests.partition.worlds import communities, dataset, graphs
 

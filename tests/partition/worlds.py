@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from kgdist.data.store import Dataset, load_dataset
+from kgdist.data.dataset import Dataset, load_dataset
 from kgdist.partition.assign import assign
 from kgdist.partition.book import Numbering
 from kgdist.partition.sizes import Sizes

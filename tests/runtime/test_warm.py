@@ -17,7 +17,7 @@ CODE = """
 import gc, json, sys
 import numpy as np
 from kgdist.options.config import Config
-from kgdist.data.store import Triples
+from kgdist.data.dataset import Triples
 from kgdist.kvstore.tables import MemoryTables, initialise
 from kgdist.options.resolve import resolve
 from kgdist.runtime.job import model_of, trainer_of

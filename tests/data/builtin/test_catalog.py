@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from kgdist.base.errors import DataError, KgdistError, OptionError
-from kgdist.data import builtin
-from kgdist.data.builtin import BUILTIN, BuiltIn, ensure
+from kgdist.data.builtin import catalog
+from kgdist.data.builtin.catalog import BUILTIN, BuiltIn, ensure
 from tests.data.loopback import Site, serving, zipped
 from tests.patience import patience
 
@@ -178,7 +178,7 @@ def test_what_a_killed_process_left_is_cleared_away(site: Site, tmp_path: Path) 
 
 ASKING = """
 import sys
-from kgdist.data.builtin import BUILTIN, BuiltIn, ensure
+from kgdist.data.builtin.catalog import BUILTIN, BuiltIn, ensure
 BUILTIN["tiny"] = BuiltIn(3, 1, 4, (2, 1, 1))
 print(sorted(path.name for path in ensure("tiny", sys.argv[1], data_url=sys.argv[2]).iterdir()))
 """
@@ -240,7 +240,7 @@ def test_the_table_adds_up() -> None:
         assert known.splits is None or sum(known.splits) == known.triples
         assert known.digests is None or all(re.fullmatch("[0-9a-f]{64}", digest) for digest in known.digests)
     assert set(BUILTIN) == {"wordnet", "FB15k", "FB15k-237", "wn18", "wn18rr", "Freebase", "wikikg2", "biokg"}
-    assert builtin.USUAL_PLACE == "https://data.dgl.ai/dataset"
+    assert catalog.USUAL_PLACE == "https://data.dgl.ai/dataset"
 
 
 def test_the_real_fb15k_passes_as_fb15k_and_not_as_another(

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from kgdist.base.errors import KgdistError
-from kgdist.data import builtin
-from kgdist.data.builtin import BUILTIN, ensure
+from kgdist.data.builtin import catalog
+from kgdist.data.builtin.catalog import BUILTIN, ensure
 from tests.patience import patience
 
-PACKAGED = builtin.PACKAGED
+PACKAGED = catalog.PACKAGED
 SOURCE = Path("/usr/share/wordnet")
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "build_wordnet.py"
+SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "build_wordnet.py"
 SPLITS = ("train", "valid", "test")
 SYMMETRIC = {"derivationally_related_form", "similar_to", "verb_group"}
 
@@ -118,7 +118,7 @@ def test_known_facts_are_there(graph: dict[str, list[Triple]]) -> None:
 
 
 def test_a_damaged_installation_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builtin, "PACKAGED", tmp_path / "package")
+    monkeypatch.setattr(catalog, "PACKAGED", tmp_path / "package")
     with pytest.raises(KgdistError, match=r"wordnet\.zip: no such file; the installation is damaged, install kgdist again"):
         ensure("wordnet", tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []

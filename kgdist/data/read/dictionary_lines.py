@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kgdist.base.errors import DataError
-from kgdist.data.explain import wrong_bytes
 from kgdist.data.names import MAX_IDS
-from kgdist.data.rows import shown
-from kgdist.data.stream import blocks
-from kgdist.data.text import read_columns
+from kgdist.data.read.explain import wrong_bytes
+from kgdist.data.read.lines import blocks
+from kgdist.data.read.rows import shown
+from kgdist.data.read.text import read_columns
 
 
 def read_any(path: Path, delimiter: str, *, counted: bool, header: bool) -> Any:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from kgdist.base.errors import DataError
-from kgdist.data.rows import NOUNS, Spec, out_of_range, shown, wrong_weight
-from kgdist.data.stream import MAX_LINE, Block
+from kgdist.data.read.lines import MAX_LINE, Block
+from kgdist.data.read.rows import NOUNS, Spec, out_of_range, shown, wrong_weight
 
 INTEGER = re.compile(rb"[ \t]*-?[0-9]+[ \t]*")
 NUMBER = re.compile(rb"[ \t]*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?[ \t]*")

@@ -16,10 +16,10 @@ import pyarrow as pa
 from pyarrow import csv
 
 from kgdist.base.errors import DataError
-from kgdist.data import explain
 from kgdist.data.names import lengths
-from kgdist.data.rows import Rows, Spec, check_numbers
-from kgdist.data.stream import BOM, Block, blocks, plain
+from kgdist.data.read import explain
+from kgdist.data.read.lines import BOM, Block, blocks, plain
+from kgdist.data.read.rows import Rows, Spec, check_numbers
 
 NAME = pa.dictionary(pa.int32(), pa.string())
 

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from kgdist.data.names import MAX_IDS, as_binary, hash_names, lengths, parts
-from kgdist.data.stream import blocks, check_file
-from kgdist.data.text import read_columns
+from kgdist.data.read.lines import blocks, check_file
+from kgdist.data.read.text import read_columns
 
 
 def read_dictionary(path: Path, delimiter: str = "\t", *, counted: bool = False, header: bool = False) -> Any:
@@ -30,7 +30,7 @@ def read_dictionary(path: Path, delimiter: str = "\t", *, counted: bool = False,
     names = None if counted else _in_order(path, delimiter, header)
     if names is not None:
         return names
-    from kgdist.data.dictionary_lines import read_any  # only here: pyarrow.compute takes a tenth of a second to import
+    from kgdist.data.read.dictionary_lines import read_any  # only here: pyarrow.compute takes a tenth of a second to import
 
     return read_any(path, delimiter, counted=counted, header=header)
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import OptionError, UsageError
-from kgdist.data.formats import ORDERS
-from kgdist.data.store import Dataset, Triples, load_dataset
+from kgdist.data.dataset import Dataset, Triples, load_dataset
+from kgdist.data.read.formats import ORDERS
 from kgdist.data.vocabulary import Vocabulary
 from tests.data.graphs import TEST, TRAIN, VALID, Triple, built, fails, named, raw, text, write_raw
 
@@ -60,7 +60,7 @@ def test_any_graph_comes_back(
     for name, triples in splits.items():
         (folder / name).write_bytes(b"\xef\xbb\xbf" + text(triples).encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kgdist.data.stream.BLOCK", block)
+        patch.setattr("kgdist.data.read.lines.BLOCK", block)
         dataset = raw(folder, list(splits))
     assert named(dataset, dataset.train) == train
     assert valid is None or named(dataset, dataset.valid) == valid

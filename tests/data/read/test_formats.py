@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import DataError, OptionError
-from kgdist.data import stream
-from kgdist.data.formats import ORDERS, Format, check_delimiter, user_files
-from kgdist.data.rows import Spec
+from kgdist.data.read.formats import ORDERS, Format, check_delimiter, user_files
+from kgdist.data.read.lines import MAX_LINE
+from kgdist.data.read.rows import Spec
 from tests.data.graphs import CLOSERS, Triple, error_of, in_order, triples, write
 
 DELIMITERS = ("\t", ",", "|", " ", "||", "→", "\x01", "ab", "é", " ; ")
@@ -106,7 +106,7 @@ def test_blocks_do_not_show(tmp_path_factory: pytest.TempPathFactory, wanted: li
     text = "\ufeff" + "".join("\t".join(triple) + "\r\n" for triple in wanted)
     path = write(tmp_path_factory.getbasetemp() / "blocks", text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream, "BLOCK", size)
+        patch.setattr("kgdist.data.read.lines.BLOCK", size)
         assert triples(path) == wanted
         # The line number of an error counts through the blocks.
         write(path, text + "short\n" + text)
@@ -142,7 +142,7 @@ def test_nothing_is_special_in_a_name(tmp_path: Path) -> None:
 
 
 def test_a_block_that_begins_with_a_mark_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "BLOCK", 8)
+    monkeypatch.setattr("kgdist.data.read.lines.BLOCK", 8)
     assert triples(write(tmp_path / "t", "aa\tr\tb\n\ufeffa\tr\tb\n")) == [("aa", "r", "b"), ("\ufeffa", "r", "b")]
 
 
@@ -254,7 +254,7 @@ def test_a_long_line_is_not_read_to_its_end(tmp_path: Path) -> None:
 
 
 def test_lines_up_to_the_limit_are_read(tmp_path: Path) -> None:
-    name = "x" * (stream.MAX_LINE - 4)
+    name = "x" * (MAX_LINE - 4)
     path = write(tmp_path / "t", f"a\tr\tb\n{name}\tr\tb\n" * 9)
     assert [h for h, _, _ in triples(path)] == ["a", name] * 9
 

@@ -20,7 +20,7 @@ from kgdist.base.errors import CheckpointError, OptionError
 from kgdist.base.files import PathLike, load_npy, read_json
 from kgdist.base.log import log
 from kgdist.data import cache
-from kgdist.data.formats import Format, Sources, built_in_files, user_files
+from kgdist.data.read.formats import Format, Sources, built_in_files, user_files
 from kgdist.data.vocabulary import Vocabulary
 
 TRIES = 50  # of reading a cache that others replace meanwhile

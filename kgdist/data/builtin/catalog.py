@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from kgdist.base.errors import DataError, KgdistError, OptionError, UsageError
 from kgdist.base.files import PathLike, safe_join, sync_folder
-from kgdist.data import archive, download
+from kgdist.data.builtin import archive, download
 from kgdist.data.lock import exclusive
 
 USUAL_PLACE = "https://data.dgl.ai/dataset"

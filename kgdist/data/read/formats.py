@@ -22,8 +22,8 @@ from pathlib import Path
 
 from kgdist.base.errors import DataError, OptionError
 from kgdist.base.files import PathLike, safe_join
-from kgdist.data.rows import Rows, Spec
-from kgdist.data.stream import COMPRESSED, suffix
+from kgdist.data.read.lines import COMPRESSED, suffix
+from kgdist.data.read.rows import Rows, Spec
 
 SPLITS = ("train", "valid", "test")
 ORDERS = ("hrt", "htr", "rht", "rth", "thr", "trh")
@@ -113,7 +113,7 @@ def built_in_files(path: PathLike, name: str, data_url: str | None) -> Sources:
     """
     folder = safe_join(path, name)
     if _split(folder, "train") is None:
-        from kgdist.data.builtin import ensure  # only here: no download machinery for those who bring their own files
+        from kgdist.data.builtin.catalog import ensure  # only here: no download machinery for those who bring their own files
 
         folder = ensure(name, path, data_url=data_url)
     splits = {split: file for split in SPLITS if (file := _split(folder, split)) is not None}
@@ -148,13 +148,13 @@ def read_rows(path: Path, spec: Spec) -> Iterator[Rows]:
     """
     kind = suffix(path)
     if kind == ".nt":
-        from kgdist.data.ntriples import read_ntriples
+        from kgdist.data.read.ntriples import read_ntriples
 
         return read_ntriples(path, spec)
     if kind in (".parquet", ".pq"):
-        from kgdist.data.parquet import read_parquet
+        from kgdist.data.read.parquet import read_parquet
 
         return read_parquet(path, spec)
-    from kgdist.data.text import read_text
+    from kgdist.data.read.text import read_text
 
     return read_text(path, spec)

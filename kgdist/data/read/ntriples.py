@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kgdist.base.errors import DataError, OptionError
-from kgdist.data.explain import wrong_bytes
-from kgdist.data.rows import Rows, Spec, shown
-from kgdist.data.stream import Block, blocks
-from kgdist.data.text import read_columns
+from kgdist.data.read.explain import wrong_bytes
+from kgdist.data.read.lines import Block, blocks
+from kgdist.data.read.rows import Rows, Spec, shown
+from kgdist.data.read.text import read_columns
 
 _IRI = r'<[^<>"{}|^`\x00-\x20]+>'
 _NODE = r'_:(?:[^\s<>"]*[^\s<>".])'  # a label may hold full stops but not end in one

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kgdist.base.errors import DataError, KgdistError
-from kgdist.data import archive
+from kgdist.data.builtin.catalog import archive
 from tests.data.loopback import zipped
 
 GOOD = {"train.txt": b"a\tr\tb\n" * 50, "entities.dict": b"0\ta\n1\tb\n"}
