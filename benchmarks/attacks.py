@@ -31,9 +31,9 @@ from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import Identity, Kind, Message, Part, pack
 from kgdist.kvstore.places import user_name
-from kgdist.kvstore.security import Keys, Transport
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import MemoryTables, Update
+from kgdist.kvstore.wire import Keys, Transport
 
 HERE = Path(__file__).parent
 IDENTITY = Identity("attacks", "attacks", 1, "", "")

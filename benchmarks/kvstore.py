@@ -31,9 +31,9 @@ from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import HEADER, Identity
-from kgdist.kvstore.security import TCP_BYTES, Keys, Transport
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import MemoryTables, Update
+from kgdist.kvstore.wire import TCP_BYTES, Keys, Transport
 from kgdist.runtime.memory import keep_freed_memory
 
 HERE = Path(__file__).parent

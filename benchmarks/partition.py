@@ -25,9 +25,9 @@ from roofs import machine
 from kgdist.data.dataset import load_dataset
 from kgdist.partition import balance as even
 from kgdist.partition import metis
-from kgdist.partition.adjacency import adjacency, degrees
 from kgdist.partition.assign import assign
 from kgdist.partition.book import Numbering
+from kgdist.partition.graph import adjacency, degrees
 from kgdist.partition.sizes import Sizes
 from kgdist.partition.writer import split_train
 

@@ -29,8 +29,8 @@ from roofs import machine
 from kgdist.data.dataset import Triples
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.security import Keys, Transport
 from kgdist.kvstore.tables import MemoryTables, initialise
+from kgdist.kvstore.wire import Keys, Transport
 from kgdist.options.config import Config
 from kgdist.runtime.job import model_of, trainer_of
 

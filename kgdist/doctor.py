@@ -213,7 +213,7 @@ def kernels() -> Iterator[Finding]:
 
 def shared_memory() -> Iterator[Finding]:
     """Whether memory can be shared between processes (memfd), and how large /dev/shm is, which libraries use."""
-    from kgdist.kvstore.shm import SharedArray
+    from kgdist.kvstore.shared_memory import SharedArray
 
     try:
         shared = SharedArray.allocate((mmap.PAGESIZE,), "u1")
@@ -231,7 +231,7 @@ def shared_memory() -> Iterator[Finding]:
 
 def huge_pages() -> Iterator[Finding]:
     """Whether --huge_pages would be honoured, for threads and for processes."""
-    from kgdist.kvstore.shm import huge_pages_refused
+    from kgdist.kvstore.shared_memory import huge_pages_refused
 
     for name, shared in (("huge pages of one process", False), ("huge pages of several processes", True)):
         reason = huge_pages_refused(shared=shared)

@@ -16,9 +16,9 @@ from kgdist.autograd_step import AutogradStep
 from kgdist.base.errors import Diverged
 from kgdist.data.batches import Batches
 from kgdist.kernels import choice
+from kgdist.kvstore.optim import Schedule
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
-from kgdist.optim import Schedule
 from kgdist.options.config import Config
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.step import Clock, Losses, Plan, Step

@@ -56,8 +56,8 @@ DEADLINES = re.compile(r"deadline|pause|until|patience|began|limit")
 ENDED_BY = {
     "kvstore/connections.py:Connections.until": "Session: a server that says nothing for 2 x --peer_timeout is lost",
     "kvstore/connections.py:Connections.pump": "nothing is waited for: it takes what is there",
-    "kvstore/security.py:Wire.receive": "nothing is waited for: all parts of a message arrive together",
-    "kvstore/security.py:Wire._look": "nothing is waited for: it takes what is there",
+    "kvstore/wire.py:Wire.receive": "nothing is waited for: all parts of a message arrive together",
+    "kvstore/wire.py:Wire._look": "nothing is waited for: it takes what is there",
     "kvstore/server.py:Server.serve": "its owner, by stdin; the agent, when it does not turn for --peer_timeout; the lease",
     "kvstore/server.py:Server.step": "nothing is waited for: it takes what is there, BURST messages at most",
     "runtime/agent.py:Agent._show_life": "the end of the agent's run",

@@ -55,7 +55,7 @@ def refuse(config: Config, explicit: Set[str]) -> None:
 
 def prove(config: Config, dataset: Dataset, root: Path) -> Sizes:
     """Read the partitions in `root` again, and say that they are right; their sizes. Raises CheckpointError, DataError."""
-    from kgdist.partition.dglke import read_text
+    from kgdist.partition.dglke_text import read_text
     from kgdist.partition.sizes import Sizes
     from kgdist.partition.verify import verify
 
@@ -72,7 +72,7 @@ def prove(config: Config, dataset: Dataset, root: Path) -> Sizes:
 
 def make(config: Config, dataset: Dataset, root: Path, own: Path) -> int:
     """Assign, measure, and, unless it is a trial, write and verify. `own` is the data set's own folder."""
-    from kgdist.partition import dglke
+    from kgdist.partition import dglke_text
     from kgdist.partition.assign import assign
     from kgdist.partition.book import Numbering
     from kgdist.partition.sizes import Sizes
@@ -83,8 +83,8 @@ def make(config: Config, dataset: Dataset, root: Path, own: Path) -> int:
     started = time.perf_counter()
     method, balance, seed, parts = config.method, config.balance, config.seed, config.num_parts or 1
     if method == "dglke":
-        assigned, parts = dglke.read_text(dataset, own)
-        dglke.check_parts(config.num_parts, parts)
+        assigned, parts = dglke_text.read_text(dataset, own)
+        dglke_text.check_parts(config.num_parts, parts)
         balance = "entities"  # what dglke_partition evens out
     else:
         assigned = assign(train, entities, relations, parts, method=method, balance=balance, seed=seed)
@@ -97,7 +97,7 @@ def make(config: Config, dataset: Dataset, root: Path, own: Path) -> int:
     if not config.dry_run:
         started = time.perf_counter()
         if config.layout == "dglke":
-            folders = dglke.write_text(dataset, assigned, parts, root)
+            folders = dglke_text.write_text(dataset, assigned, parts, root)
         else:
             numbering = Numbering.of(assigned, parts, relations)
             folders = write(dataset, numbering, sizes, root, method=method, balance=balance, seed=seed, source=source(config))

@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-untyped-def"
 """Gradients by use gathered into gradients by row, with the regularisation of each use and its mean square, compiled.
 
-A use is one triple's look at a relation, or one draw of a negative. See `penalty` for the term and `kgdist.optim` for what the
+A use is one triple's look at a relation, or one draw of a negative. See `penalty` for the term and `kgdist.kvstore.optim` for what the
 squares are for.
 """
 

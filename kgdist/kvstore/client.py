@@ -23,8 +23,8 @@ from kgdist.kvstore.connection import hello
 from kgdist.kvstore.connections import Connections
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import BF16, FP32, ID_WIDTHS, ITEM, PART, PIECE_BYTES, Identity, Kind, Message, Part, Sealed, seal
-from kgdist.kvstore.security import Transport
 from kgdist.kvstore.tables import Ids, MemoryTables, Update
+from kgdist.kvstore.wire import Transport
 
 MOST_AHEAD = 8  # announced pulls of a table that nobody came for
 AT_ONCE = 4  # pieces of a block asked for at a time

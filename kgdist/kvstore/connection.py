@@ -21,8 +21,8 @@ from kgdist.kvstore.messages import (
     seal,
 )
 from kgdist.kvstore.places import at
-from kgdist.kvstore.security import Wire
 from kgdist.kvstore.session import ClientSession, Entry
+from kgdist.kvstore.wire import Wire
 
 ROUNDS = 6  # tries to get an answer before a silent server counts as lost
 

@@ -14,7 +14,7 @@ from kgdist.base.errors import KgdistError, PeersLost
 from kgdist.kvstore.buffers import Loan
 from kgdist.kvstore.connection import Answer, Connection, Sizes, name_of
 from kgdist.kvstore.messages import Identity, Message, Sealed
-from kgdist.kvstore.security import CONNECTED, STRANGER, Transport, Watch
+from kgdist.kvstore.wire import CONNECTED, STRANGER, Transport, Watch
 
 TURN = 0.05  # seconds of one wait for the network, and between two looks at deadlines
 STUCK = 0.01  # the same while a socket takes nothing

@@ -21,10 +21,10 @@ from kgdist.kernels.route import FINE, FINITE, GRADIENTS, OUTSIDE, SQUARES, TWIC
 from kgdist.kvstore.buffers import Buffers
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import BF16, ITEM, MAGIC, PIECE_BYTES, Identity, Kind, Message, Part, pack, parse, read_body, size_of
-from kgdist.kvstore.security import STRANGER, Transport, Watch, Wire
+from kgdist.kvstore.optim import MOST_GRADIENT, MOST_RATE, MOST_SQUARES
 from kgdist.kvstore.session import Applied, Verdict
 from kgdist.kvstore.tables import MemoryTables
-from kgdist.optim import MOST_GRADIENT, MOST_RATE, MOST_SQUARES
+from kgdist.kvstore.wire import STRANGER, Transport, Watch, Wire
 
 BURST = 64  # messages between two looks at the rest of the world
 TURN = 0.05  # seconds
@@ -308,7 +308,7 @@ class Server:
         return Message(kind, client, incarnation, message.round, self.applied.last(client, incarnation))
 
     def _apply(self, message: Message) -> None:
-        """All of it or, with ProtocolError, nothing: within the limits of kgdist.optim whatever comes out is finite."""
+        """All of it or, with ProtocolError, nothing: within the limits of kgdist.kvstore.optim whatever comes out is finite."""
         assert message.values is not None
         if not abs(message.lr) <= MOST_RATE:
             raise ProtocolError(f"a learning rate of {message.lr:g}: at most {MOST_RATE:.0e} is possible")

@@ -18,8 +18,8 @@ from kgdist.base.files import Moved, unwatched
 from kgdist.kernels import choice
 from kgdist.kernels.adagrad import EPS, gather_rows
 from kgdist.kernels.sample import normal_rows, uniform_rows
-from kgdist.kvstore.shm import SharedArray, private_array
-from kgdist.optim import OPTIMIZERS, Places, Squares, State
+from kgdist.kvstore.optim import OPTIMIZERS, Places, Squares, State
+from kgdist.kvstore.shared_memory import SharedArray, private_array
 
 LOADED = 1 << 24  # bytes of a checkpoint that are taken over at a time
 UPDATE_LIMIT = 300.0  # seconds one update may take before the run counts as stuck
@@ -32,7 +32,7 @@ class Update(NamedTuple):
 
     ids: np.ndarray  # int64[U], unique
     grads: torch.Tensor  # float32[U, width], summed over all uses
-    squares: Squares = None  # float32[U], mean squares summed over all uses (kgdist.optim)
+    squares: Squares = None  # float32[U], mean squares summed over all uses (kgdist.kvstore.optim)
 
 
 class Tables(Protocol):

@@ -15,7 +15,7 @@ from kgdist.base.progress import bar
 from kgdist.kernels.sample import shuffled
 from kgdist.partition import balance as even
 from kgdist.partition import metis
-from kgdist.partition.adjacency import Degrees, adjacency, degrees
+from kgdist.partition.graph import Degrees, adjacency, degrees
 from kgdist.partition.sizes import cut
 from kgdist.partition.streaming import stream
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from kgdist.base.errors import KgdistError
-from kgdist.partition.adjacency import Adjacency, Degrees
+from kgdist.partition.graph import Adjacency, Degrees
 
 TOLERANCE = {"entities": (1.03,), "triples": (1.1, 1.05)}  # largest part / average: entities, triples
 ROUNDS = 12  # of repair, at most

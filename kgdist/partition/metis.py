@@ -16,7 +16,7 @@ import numpy as np
 
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.progress import bar
-from kgdist.partition.adjacency import Adjacency
+from kgdist.partition.graph import Adjacency
 
 OPTIONS = 40  # METIS_NOPTIONS of metis.h; places in them:
 SEED, NUMBERING = 8, 17

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kgdist.kernels.sample import shuffled
-from kgdist.partition.adjacency import Degrees
 from kgdist.partition.balance import TOLERANCE, loads_of
+from kgdist.partition.graph import Degrees
 from kgdist.partition.sizes import pieces
 
 LEVELS = 2  # of clusters above the entities

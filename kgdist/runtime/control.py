@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kgdist.base.errors import WorkerError
-from kgdist.kvstore.shm import SharedArray
+from kgdist.kvstore.shared_memory import SharedArray
 from kgdist.step import Losses
 
 STOP, RELEASED, BEAT, HOLD, FREED = 0, 1, 2, 3, 4  # slots of the coordinator

@@ -21,7 +21,7 @@ from typing import Any
 
 from kgdist.base.errors import OptionError, PeersLost, UsageError
 from kgdist.base.log import log, tell
-from kgdist.kvstore.security import BROKEN, CONNECTED, LOST, STRANGER, Transport, Watch
+from kgdist.kvstore.wire import BROKEN, CONNECTED, LOST, STRANGER, Transport, Watch
 from kgdist.runtime.agent import Agent
 from kgdist.runtime.bell import Bell
 from kgdist.runtime.interrupt import Interrupts

@@ -18,7 +18,7 @@ from typing import Any
 from kgdist.base.errors import CheckpointError, UsageError
 from kgdist.base.files import read_json, write_json
 from kgdist.base.log import log
-from kgdist.kvstore.security import Keys
+from kgdist.kvstore.wire import Keys
 from kgdist.version import __version__
 
 

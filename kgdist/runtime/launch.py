@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kgdist.base.errors import OptionError, PeersLost
 from kgdist.base.log import log, say
-from kgdist.kvstore.security import CURVE, NONE, USER, Keys, secured, too_many
+from kgdist.kvstore.wire import CURVE, NONE, USER, Keys, secured, too_many
 from kgdist.options.config import Config
 from kgdist.options.configfile import read_run
 from kgdist.options.model_file import digest_of

@@ -22,7 +22,7 @@ from kgdist.base.log import background, log, say
 from kgdist.callbacks import Callback, Callbacks
 from kgdist.data.dataset import Dataset
 from kgdist.evaluator import Evaluator
-from kgdist.kvstore.shm import huge_pages_refused
+from kgdist.kvstore.shared_memory import huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.options.config import Config
 from kgdist.runtime.control import SharedControl, WorkerControl

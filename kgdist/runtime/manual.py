@@ -22,7 +22,7 @@ from typing import Any
 
 from kgdist.base.errors import KgdistError, OptionError, PeersLost, UsageError
 from kgdist.base.log import log, say
-from kgdist.kvstore.security import Keys, Transport, Watch
+from kgdist.kvstore.wire import Keys, Transport, Watch
 from kgdist.options.config import Config
 from kgdist.runtime.channel import Ending, Heard
 from kgdist.runtime.cluster import Machine

@@ -11,7 +11,7 @@ import resource
 import sys
 from pathlib import Path
 
-from kgdist.kvstore.shm import huge_pages_refused
+from kgdist.kvstore.shared_memory import huge_pages_refused
 
 ENTRY = 8  # bytes in which a page table has a page
 _HIGH_WATER = re.compile(rb"^VmHWM:\s+(\d+) kB", re.MULTILINE)

@@ -17,8 +17,8 @@ from typing import Any
 from kgdist.base.errors import OptionError
 from kgdist.base.files import safe_join
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.security import USER
-from kgdist.optim import OPTIMIZERS
+from kgdist.kvstore.optim import OPTIMIZERS
+from kgdist.kvstore.wire import USER
 from kgdist.options.config import Config
 from kgdist.options.configfile import from_json, to_json
 from kgdist.options.model_file import FLAG, bring, digest_of
@@ -41,7 +41,7 @@ class Plan:
         graph: digest of the partitioned graph, which every machine must have.
         keys: of the connections between machines, as JSON; None where they have none.
         models: sha256 of --model_file, of which every machine has the same; None where there is none.
-        security: how connections are closed to strangers, see kgdist.kvstore.security.
+        security: how connections are closed to strangers, see kgdist.kvstore.wire.
     """
 
     config: Config

@@ -11,7 +11,7 @@ from kgdist import checkpoint
 from kgdist.base.errors import CheckpointError, KgdistError
 from kgdist.base.files import free_bytes, size
 from kgdist.kvstore.places import in_use
-from kgdist.kvstore.security import too_many
+from kgdist.kvstore.wire import too_many
 from kgdist.partition.folder import Partition
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.memory import page_tables

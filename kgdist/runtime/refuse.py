@@ -12,8 +12,8 @@ from typing import Any
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.files import free_bytes, size
 from kgdist.data.dataset import Dataset
+from kgdist.kvstore.optim import OPTIMIZERS
 from kgdist.kvstore.tables import MemoryTables
-from kgdist.optim import OPTIMIZERS
 from kgdist.options.config import Config
 from kgdist.options.model_file import OWN
 from kgdist.runtime.memory import page_tables

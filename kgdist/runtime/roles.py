@@ -21,10 +21,10 @@ from kgdist.base.log import log
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.messages import Identity
-from kgdist.kvstore.security import USER, Keys, Transport
 from kgdist.kvstore.server import Server
-from kgdist.kvstore.shm import SharedArray
+from kgdist.kvstore.shared_memory import SharedArray
 from kgdist.kvstore.tables import Ids, MemoryTables
+from kgdist.kvstore.wire import USER, Keys, Transport
 from kgdist.options.configfile import to_json
 from kgdist.partition.folder import Partition
 from kgdist.runtime.control import ALIVE, BEAT, RELEASED, SharedControl, WorkerControl

@@ -15,7 +15,7 @@ import numpy as np
 
 from kgdist.base.log import log
 from kgdist.kvstore.server import COUNTERS, TURNS
-from kgdist.kvstore.shm import SharedArray
+from kgdist.kvstore.shared_memory import SharedArray
 from kgdist.runtime import child as children
 from kgdist.runtime.beside import Doing
 from kgdist.runtime.child import Child, Event

@@ -20,8 +20,8 @@ from zmq.utils import garbage
 from kgdist.base.errors import KgdistError, PeersLost
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.security import Keys, Transport
 from kgdist.kvstore.tables import MemoryTables, Update
+from kgdist.kvstore.wire import Keys, Transport
 from tests.faults.proxy import Proxy
 from tests.faults.role import Role
 from tests.faults.store_roles import identity, rows_of

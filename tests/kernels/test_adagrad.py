@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kgdist.kernels import choice
 from kgdist.kernels.adagrad import adagrad_rows, gather_rows
 from kgdist.kernels.route import FINITE
-from kgdist.optim import MOST_GRADIENT, MOST_RATE, MOST_SQUARES, OPTIMIZERS
+from kgdist.kvstore.optim import MOST_GRADIENT, MOST_RATE, MOST_SQUARES, OPTIMIZERS
 
 
 @pytest.fixture(params=["numba", "torch"], autouse=True, scope="module")

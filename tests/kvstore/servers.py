@@ -16,10 +16,10 @@ from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import Identity
-from kgdist.kvstore.security import Keys, Transport
+from kgdist.kvstore.optim import Squares
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import MemoryTables, Tables, Update
-from kgdist.optim import Squares
+from kgdist.kvstore.wire import Keys, Transport
 from tests.patience import patience
 
 IDENTITY = Identity("1.0", "run-7", 1, "config", "graph")

@@ -16,8 +16,8 @@ import torch
 from kgdist.kvstore import door as door_module
 from kgdist.kvstore.door import STRANGER_BYTES, STRANGERS, Door, received
 from kgdist.kvstore.messages import PIECE_BYTES, Kind, Message, pack
-from kgdist.kvstore.security import Keys
 from kgdist.kvstore.server import GARBAGE, PUSHED
+from kgdist.kvstore.wire import Keys
 from tests.kvstore.servers import IDENTITY, Store, push, store
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell how much has come")

@@ -20,9 +20,9 @@ import zmq
 from kgdist.base.errors import KgdistError
 from kgdist.kvstore import server as server_module
 from kgdist.kvstore.messages import HEADER, PROTOCOL, Kind, Message, Part, pack, parse
-from kgdist.kvstore.security import Keys, Wire
+from kgdist.kvstore.optim import OPTIMIZERS
 from kgdist.kvstore.server import GARBAGE, PUSHED, REFUSED
-from kgdist.optim import OPTIMIZERS
+from kgdist.kvstore.wire import Keys, Wire
 from tests.kvstore.servers import IDENTITY, Store, push, store
 from tests.patience import patience
 

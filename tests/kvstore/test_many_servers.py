@@ -17,9 +17,9 @@ from zmq.utils import garbage
 
 from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.security import SPARE, Transport
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import MemoryTables
+from kgdist.kvstore.wire import SPARE, Transport
 from tests.kvstore.servers import HOST, IDENTITY
 from tests.patience import patience
 
@@ -33,7 +33,7 @@ soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.security import Transport
+from kgdist.kvstore.wire import Transport
 from kgdist.kvstore.tables import Update
 from tests.kvstore.servers import IDENTITY
 job = json.loads(sys.stdin.readline())

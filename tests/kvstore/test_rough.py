@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from kgdist.kvstore import connection
-from kgdist.kvstore.security import Wire
 from kgdist.kvstore.server import EARLY, REPEATED
+from kgdist.kvstore.wire import Wire
 from tests.kvstore.servers import Store, push, store
 
 

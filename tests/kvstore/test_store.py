@@ -16,10 +16,10 @@ from kgdist.kvstore import client as client_module
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import Connection
 from kgdist.kvstore.messages import PART, Kind, Sealed, parse
-from kgdist.kvstore.security import Keys, Wire
+from kgdist.kvstore.optim import OPTIMIZERS
 from kgdist.kvstore.server import PULLED, PUSHED, REFUSED
 from kgdist.kvstore.tables import MemoryTables, Update, initialise
-from kgdist.optim import OPTIMIZERS
+from kgdist.kvstore.wire import Keys, Wire
 from tests.kvstore.servers import IDENTITY, Store, push, store
 
 PLACES: dict[str, dict[str, Any]] = {

@@ -17,8 +17,8 @@ from zmq.utils import garbage
 
 from kgdist.base.errors import KgdistError, UsageError
 from kgdist.kvstore.places import port_holder, user_name
-from kgdist.kvstore.security import Transport
 from kgdist.kvstore.server import GARBAGE, REFUSED
+from kgdist.kvstore.wire import Transport
 from tests.kvstore.servers import Store, push, store
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract names of Unix-domain sockets are Linux's")

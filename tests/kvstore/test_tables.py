@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from kgdist.kvstore.optim import OPTIMIZERS
 from kgdist.kvstore.tables import AsyncTables, MemoryTables, initialise
-from kgdist.optim import OPTIMIZERS
 from tests.kvstore.servers import push
 from tests.patience import patience
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.partition import balance as even
 from kgdist.partition import streaming
-from kgdist.partition.adjacency import adjacency, degrees
 from kgdist.partition.assign import assign
+from kgdist.partition.graph import adjacency, degrees
 from tests.partition.worlds import BALANCES, METHODS, communities, graphs
 
 

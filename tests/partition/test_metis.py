@@ -8,7 +8,7 @@ from hypothesis import given
 
 from kgdist.base.errors import OptionError
 from kgdist.partition import metis
-from kgdist.partition.adjacency import Adjacency, adjacency, degrees
+from kgdist.partition.graph import Adjacency, adjacency, degrees
 from tests.partition.worlds import communities, graphs
 
 

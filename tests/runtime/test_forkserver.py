@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kgdist.kvstore.shm import SharedArray
+from kgdist.kvstore.shared_memory import SharedArray
 from kgdist.runtime.child import Child, end
 from kgdist.runtime.forkserver import ForkServer
 from tests.family import alive, descendants, parent, words_of

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from kgdist.base.errors import OptionError, UsageError
-from kgdist.kvstore.security import Keys
+from kgdist.kvstore.wire import Keys
 from kgdist.options.config import Config
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.enlist import Line

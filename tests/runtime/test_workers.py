@@ -20,7 +20,7 @@ import pytest
 from kgdist import checkpoint
 from kgdist.base.errors import WorkerError
 from kgdist.cli import train as train_command
-from kgdist.kvstore.shm import private_array
+from kgdist.kvstore.shared_memory import private_array
 from kgdist.options.config import Config
 from kgdist.runtime.control import SharedControl
 from kgdist.runtime.processes import Processes

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.security import Keys
 from kgdist.kvstore.tables import MemoryTables
+from kgdist.kvstore.wire import Keys
 from tests.faults.role import Role
 from tests.faults.store_roles import rows_of
 

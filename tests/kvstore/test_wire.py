@@ -17,7 +17,7 @@ from zmq.utils import garbage
 
 from kgdist.base.errors import UsageError
 from kgdist.kvstore.places import OUTGOING, hold, in_use, port_holder
-from kgdist.kvstore.security import CURVE, FRAME_BYTES, NONE, USER, Keys, Transport, secured
+from kgdist.kvstore.wire import CURVE, FRAME_BYTES, NONE, USER, Keys, Transport, secured
 from tests.patience import patience
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kgdist.base.errors import CheckpointError, DataError
 from kgdist.data.dataset import Dataset
-from kgdist.partition.dglke import read_text, write_text
+from kgdist.partition.dglke_text import read_text, write_text
 from tests.partition.worlds import communities, dataset, graphs
 
 

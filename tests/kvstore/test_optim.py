@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from kgdist.optim import OPTIMIZERS, Schedule
+from kgdist.kvstore.optim import OPTIMIZERS, Schedule
 
 IDS = torch.tensor([4, 1, 2])
 

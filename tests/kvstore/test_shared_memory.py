@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kgdist.kvstore.shm import SharedArray, huge_pages_refused, private_array
+from kgdist.kvstore.shared_memory import SharedArray, huge_pages_refused, private_array
 from tests.patience import patience
 
 SHAPES = [(0, 3), (1,), (7, 5), (3000, 400)]
@@ -48,7 +48,7 @@ def test_a_mapping_sees_what_the_other_one_writes() -> None:
 BORROWER = """
 import json, sys
 from kgdist.base.errors import KgdistError
-from kgdist.kvstore.shm import SharedArray
+from kgdist.kvstore.shared_memory import SharedArray
 for line in sys.stdin:
     try:
         array = SharedArray.attach(json.loads(line)).array
