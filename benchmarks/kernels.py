@@ -26,9 +26,9 @@ from kgdist.kernels.compare import COMPARATORS, Comparator
 from kgdist.kernels.grouped import grouped_matmul
 from kgdist.kernels.query import KINDS, VectorQuery
 from kgdist.kernels.unique import unique
-from kgdist.losses import batch_loss
 from kgdist.models.base import Model
 from kgdist.models.registry import make_model
+from kgdist.training.losses import batch_loss
 
 B, RELATIONS, MATRIX = CHUNKS * P, 268, 100
 ROW = DIM * 4  # bytes

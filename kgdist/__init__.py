@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kgdist.api import load, load_dataset, train
     from kgdist.base.errors import KgdistError, UsageError
     from kgdist.base.types import Side
-    from kgdist.callbacks import STOP, Progress, Validation
     from kgdist.data.dataset import Dataset
     from kgdist.embedder import KGEmbedder
     from kgdist.embeddings import Embeddings
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from kgdist.models.registry import register
     from kgdist.run import Run
     from kgdist.table import Table
+    from kgdist.training.callbacks import STOP, Progress, Validation
 
 __all__ = [
     "STOP",
@@ -62,9 +62,9 @@ _HOMES: dict[str, Callable[[], ModuleType]] = {
     "load": lambda: import_module("kgdist.api"),
     "load_dataset": lambda: import_module("kgdist.api"),
     "train": lambda: import_module("kgdist.api"),
-    "STOP": lambda: import_module("kgdist.callbacks"),
-    "Progress": lambda: import_module("kgdist.callbacks"),
-    "Validation": lambda: import_module("kgdist.callbacks"),
+    "STOP": lambda: import_module("kgdist.training.callbacks"),
+    "Progress": lambda: import_module("kgdist.training.callbacks"),
+    "Validation": lambda: import_module("kgdist.training.callbacks"),
     "Dataset": lambda: import_module("kgdist.data.dataset"),
     "KGEmbedder": lambda: import_module("kgdist.embedder"),
     "Embeddings": lambda: import_module("kgdist.embeddings"),

@@ -14,7 +14,6 @@ from typing import Any
 
 from kgdist.base import log
 from kgdist.base.errors import OptionError, UsageError
-from kgdist.callbacks import Callback
 from kgdist.data import dataset
 from kgdist.data.dataset import Dataset
 from kgdist.options.config import OPTIONS
@@ -22,6 +21,7 @@ from kgdist.options.model_file import bring
 from kgdist.options.option import closest
 from kgdist.options.parse import understand
 from kgdist.run import Run
+from kgdist.training.callbacks import Callback
 
 _CONSOLE = ("debug", "json")  # manners of a command
 _NAMED = ("dataset", "data_path", "format", "data_files", "delimiter", "header", "data_url", "has_edge_importance")

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import kgdist
-from kgdist.autograd_step import AutogradStep
 from kgdist.base.errors import CheckpointError, OptionError, UsageError
 from kgdist.base.types import Batch, RelationRows, Side
 from kgdist.cli import predict as predict_command
@@ -28,8 +27,9 @@ from kgdist.partition.book import Book
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.plan import Plan
 from kgdist.sampling.negatives import masked
-from kgdist.step import Clock
-from kgdist.trainer import make_step
+from kgdist.training.autograd_step import AutogradStep
+from kgdist.training.loop import make_step
+from kgdist.training.step import Clock
 from tests.cli.graphs import Bench, metrics, state
 from tests.laws.test_models import relation_rows, rows_of
 from tests.own_models import as_before, forget

@@ -322,7 +322,7 @@ def test_the_rules_see_what_they_forbid(line: str) -> None:
         "lock.acquire(timeout=2)",
         "np.load(p, mmap_mode='r', allow_pickle=False)",
         "yaml.safe_load(f)",
-        "importlib.import_module('kgdist.trainer')",
+        "importlib.import_module('kgdist.training.loop')",
         "subprocess.run(c, timeout=9)",
         "re.compile(x)",
         "model.eval()",

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def"
-"""The losses of `kgdist.losses` and their gradients in one pass over the scores, compiled.
+"""The losses of `kgdist.training.losses` and their gradients in one pass over the scores, compiled.
 
 exp is a polynomial (its coefficients are those of Cephes' expf, Moshier 1987), good to 3e-7 of its value; log(1 + e) is
 2 artanh(e / (2 + e)) by its series: calls of the C library would keep the loops from being vectors. NaN passes through.

@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-def"
 """Gradients by use gathered into gradients by row, with the regularisation of each use and its mean square, compiled.
 
-A use is one triple's look at a relation, or one draw of a negative. See `penalty` for the term and `kgdist.kvstore.optim` for what the
-squares are for.
+A use is one triple's look at a relation, or one draw of a negative. See `penalty` for the term and `kgdist.kvstore.optim` for
+what the squares are for.
 """
 
 from __future__ import annotations

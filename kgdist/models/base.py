@@ -33,7 +33,7 @@ class Model:
     vectors: ClassVar[tuple[str, ...]] = (
         "relation",
     )  # relation tables read a row per triple; matrices are read once per relation
-    kernel: ClassVar[str | None] = None  # compiled loops that do the same (kgdist.fused_relations), if any
+    kernel: ClassVar[str | None] = None  # compiled loops that do the same (kgdist.training.fused_relations), if any
 
     def __init_subclass__(cls) -> None:
         """A class with a rule of its own has no kernel unless it says so."""

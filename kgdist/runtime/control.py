@@ -15,7 +15,7 @@ import numpy as np
 
 from kgdist.base.errors import WorkerError
 from kgdist.kvstore.shared_memory import SharedArray
-from kgdist.step import Losses
+from kgdist.training.step import Losses
 
 STOP, RELEASED, BEAT, HOLD, FREED = 0, 1, 2, 3, 4  # slots of the coordinator
 HEADER = 5

@@ -23,7 +23,7 @@ from kgdist.runtime.control import SharedControl, WorkerControl
 from kgdist.runtime.memory import keep_freed_memory
 from kgdist.runtime.numa import pin
 from kgdist.sampling.negatives import ChunkedNegatives
-from kgdist.trainer import Trainer
+from kgdist.training.loop import Trainer
 
 
 def open_dataset(config: Config, vocabularies: tuple[Vocabulary, Vocabulary] | None = None) -> Dataset:

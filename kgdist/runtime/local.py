@@ -19,7 +19,6 @@ from kgdist import runs
 from kgdist.base.errors import KgdistError
 from kgdist.base.files import write_json
 from kgdist.base.log import background, log, say
-from kgdist.callbacks import Callback, Callbacks
 from kgdist.data.dataset import Dataset
 from kgdist.evaluator import Evaluator
 from kgdist.kvstore.shared_memory import huge_pages_refused
@@ -37,7 +36,8 @@ from kgdist.runtime.start import NEVER, fresh, resumed
 from kgdist.runtime.threads import Threads
 from kgdist.runtime.warm import warm_up
 from kgdist.runtime.workers import Say, Workers
-from kgdist.step import Losses
+from kgdist.training.callbacks import Callback, Callbacks
+from kgdist.training.step import Losses
 
 
 @dataclasses.dataclass(frozen=True)

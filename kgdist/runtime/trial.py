@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from kgdist import runs
-from kgdist.callbacks import Validation
 from kgdist.options.config import Config
 from kgdist.options.model_file import bring
 from kgdist.runtime import local
 from kgdist.runtime.child import LAST, Child
 from kgdist.runtime.forkserver import ForkServer
 from kgdist.runtime.owner import Owner
+from kgdist.training.callbacks import Validation
 
 GRACE = 60.0  # seconds to finish a step and save
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(120)
 FULL = 700  # bytes that a file may have: more than a list of names takes, less than the entities
 HURRY = "from kgdist.runtime import insist; insist.AGAIN = 0.2\n"
 BREAKS = """
-from kgdist.trainer import Trainer
+from kgdist.training.loop import Trainer
 step = Trainer.step
 def breaks(self, number):
     if number == 30:

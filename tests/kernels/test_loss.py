@@ -1,4 +1,4 @@
-"""The compiled losses against `kgdist.losses` in float64 with autograd, their exp and log against the C library."""
+"""The compiled losses against `kgdist.training.losses` in float64 with autograd, their exp and log against the C library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.kernels import loss
-from kgdist.losses import batch_loss
+from kgdist.training.losses import batch_loss
 
 F = np.float32
 

@@ -10,18 +10,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgdist.autograd_step import AutogradStep
 from kgdist.base.types import Batch, Side
 from kgdist.data.batches import Positives
-from kgdist.fused_step import FusedStep
 from kgdist.kernels import choice
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import MODELS, make_model
 from kgdist.options.config import Config
 from kgdist.sampling.negatives import ChunkedNegatives
-from kgdist.step import Clock, Losses, Step, Update, agreement
-from kgdist.trainer import make_step
+from kgdist.training.autograd_step import AutogradStep
+from kgdist.training.fused_step import FusedStep
+from kgdist.training.loop import make_step
+from kgdist.training.step import Clock, Losses, Step, Update, agreement
 
 NAMES = sorted({model.name for model in MODELS.values() if model.kernel is not None})
 CPU = torch.device("cpu")

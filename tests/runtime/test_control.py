@@ -13,7 +13,7 @@ import pytest
 from kgdist.base.errors import WorkerError
 from kgdist.runtime import control
 from kgdist.runtime.control import ARRIVED, BEAT, DONE, POSITIVES, SharedControl, WorkerControl
-from kgdist.step import Losses
+from kgdist.training.step import Losses
 from tests.patience import patience
 
 

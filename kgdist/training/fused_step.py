@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from kgdist.base.types import Batch
-from kgdist.fused_relations import Buffers, MatrixRelations, ProjectedRelations, Relations, VectorRelations
 from kgdist.kernels import loss, uses
 from kgdist.kernels.penalty import Penalty
 from kgdist.kernels.unique import unique
@@ -23,13 +22,14 @@ from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
 from kgdist.options.config import Config
 from kgdist.sampling.negatives import masked
-from kgdist.step import Clock, Losses, Plan, agreement
+from kgdist.training.fused_relations import Buffers, MatrixRelations, ProjectedRelations, Relations, VectorRelations
+from kgdist.training.step import Clock, Losses, Plan, agreement
 
 UNLIMITED = np.float32(np.inf)
 
 
 class FusedStep:
-    """See kgdist.step.Step. The model must have a `kernel`."""
+    """See kgdist.training.step.Step. The model must have a `kernel`."""
 
     def __init__(self, config: Config, model: Model, tables: Tables, machines: int = 1) -> None:
         self.config = config
@@ -47,7 +47,7 @@ class FusedStep:
             self.relations = MatrixRelations
 
     def plan(self, batch: Batch) -> Plan:
-        """See kgdist.step.Step."""
+        """See kgdist.training.step.Step."""
         size = len(batch)
         near, far = batch.negatives[:, : batch.in_batch].ravel(), batch.negatives[:, batch.in_batch :].ravel()
         ids, places = unique(np.concatenate([batch.heads, batch.tails, near, far]))
@@ -57,7 +57,7 @@ class FusedStep:
         return Plan(batch, ids, places, relation_ids, index, wanted)
 
     def __call__(self, plan: Plan, clock: Clock) -> tuple[dict[str, Update], Losses]:
-        """See kgdist.step.Step."""
+        """See kgdist.training.step.Step."""
         started, batch, take = perf_counter(), plan.batch, self.buffers.take
         size, (chunks, n), ids = len(batch), batch.negatives.shape, plan.ids
         near = chunks * batch.in_batch

@@ -12,7 +12,6 @@ from typing import Protocol
 
 import torch
 
-from kgdist.autograd_step import AutogradStep
 from kgdist.base.errors import Diverged
 from kgdist.data.batches import Batches
 from kgdist.kernels import choice
@@ -21,14 +20,15 @@ from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
 from kgdist.options.config import Config
 from kgdist.sampling.negatives import ChunkedNegatives
-from kgdist.step import Clock, Losses, Plan, Step
+from kgdist.training.autograd_step import AutogradStep
+from kgdist.training.step import Clock, Losses, Plan, Step
 
 
 def make_step(config: Config, model: Model, tables: Tables, device: torch.device, machines: int = 1) -> Step:
     """The fastest step that does what is asked for; `machines` share the graph."""
     # An update that runs beside the next step needs memory of its own, which the fused step does not give.
     if device.type == "cpu" and model.kernel is not None and not config.async_update and choice.numba():
-        from kgdist.fused_step import FusedStep
+        from kgdist.training.fused_step import FusedStep
 
         return FusedStep(config, model, tables, machines)
     return AutogradStep(config, model, tables, device, machines)

@@ -10,17 +10,17 @@ import torch
 from kgdist.base.types import Batch, RelationRows
 from kgdist.kernels.penalty import Penalty
 from kgdist.kvstore.tables import Tables, Update
-from kgdist.losses import batch_loss
 from kgdist.models.base import Model
 from kgdist.options.config import Config
 from kgdist.sampling.negatives import masked
-from kgdist.step import Clock, Losses, Plan, agreement
+from kgdist.training.losses import batch_loss
+from kgdist.training.step import Clock, Losses, Plan, agreement
 
 Parts = list[torch.Tensor]  # int64[.] rows of the batch's heads, tails, in-batch candidates and drawn negatives
 
 
 class AutogradStep:
-    """See kgdist.step.Step.
+    """See kgdist.training.step.Step.
 
     Args:
         device: where scores are computed; rows are copied there and gradients back if the tables live elsewhere.
@@ -37,7 +37,7 @@ class AutogradStep:
         self._pinned: dict[str, torch.Tensor] = {}
 
     def plan(self, batch: Batch) -> Plan:
-        """See kgdist.step.Step."""
+        """See kgdist.training.step.Step."""
         near, far = batch.negatives[:, : batch.in_batch].ravel(), batch.negatives[:, batch.in_batch :].ravel()
         ids, places = np.unique(np.concatenate([batch.heads, batch.tails, near, far]), return_inverse=True)
         relation_ids, relation_places = np.unique(batch.relations, return_inverse=True)
@@ -45,7 +45,7 @@ class AutogradStep:
         return Plan(batch, ids, places, relation_ids, relation_places, wanted)
 
     def __call__(self, plan: Plan, clock: Clock) -> tuple[dict[str, Update], Losses]:
-        """See kgdist.step.Step."""
+        """See kgdist.training.step.Step."""
         started, batch, ids, relation_ids = perf_counter(), plan.batch, plan.ids, plan.relation_ids
         near = batch.in_batch * len(batch.negatives)
         rows = self._pull("entity", ids)  # float32[U, D]

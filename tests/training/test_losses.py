@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from kgdist.losses import GENRES, batch_loss
+from kgdist.training.losses import GENRES, batch_loss
 
 
 def plain(genre: str, margin: float, score: float, label: int) -> float:

@@ -14,8 +14,8 @@ from kgdist.kvstore.tables import MemoryTables, Update, initialise
 from kgdist.models.registry import make_model
 from kgdist.options.config import Config
 from kgdist.sampling.negatives import ChunkedNegatives
-from kgdist.step import Plan
-from kgdist.trainer import Trainer
+from kgdist.training.loop import Trainer
+from kgdist.training.step import Plan
 from tests import formulas
 
 ENTITIES, RELATIONS = 9, 3  # few enough that a batch uses rows several times

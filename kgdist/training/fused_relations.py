@@ -18,7 +18,7 @@ from kgdist.kernels.penalty import Penalty
 from kgdist.kernels.query import VectorQuery
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
-from kgdist.step import Plan
+from kgdist.training.step import Plan
 
 CACHED = 1 << 16  # floats of the matrices that are worked on together, which stay in a core's cache with their gradients
 

@@ -1,0 +1,10 @@
+"""The loop, the step, losses.
+
+autograd_step.py    the step in plain torch: any model, any device
+callbacks.py        what Python hears of a training, and how it ends one
+fused_relations.py  the relation side of that
+fused_step.py       the step by compiled loops: built-in models on a CPU
+loop.py             the training loop
+losses.py           scores to one number
+step.py             what a training step is
+"""
