@@ -23,17 +23,15 @@ from typing import TYPE_CHECKING, Any
 from kgdist.version import __version__
 
 if TYPE_CHECKING:
-    from kgdist.api import load, load_dataset, train
+    from kgdist.api.estimator import KGEmbedder
+    from kgdist.api.functions import load, load_dataset, train
+    from kgdist.api.results import Embeddings, Evaluation, Table
+    from kgdist.api.run import Run
     from kgdist.base.errors import KgdistError, UsageError
     from kgdist.base.types import Side
     from kgdist.data.dataset import Dataset
-    from kgdist.embedder import KGEmbedder
-    from kgdist.embeddings import Embeddings
-    from kgdist.evaluation import Evaluation
     from kgdist.models.base import Model
     from kgdist.models.registry import register
-    from kgdist.run import Run
-    from kgdist.table import Table
     from kgdist.training.callbacks import STOP, Progress, Validation
 
 __all__ = [
@@ -59,22 +57,22 @@ __all__ = [
 
 # Where each name is defined; the modules are written out, so that no text ever decides what is imported.
 _HOMES: dict[str, Callable[[], ModuleType]] = {
-    "load": lambda: import_module("kgdist.api"),
-    "load_dataset": lambda: import_module("kgdist.api"),
-    "train": lambda: import_module("kgdist.api"),
+    "load": lambda: import_module("kgdist.api.functions"),
+    "load_dataset": lambda: import_module("kgdist.api.functions"),
+    "train": lambda: import_module("kgdist.api.functions"),
     "STOP": lambda: import_module("kgdist.training.callbacks"),
     "Progress": lambda: import_module("kgdist.training.callbacks"),
     "Validation": lambda: import_module("kgdist.training.callbacks"),
     "Dataset": lambda: import_module("kgdist.data.dataset"),
-    "KGEmbedder": lambda: import_module("kgdist.embedder"),
-    "Embeddings": lambda: import_module("kgdist.embeddings"),
+    "KGEmbedder": lambda: import_module("kgdist.api.estimator"),
+    "Embeddings": lambda: import_module("kgdist.api.results"),
     "KgdistError": lambda: import_module("kgdist.base.errors"),
     "UsageError": lambda: import_module("kgdist.base.errors"),
-    "Evaluation": lambda: import_module("kgdist.evaluation"),
+    "Evaluation": lambda: import_module("kgdist.api.results"),
     "Model": lambda: import_module("kgdist.models.base"),
     "register": lambda: import_module("kgdist.models.registry"),
-    "Run": lambda: import_module("kgdist.run"),
-    "Table": lambda: import_module("kgdist.table"),
+    "Run": lambda: import_module("kgdist.api.run"),
+    "Table": lambda: import_module("kgdist.api.results"),
     "Side": lambda: import_module("kgdist.base.types"),
 }
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import kgdist
-from kgdist import api
+from kgdist.api import functions
 from kgdist.kernels import jit
 from kgdist.options import parse
 from tests.cli.graphs import random_splits, write
@@ -118,7 +118,7 @@ def expand(line: str) -> list[str]:
 
 def small_train(data: Any = None, **options: Any) -> kgdist.Run:
     """`kgdist.train` as pages call it, smaller."""
-    return api.train(data, **options | SMALL)
+    return functions.train(data, **options | SMALL)
 
 
 def smaller(words: Sequence[str]) -> list[str]:

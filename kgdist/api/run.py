@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from kgdist.api.results import Embeddings, Evaluation, Table
+from kgdist.api.wanted import Wanted, ids_of
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.machine import usable_cores
 from kgdist.base.types import Side
 from kgdist.data.dataset import Dataset
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.embeddings import Embeddings
-from kgdist.evaluation import Evaluation
 from kgdist.evaluator import Evaluator
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
@@ -30,8 +30,6 @@ from kgdist.predict.measures import MEASURES
 from kgdist.predict.opened import Opened
 from kgdist.predict.similar import Search
 from kgdist.runtime.job import open_dataset
-from kgdist.table import Table
-from kgdist.wanted import Wanted, ids_of
 
 ENDS = ("head", "relation", "tail")
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kgdist.api.run import Run
 from kgdist.base import log
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.data import dataset
@@ -20,7 +21,6 @@ from kgdist.options.config import OPTIONS
 from kgdist.options.model_file import bring
 from kgdist.options.option import closest
 from kgdist.options.parse import understand
-from kgdist.run import Run
 from kgdist.training.callbacks import Callback
 
 _CONSOLE = ("debug", "json")  # manners of a command

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.api import train
+from kgdist.api.functions import train
+from kgdist.api.run import Run
 from kgdist.base.errors import UsageError
 from kgdist.base.log import log
 from kgdist.base.machine import usable_cores
@@ -19,7 +20,6 @@ from kgdist.data.memory import COLUMNS, as_table
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.evaluator import evaluate
 from kgdist.options.config import OPTIONS
-from kgdist.run import Run
 
 
 class KGEmbedder:
