@@ -27,14 +27,14 @@ from roofs import machine
 
 from kgdist import runs
 from kgdist.base.types import RelationRows
-from kgdist.candidates import not_rivals
 from kgdist.data.dataset import Dataset
 from kgdist.data.known import KnownTriples
-from kgdist.evaluator import evaluate
+from kgdist.evaluation.candidates import not_rivals
+from kgdist.evaluation.evaluator import evaluate
+from kgdist.evaluation.ranks import SIDES, Ranks
 from kgdist.kernels.gemm import linear
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
-from kgdist.ranking import SIDES, Ranks
 from kgdist.runtime.job import model_of, open_dataset
 
 HERE = Path(__file__).parent

@@ -28,7 +28,6 @@ LAYERS = (
     (
         "reference",
         "kernels/",
-        "ranking",
         "options/",
     ),
     (
@@ -47,14 +46,9 @@ LAYERS = (
         "distributed/",
     ),
     (
-        "block_threads",
-        "candidates",
-        "counting",
-        "report_text",
-        "evaluator",
-        "shared_evaluator",
         "predict/",
         "training/",
+        "evaluation/",
     ),
     ("runtime/",),
     (

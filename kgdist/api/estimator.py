@@ -18,7 +18,7 @@ from kgdist.base.machine import usable_cores
 from kgdist.data.known import KnownTriples
 from kgdist.data.memory import COLUMNS, as_table
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.evaluator import evaluate
+from kgdist.evaluation.evaluator import evaluate
 from kgdist.options.config import OPTIONS
 
 

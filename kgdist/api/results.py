@@ -17,7 +17,7 @@ import numpy as np
 from kgdist.api.wanted import Wanted, ids_of
 from kgdist.base.text_table import TextTable
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.report_text import protocol_line, report_table
+from kgdist.evaluation.text import protocol_line, report_table
 
 if TYPE_CHECKING:
     import pandas
@@ -157,7 +157,7 @@ class Embeddings:
 
 
 class Evaluation(dict[str, Any]):
-    """All of the report (see `kgdist.ranking.summary`): "all", "sides", "relations", "categories", "protocol", ...
+    """All of the report (see `kgdist.evaluation.ranks.summary`): "all", "sides", "relations", "categories", "protocol", ...
 
     The properties are those of the tie policy that was asked for (`rank_ties`, realistic unless told otherwise).
 

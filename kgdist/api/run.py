@@ -19,7 +19,7 @@ from kgdist.base.machine import usable_cores
 from kgdist.base.types import Side
 from kgdist.data.dataset import Dataset
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.evaluator import Evaluator
+from kgdist.evaluation.evaluator import Evaluator
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.options.config import OPTIONS, Config

@@ -21,7 +21,7 @@ def evaluate(argv: Sequence[str]) -> int:
     from kgdist import runs
     from kgdist.base import log
     from kgdist.base.files import write_json
-    from kgdist.evaluator import Evaluator
+    from kgdist.evaluation.evaluator import Evaluator
     from kgdist.runtime.job import device_of, model_of, open_dataset
 
     log.setup(debug=parsed.config.debug, quiet=parsed.config.quiet, json=parsed.config.json)

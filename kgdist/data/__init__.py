@@ -10,5 +10,6 @@ known.py       the filter: all known answers of a query
 lock.py        one builder at a time
 memory.py      triples in memory, to files that the store reads
 names.py       many strings and the way back, in arrays
+statistics.py  what a graph is like, counted from its triples
 vocabulary.py  names <-> ids
 """

@@ -10,7 +10,7 @@ and, of partition 0 alone, for reports:
 
     entity.*.npy, relation.*.npy            the names of original ids, see data/vocabulary.py
     originals.npy                           int32[entities], the original id of every entity, by new id
-    categories.npy                          int8[relations], by original id, see ranking.relation_categories
+    categories.npy                          int8[relations], by original id, see data/statistics.py
 
 Nothing is made here: writing is in writer.py, comparing with the data set in verify.py.
 """
@@ -113,7 +113,7 @@ class Partition:
         return entities, relations
 
     def categories(self) -> np.ndarray:
-        """int8[relations] of `ranking.relation_categories`, by original id as the names; partition 0 has them."""
+        """int8[relations] of `relation_categories`, by original id as the names; partition 0 has them."""
         self._first("the categories of relations")
         return self._map("categories.npy", np.int8, (self.book.num_relations,))
 

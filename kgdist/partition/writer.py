@@ -23,11 +23,11 @@ from kgdist.base.progress import bar
 from kgdist.data.cache import Appender
 from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.known import KnownTriples
+from kgdist.data.statistics import relation_categories
 from kgdist.partition.book import Numbering
 from kgdist.partition.folder import folder_of, numbered
 from kgdist.partition.manifest import NAME, Common, Manifest, digest_of, files_of
 from kgdist.partition.sizes import PIECE, Sizes
-from kgdist.ranking import relation_categories
 
 TEXT = "local_to_global.txt"  # the mark of a text partition
 AT_ONCE = 8 << 20  # triples sorted at once to tell the categories of relations
@@ -211,7 +211,7 @@ def filters(folders: list[Path], splits: list[str], entities: int, relations: in
 
 
 def categories(train: np.ndarray, num_relations: int) -> np.ndarray:
-    """int8[relations], `ranking.relation_categories` of `train` int32[T, 3] in bounded memory: some relations at a time."""
+    """int8[relations], `relation_categories` of `train` int32[T, 3] in bounded memory: some relations at a time."""
     if len(train) <= AT_ONCE:
         return relation_categories(train, num_relations)
     counts = np.zeros(num_relations, np.int64)

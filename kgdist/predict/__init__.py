@@ -10,7 +10,6 @@ lists.py      what a user lists, to ids
 measures.py   the functions that say how similar two are
 opened.py     a run opened to ask it
 questions.py  what is asked, and the best answers so far
-scorer.py     scores in float64
 similar.py    the most similar embeddings
 sources.py    where the lists of a question come from
 sweep.py      one pass of queries over all candidates

@@ -18,15 +18,15 @@ import torch
 
 from kgdist.base.progress import bar
 from kgdist.base.types import Side
-from kgdist.block_threads import block_per_thread
-from kgdist.candidates import AllEntities, Candidates, Sample, Skip
 from kgdist.data.known import KnownTriples
+from kgdist.evaluation.candidates import AllEntities, Candidates, Sample, Skip
+from kgdist.evaluation.scorer import Scorer
+from kgdist.evaluation.threads import block_per_thread
 from kgdist.kernels.top import NOBODY, Exact
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
 from kgdist.predict.facts import are_known
 from kgdist.predict.questions import Asked, Best, Combined, Pairs, Queries
-from kgdist.predict.scorer import Scorer
 from kgdist.predict.sweep import sweep
 
 QUERIES = 1000  # queries that share one pass over the candidates

@@ -23,7 +23,7 @@ from kgdist.base.files import read_json, write_json
 from kgdist.base.log import log
 from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
-from kgdist.evaluator import evaluate
+from kgdist.evaluation.evaluator import evaluate
 from kgdist.predict.engine import Answers, Predictor
 from kgdist.predict.facts import are_known
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from kgdist.base.types import Side
-from kgdist.candidates import Skip
 from kgdist.data.known import KnownTriples
+from kgdist.evaluation.candidates import Skip
 
 ROWS = 1 << 20  # triples looked at together
 

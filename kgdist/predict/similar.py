@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from kgdist.base.progress import bar
-from kgdist.block_threads import block_per_thread
-from kgdist.candidates import Skip
+from kgdist.evaluation.candidates import Skip
+from kgdist.evaluation.threads import block_per_thread
 from kgdist.kernels.top import Top
 from kgdist.predict.measures import Measure, Seen
 

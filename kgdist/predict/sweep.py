@@ -13,10 +13,10 @@ from functools import partial
 import numpy as np
 import torch
 
-from kgdist.candidates import Candidates, Sample, Skip
+from kgdist.evaluation.candidates import Candidates, Sample, Skip
+from kgdist.evaluation.scorer import Scorer
 from kgdist.kernels.compare import largest
 from kgdist.kernels.top import Top
-from kgdist.predict.scorer import Scorer
 
 WIDEST = 32  # times as many candidates as usual, at most, in the blocks of few queries
 

@@ -16,9 +16,9 @@ from typing import Any
 from kgdist.base.errors import CheckpointError, OptionError, UsageError
 from kgdist.base.log import log
 from kgdist.base.text_table import TextTable
+from kgdist.evaluation.ranks import METRICS
 from kgdist.options.config import OPTIONS
 from kgdist.options.option import closest
-from kgdist.ranking import METRICS
 from kgdist.report.about import shown
 from kgdist.report.folder import Folder, read
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kgdist.ranking import Ranks
+from kgdist.evaluation.ranks import Ranks
 
 
 def degree_bins(ranks: Ranks, degree: np.ndarray) -> list[dict[str, float]]:

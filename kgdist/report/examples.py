@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kgdist.base.types import Side
-from kgdist.ranking import SIDES, Ranks
+from kgdist.evaluation.ranks import SIDES, Ranks
 from kgdist.report.folder import FEW, RelationMetrics
 from kgdist.report.opened import Opened
 

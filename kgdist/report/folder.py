@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from kgdist.base.errors import CheckpointError
 from kgdist.base.files import PathLike, read_json
+from kgdist.evaluation.ranks import METRICS, Ties
 from kgdist.options.config import Config
-from kgdist.ranking import METRICS, Ties
 from kgdist.runs import open_run
 
 FEW = 10  # queries below which a relation's MRR says little
@@ -109,7 +109,8 @@ def _finite(value: object) -> bool:
 
 
 def _report(path: Path) -> Mapping[str, Any]:
-    """A report of kgdist.evaluator. Raises CheckpointError for something else, such as metrics that another program wrote."""
+    """A report of kgdist.evaluation.evaluator. Raises CheckpointError for something else, such as metrics that another program
+    wrote."""
     report = read_json(path)
     every = report.get("all") if isinstance(report, dict) else None
     if not isinstance(every, dict) or not all("mrr" in numbers(every.get(ties.value)) for ties in Ties):

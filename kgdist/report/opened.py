@@ -18,13 +18,13 @@ from kgdist.base.machine import usable_cores
 from kgdist.base.progress import bar
 from kgdist.base.types import Side
 from kgdist.data.dataset import Dataset
-from kgdist.evaluator import Evaluator
+from kgdist.evaluation.evaluator import Evaluator
+from kgdist.evaluation.ranks import SIDES, Ranks
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 from kgdist.predict.engine import Predictor
-from kgdist.ranking import SIDES, Ranks
 from kgdist.runtime.job import open_dataset
 
 TRIPLES = 2000  # of the test split that are ranked for the page, at most

@@ -16,6 +16,7 @@ from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.files import PathLike, read_json
 from kgdist.base.log import log, say
 from kgdist.base.progress import bar
+from kgdist.evaluation.text import protocol_line
 from kgdist.options.config import Config
 from kgdist.options.presets import Preset, find
 from kgdist.report import charts, sections
@@ -27,7 +28,6 @@ from kgdist.report.markup import Markup, el
 from kgdist.report.opened import Opened, degrees, open_all, true_entities
 from kgdist.report.page import Page, section
 from kgdist.report.picture import picture
-from kgdist.report_text import protocol_line
 
 FILE = "report.html"
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kgdist.base.types import Side
+from kgdist.evaluation.ranks import METRICS, Ties
 from kgdist.options.presets import Preset
-from kgdist.ranking import METRICS, Ties
 from kgdist.report import about
 from kgdist.report.examples import Example
 from kgdist.report.folder import FEW, Folder, RelationMetrics, numbers

@@ -18,6 +18,7 @@ import numpy as np
 
 from kgdist.base.errors import KgdistError, UsageError
 from kgdist.base.log import log, say
+from kgdist.evaluation.shared import Collected, SharedEvaluator
 from kgdist.options.configfile import run_json
 from kgdist.partition.folder import Partition
 from kgdist.runtime.fleet import AttemptFailed, Fleet
@@ -28,7 +29,6 @@ from kgdist.runtime.observe import Observer
 from kgdist.runtime.plan import Plan, workspace
 from kgdist.runtime.saved import Saved
 from kgdist.runtime.workers import STALL
-from kgdist.shared_evaluator import Collected, SharedEvaluator
 from kgdist.version import __version__
 
 Connect = Callable[[], Fleet]

@@ -20,7 +20,7 @@ from kgdist.base.errors import KgdistError
 from kgdist.base.files import write_json
 from kgdist.base.log import background, log, say
 from kgdist.data.dataset import Dataset
-from kgdist.evaluator import Evaluator
+from kgdist.evaluation.evaluator import Evaluator
 from kgdist.kvstore.shared_memory import huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.options.config import Config

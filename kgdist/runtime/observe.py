@@ -12,8 +12,8 @@ import numpy as np
 from kgdist.base.errors import OptionError
 from kgdist.base.log import log, say
 from kgdist.base.progress import Metrics, bar
+from kgdist.evaluation.ranks import HITS
 from kgdist.options.config import Config
-from kgdist.ranking import HITS
 from kgdist.training.callbacks import Progress, Validation
 
 POINTS = 100  # rows of metrics.jsonl, at least, when a report will draw them

@@ -18,6 +18,7 @@ from kgdist import runs
 from kgdist.base.errors import KgdistError, PeersLost
 from kgdist.base.files import write_json
 from kgdist.base.log import log
+from kgdist.evaluation.shared import SharedEvaluator, pieces
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.messages import Identity
@@ -33,7 +34,6 @@ from kgdist.runtime.memory import keep_freed_memory
 from kgdist.runtime.numa import pin
 from kgdist.runtime.owner import Owner
 from kgdist.runtime.plan import Plan, run_folder
-from kgdist.shared_evaluator import SharedEvaluator, pieces
 from kgdist.version import __version__
 
 BLOCK = 1 << 22  # numbers of a table that are moved at a time: 16 MB

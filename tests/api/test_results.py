@@ -11,13 +11,14 @@ import torch
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.files import read_json, write_json
 from kgdist.data.dataset import Dataset, Triples
+from kgdist.data.statistics import relation_categories
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.evaluator import Evaluator, evaluate
+from kgdist.evaluation.evaluator import Evaluator, evaluate
+from kgdist.evaluation.ranks import metrics
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import make_model
 from kgdist.options.config import Config
-from kgdist.ranking import metrics, relation_categories
 
 ENTITIES, RELATIONS = 30, 4
 

@@ -20,10 +20,10 @@ from kgdist.base.errors import CheckpointError, KgdistError, OptionError
 from kgdist.base.files import sha256
 from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
+from kgdist.data.statistics import relation_categories
 from kgdist.partition import writer
 from kgdist.partition.folder import Partition, numbered
 from kgdist.partition.verify import open_all, same_answers, verify
-from kgdist.ranking import relation_categories
 from tests.partition.worlds import BALANCES, METHODS, communities, dataset, graphs, partitioned
 from tests.patience import patience
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.types import Side
+from kgdist.evaluation.ranks import Ranks, metrics
 from kgdist.options import parse
 from kgdist.options.config import OPTIONS, Config
-from kgdist.ranking import Ranks, metrics
 from kgdist.report import about, folder, picture
 from kgdist.report.degree import degree_bins
 from kgdist.report.examples import ANSWERS, best_and_worst, examples

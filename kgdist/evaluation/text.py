@@ -1,6 +1,6 @@
 """Metrics as text: the result lines that DGL-KE prints, and a table of the rest.
 
-Pure. What it shows is `kgdist.ranking.summary`, with the protocol that `kgdist.evaluator` adds.
+Pure. What it shows is `kgdist.evaluation.ranks.summary`, with the protocol that `kgdist.evaluation.evaluator` adds.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kgdist.ranking import METRICS, Ties
+from kgdist.evaluation.ranks import METRICS, Ties
 
 PRINTED = METRICS[:5]  # by DGL-KE, in its order
 

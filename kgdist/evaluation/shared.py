@@ -16,17 +16,17 @@ import numpy as np
 from kgdist.data.dataset import Dataset
 from kgdist.data.known import KnownTriples
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.evaluator import Evaluator
+from kgdist.evaluation.evaluator import Evaluator
+from kgdist.evaluation.ranks import Ranks
 from kgdist.options.config import Config
 from kgdist.partition.folder import Partition
-from kgdist.ranking import Ranks
 
 QUERIES = 8192
 PIECE = 1 << 15  # queries of a message: half a megabyte
 
 
 class SharedEvaluator(Evaluator):
-    """See kgdist.evaluator.Evaluator. Only partition 0 can report, for it has the names."""
+    """See kgdist.evaluation.evaluator.Evaluator. Only partition 0 can report, for it has the names."""
 
     def __init__(self, partition: Partition, config: Config) -> None:
         self.partition = partition

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from kgdist.candidates import Candidates, Project, Skip
+from kgdist.evaluation.candidates import Candidates, Project, Skip
 from kgdist.kernels.compare import Comparator, largest
 from kgdist.kernels.rank import Near, rank_block
 

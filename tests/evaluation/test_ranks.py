@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.ranking import CATEGORIES, METRICS, UNSEEN, Ranks, Ties, metrics, relation_categories, summary
-from kgdist.report_text import protocol_line, reference_lines, report_table
+from kgdist.data.statistics import CATEGORIES, UNSEEN, relation_categories
+from kgdist.evaluation.ranks import METRICS, Ranks, Ties, metrics, summary
+from kgdist.evaluation.text import protocol_line, reference_lines, report_table
 
 
 def ranks_of(rows: list[tuple[int, int, int]], side: list[int] | None = None, relation: list[int] | None = None) -> Ranks:

@@ -1,7 +1,7 @@
 """Ranks of a split's triples under a protocol, and the report that training and kgdist-eval print and save.
 
-Both ends of every triple are ranked, exactly (`kgdist.counting`), against all entities or a sample of them (`kgdist.candidates`).
-It writes no files.
+Both ends of every triple are ranked, exactly (`kgdist.evaluation.counting`), against all entities or a sample of them
+(`kgdist.evaluation.candidates`). It writes no files.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from kgdist.base.log import say
 from kgdist.base.machine import usable_cores
 from kgdist.base.progress import bar
 from kgdist.base.types import RelationRows, Side
-from kgdist.block_threads import block_per_thread
-from kgdist.candidates import AllEntities, Candidates, Pool, Project, all_finite, not_rivals, pull_rows, stack
-from kgdist.counting import count_rivals
 from kgdist.data.dataset import Dataset
 from kgdist.data.known import KnownTriples
+from kgdist.data.statistics import relation_categories
+from kgdist.evaluation.candidates import AllEntities, Candidates, Pool, Project, all_finite, not_rivals, pull_rows, stack
+from kgdist.evaluation.counting import count_rivals
+from kgdist.evaluation.ranks import SIDES, Ranks, Ties, summary
+from kgdist.evaluation.text import protocol_line, reference_lines, report_table
+from kgdist.evaluation.threads import block_per_thread
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
 from kgdist.options.config import Config
-from kgdist.ranking import SIDES, Ranks, Ties, relation_categories, summary
-from kgdist.report_text import protocol_line, reference_lines, report_table
 
 QUERIES = 1000  # queries that share one pass over the candidates, at least
 PROJECTED = 16  # times as many candidates as usual, at most, in the blocks of a relation that has fewer queries than usual

@@ -19,19 +19,19 @@ from hypothesis import strategies as st
 
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.types import RelationRows, Side
-from kgdist.candidates import AllEntities, Pool, Skip
-from kgdist.counting import count_rivals
 from kgdist.data.known import KnownTriples
-from kgdist.evaluator import evaluate
+from kgdist.evaluation.candidates import AllEntities, Pool, Skip
+from kgdist.evaluation.counting import count_rivals
+from kgdist.evaluation.evaluator import evaluate
+from kgdist.evaluation.ranks import Ranks, metrics
 from kgdist.kernels.compare import COMPARATORS
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import make_model
-from kgdist.ranking import Ranks, metrics
 from tests import formulas
 from tests.patience import patience
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass
@@ -61,7 +61,7 @@ class World:
         block: int = 2048,
         first: int = 0,
     ) -> Ranks:
-        """`kgdist.evaluator.evaluate` of this world."""
+        """`kgdist.evaluation.evaluator.evaluate` of this world."""
         known = self.known if filtered else None
         return evaluate(
             self.model,
@@ -239,7 +239,7 @@ def test_memory_stays_small_when_every_candidate_is_near() -> None:
 import resource
 import numpy as np
 import torch
-from kgdist.evaluator import evaluate
+from kgdist.evaluation.evaluator import evaluate
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import make_model
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from kgdist.data.dataset import Dataset
-from kgdist.evaluator import Evaluator
+from kgdist.evaluation.evaluator import Evaluator
+from kgdist.evaluation.shared import PIECE, Collected, SharedEvaluator, pieces
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import make_model
 from kgdist.options.config import Config
@@ -20,7 +21,6 @@ from kgdist.runtime.cluster import Machine
 from kgdist.runtime.job import model_of
 from kgdist.runtime.plan import Plan
 from kgdist.runtime.roles import Tasks
-from kgdist.shared_evaluator import PIECE, Collected, SharedEvaluator, pieces
 from tests import formulas
 from tests.partition.worlds import communities, dataset, partitioned
 
@@ -89,7 +89,7 @@ def test_pieces_are_small_and_say_where_they_belong(world: tuple[Dataset, Path],
     evaluator = SharedEvaluator(first, Config(model_name="DistMult"))
     model = make_model("DistMult", gamma=formulas.GAMMA, **formulas.sizes("DistMult"))
     ranks = evaluator.rank(model, new, "valid")
-    monkeypatch.setattr("kgdist.shared_evaluator.PIECE", 7)
+    monkeypatch.setattr("kgdist.evaluation.shared.PIECE", 7)
     count = len(evaluator.triples("valid"))
     found = pieces(ranks, (0, count), count)
     assert PIECE > 7 and len(found) == 2 * -(-count // 7)

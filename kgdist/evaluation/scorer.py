@@ -11,7 +11,7 @@ import torch
 
 from kgdist.base.errors import KgdistError
 from kgdist.base.types import RelationRows, Side
-from kgdist.candidates import Project, all_finite, pull_rows
+from kgdist.evaluation.candidates import Project, all_finite, pull_rows
 from kgdist.kernels import choice
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
