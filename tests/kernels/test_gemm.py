@@ -30,10 +30,28 @@ def unchanged() -> Iterator[None]:
     torch.set_float32_matmul_precision(before)
 
 
+@pytest.mark.parametrize("slow", [False, True])
 @given(st.integers(1, 3), st.integers(1, 512), st.integers(1, 512), st.integers(1, 512), st.integers(0, 2**32))
-@settings(max_examples=40)
-def test_products_have_all_the_bits_of_float32(chunks: int, p: int, n: int, width: int, seed: int) -> None:
-    check(chunks, p, n, width, seed)
+@settings(max_examples=20)
+def test_products_have_all_the_bits_of_float32(slow: bool, chunks: int, p: int, n: int, width: int, seed: int) -> None:
+    """Whichever library multiplies batches."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gemm, "_mkl_is_slow", lambda: slow)
+        check(chunks, p, n, width, seed)
+
+
+@pytest.mark.parametrize(
+    ("name", "units", "slow"),
+    [
+        ("Intel(R) Xeon(R)", {"avx512f", "amx_bf16"}, False),
+        ("AMD EPYC 9654", {"avx512f", "avx512_bf16"}, False),  # Zen 4
+        ("AMD EPYC 9755", {"avx512f", "avx512_bf16", "avx512_vp2intersect"}, True),  # Zen 5
+        ("AMD EPYC 7763", {"avx2"}, True),
+    ],
+)
+def test_where_batches_are_taken_one_by_one(monkeypatch: pytest.MonkeyPatch, name: str, units: set[str], slow: bool) -> None:
+    monkeypatch.setattr(gemm, "processor", lambda: (name, frozenset(units)))
+    assert gemm._mkl_is_slow.__wrapped__() is slow
 
 
 @pytest.mark.parametrize("setting", ["highest", "high", "medium"])
