@@ -15,7 +15,7 @@ from kgdist.base.errors import DataError, KgdistError, OptionError, UsageError
 from kgdist.base.files import write_json
 from kgdist.options import presets
 from kgdist.options.config import MODELS, OPTIONS, Config
-from kgdist.options.configfile import read_yaml
+from kgdist.options.configfile import read_yaml, to_json
 from kgdist.tuning import space as spaces
 from kgdist.tuning import study as studies
 from kgdist.tuning.space import Choices, Range, Space, read_space, usual
@@ -230,7 +230,7 @@ def test_the_best_options_are_a_file_for_training(tmp_path: Path) -> None:
     config = Config(
         model_name="ComplEx", dataset="mine", lr=1e-5, delimiter="\t", data_files=("a b.tsv", 'c"d.tsv'), max_epoch=3.0
     )
-    write_json(run / "config.json", {**__import__("kgdist.options.configfile").configfile.to_json(config)})
+    write_json(run / "config.json", to_json(config))
     folder.write_best(3, 0.25, "trial 3 of 9")
     read = read_yaml(folder.best, "train")
     assert Config(**read) == config and "max_step" not in read and read["num_proc"] == 1

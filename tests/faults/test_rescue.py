@@ -65,7 +65,7 @@ def test_an_error_in_the_midst_of_training(tmp_path: Path, workers: tuple[str, .
 
 
 def test_what_diverges_does_not_replace_a_checkpoint(tmp_path: Path) -> None:
-    broken = BREAKS.format("__import__('kgdist.base.errors').errors.Diverged('the loss became nan')")
+    broken = BREAKS.format("__import__('kgdist.base.errors').base.errors.Diverged('the loss became nan')")
     with training(tmp_path, "--checkpoint_interval", "10", "--max_step", FOREVER, before=broken) as command:
         assert command.ends() == 1
         assert errors(command) == ["error: the loss became nan"]

@@ -157,8 +157,8 @@ def test_what_strangers_have_left_is_given_back_a_moment_later(
     time.sleep(0.06)
     door.look(drained=True)
     assert not given
-    door.closed(stranger.inner.fileno())
     left = time.monotonic()
+    door.closed(stranger.inner.fileno())
     while not given:
         door.look(drained=True)
     assert given[0] - left >= 0.05
