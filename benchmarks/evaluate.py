@@ -25,7 +25,6 @@ import torch
 from datasets import prepare
 from roofs import machine
 
-from kgdist import runs
 from kgdist.base.types import RelationRows
 from kgdist.data.dataset import Dataset
 from kgdist.data.known import KnownTriples
@@ -35,6 +34,7 @@ from kgdist.evaluation.ranks import SIDES, Ranks
 from kgdist.kernels.gemm import linear
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
+from kgdist.runs import rundir
 from kgdist.runtime.job import model_of, open_dataset
 
 HERE = Path(__file__).parent
@@ -76,11 +76,11 @@ class World:
 
         A relation costs it the same with few queries as with many, so each must have as many as in the whole split.
         """
-        trained = runs.open_run(run)
+        trained = rundir.open_run(run)
         dataset = open_dataset(trained.config, trained.vocabularies)
         entities, relations = len(dataset.entities), len(dataset.relations)
         model = model_of(trained.config)
-        mapped = runs.load_tables(trained, trained.config, model, entities, relations)
+        mapped = rundir.load_tables(trained, trained.config, model, entities, relations)
         tables = MemoryTables({name: rows.clone() for name, rows in mapped.rows.items()}, {}, "sgd")
         test = dataset.splits["test"].array
         rng = np.random.default_rng(0)

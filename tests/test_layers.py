@@ -40,10 +40,8 @@ LAYERS = (
         "kvstore/",
     ),
     (
-        "pieces",
-        "checkpoint",
-        "runs",
         "distributed/",
+        "runs/",
     ),
     (
         "predict/",

@@ -1,6 +1,6 @@
 """A trained run in Python: evaluate it, ask it, look at its embeddings. `kgdist.train` and `kgdist.load` return it.
 
-The folder on disk is kgdist.runs; the engine that predicts is kgdist.predict. This class joins names to them.
+The folder on disk is kgdist.runs.rundir; the engine that predicts is kgdist.predict. This class joins names to them.
 """
 
 from __future__ import annotations

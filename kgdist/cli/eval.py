@@ -18,14 +18,14 @@ def evaluate(argv: Sequence[str]) -> int:
     parsed = parse.parse("eval", argv)
     import torch
 
-    from kgdist import runs
     from kgdist.base import log
     from kgdist.base.files import write_json
     from kgdist.evaluation.evaluator import Evaluator
+    from kgdist.runs import rundir
     from kgdist.runtime.job import device_of, model_of, open_dataset
 
     log.setup(debug=parsed.config.debug, quiet=parsed.config.quiet, json=parsed.config.json)
-    trained = runs.open_run(parsed.config.model_path)
+    trained = rundir.open_run(parsed.config.model_path)
     config, notes = resolve(parsed.over(trained.config), set(parsed.explicit))
     for note in notes:
         if "eval" in OPTIONS[note.split()[0].removeprefix("--")].commands:  # others are about training
@@ -35,13 +35,13 @@ def evaluate(argv: Sequence[str]) -> int:
         from kgdist.report.report import report_or_warn
 
         require("--report")
-    trained = runs.maps_with_data(trained, config)
+    trained = rundir.maps_with_data(trained, config)
     dataset = open_dataset(config, trained.vocabularies)
     if dataset.test is None:
         raise OptionError("--dataset", f"{dataset.name} has no test triples")
     model = model_of(config)
     device = torch.device("cpu") if config.mix_cpu_gpu else device_of(config, 0)
-    tables = runs.load_tables(trained, config, model, len(dataset.entities), len(dataset.relations), device)
+    tables = rundir.load_tables(trained, config, model, len(dataset.entities), len(dataset.relations), device)
     report = Evaluator(dataset, config).run(model, tables, "test")
     file = Path(trained.path) / "test.json"
     try:

@@ -19,13 +19,13 @@ def export(argv: Sequence[str]) -> int:
     options = cast(ExportOptions, options)
     if "blank" in given and options.to != "word2vec":
         raise OptionError("--blank", "has no say here: only --to word2vec changes names; drop it")
-    from kgdist import runs
     from kgdist.base import log
     from kgdist.export import targets
     from kgdist.export.source import Source
+    from kgdist.runs import rundir
 
     log.setup(debug=options.debug, quiet=options.quiet)
-    trained = runs.open_run(options.model_path)
+    trained = rundir.open_run(options.model_path)
     out = Path(options.out) if options.out is not None else trained.path / "export" / options.to
     source = Source.of(trained)
     for path in targets.export(source, options.to, out, tables=options.tables, force=options.force, blank=options.blank):

@@ -132,10 +132,10 @@ def _blocks(
 
 def _calibrated(opened: Opened, predictor: Predictor, dataset: Dataset) -> Calibration | None:
     """The run's calibration; None, with a warning, where there are no valid triples."""
-    from kgdist import runs
     from kgdist.base import log
     from kgdist.data.known import KnownTriples
     from kgdist.predict.explain import calibration_of
+    from kgdist.runs import rundir
 
     valid = dataset.splits.get("valid")
     if valid is None or not len(valid):
@@ -143,7 +143,7 @@ def _calibrated(opened: Opened, predictor: Predictor, dataset: Dataset) -> Calib
         return None
     splits = [split.array for split in dataset.splits.values()]
     known = KnownTriples.build(splits, opened.num_entities, opened.num_relations, asked=valid.array)
-    files = list(runs.array_names(opened.config).values())
+    files = list(rundir.array_names(opened.config).values())
     return calibration_of(opened.run.path, files, valid.array, predictor, known)
 
 

@@ -14,7 +14,7 @@ from kgdist.export.npy import write_array
 from kgdist.export.source import Source
 from kgdist.options.config import MODELS, OPTIONS
 from kgdist.options.configfile import run_json
-from kgdist.runs import array_names
+from kgdist.runs.rundir import array_names
 from kgdist.version import __version__
 
 _KEYS = ("model", "emb_size", "max_train_step", "emp_file", "emap_file", "rmap_file")

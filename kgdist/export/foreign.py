@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from kgdist import runs
 from kgdist.base.errors import CheckpointError
 from kgdist.base.progress import bar
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config
+from kgdist.runs import rundir
 
 BLOCK = 1 << 20  # numbers converted at once
 
@@ -48,12 +48,12 @@ def adopt(model: Foreign, save_path: str | Path) -> Path:
     (disk full); then nothing is left.
     """
     config, shapes = model.config, check(model)
-    folder = runs.create(save_path, config.run_name)
+    folder = rundir.create(save_path, config.run_name)
     try:
         with bar(total=sum(rows for rows, _ in shapes.values()), desc=f"reading {config.model_name}", unit=" rows") as progress:
-            for name, file in runs.array_names(config).items():
-                runs.save_rows(folder / file, shapes[name], _blocks(name, model.tables[name], progress.update))
-        runs.save_settings(folder, config, model.entities, model.relations)
+            for name, file in rundir.array_names(config).items():
+                rundir.save_rows(folder / file, shapes[name], _blocks(name, model.tables[name], progress.update))
+        rundir.save_settings(folder, config, model.entities, model.relations)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

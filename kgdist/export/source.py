@@ -16,7 +16,7 @@ from kgdist.base.log import log
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.models.base import Model
 from kgdist.options.config import Config
-from kgdist.runs import Run, array_names, load_tables, maps_with_data
+from kgdist.runs.rundir import Run, array_names, load_tables, maps_with_data
 from kgdist.runtime.job import model_of
 from kgdist.version import __version__
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from kgdist import runs
 from kgdist.base.errors import CheckpointError
 from kgdist.base.files import load_npy
 from kgdist.data.dataset import Dataset
@@ -19,13 +18,14 @@ from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 from kgdist.options.resolve import resolve
 from kgdist.predict.engine import Predictor
+from kgdist.runs import rundir
 
 
 @dataclass(frozen=True)
 class Opened:
     """What is needed to ask a run."""
 
-    run: runs.Run
+    run: rundir.Run
     config: Config
     model: Model
     tables: MemoryTables
@@ -53,13 +53,13 @@ def open_model(path: str | Path, *, data_path: str | None = None, gpu: int = -1)
     a `gpu` that is not there.
     """
     resolve(Config(gpu=(gpu,)), {"gpu"})  # whether there is such a GPU
-    trained = runs.open_run(path)
+    trained = rundir.open_run(path)
     config = trained.config.replace(gpu=(gpu,), num_proc=1, mix_cpu_gpu=False, async_update=False, compute_dtype="float32")
     if data_path is not None:
         config = config.replace(data_path=data_path)
     with contextlib.suppress(CheckpointError):  # without names ids can still be asked for
-        trained = runs.maps_with_data(trained, config)
-    model, names = model_of(config), runs.array_names(config)
+        trained = rundir.maps_with_data(trained, config)
+    model, names = model_of(config), rundir.array_names(config)
     for name in names.values():
         if not (trained.path / name).is_file():
             hint = "the run has not ended, or its embeddings were moved; go on with it by kgdist-train --resume"
@@ -69,7 +69,7 @@ def open_model(path: str | Path, *, data_path: str | None = None, gpu: int = -1)
     else:
         entities, relations = (_rows(trained.path / names[table]) for table in ("entity", "relation"))
     device = torch.device("cpu") if gpu < 0 else torch.device("cuda", gpu)
-    tables = runs.load_tables(trained, config, model, entities, relations, device)
+    tables = rundir.load_tables(trained, config, model, entities, relations, device)
     return Opened(trained, config, model, tables, trained.vocabularies, entities, relations)
 
 

@@ -16,7 +16,7 @@ from kgdist.base.errors import CheckpointError
 from kgdist.base.files import PathLike, read_json
 from kgdist.evaluation.ranks import METRICS, Ties
 from kgdist.options.config import Config
-from kgdist.runs import open_run
+from kgdist.runs.rundir import open_run
 
 FEW = 10  # queries below which a relation's MRR says little
 POINTS = 1000  # of a curve, at most: a screen has no more columns

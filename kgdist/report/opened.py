@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from kgdist import runs
 from kgdist.base.machine import usable_cores
 from kgdist.base.progress import bar
 from kgdist.base.types import Side
@@ -25,6 +24,7 @@ from kgdist.models.base import Model
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 from kgdist.predict.engine import Predictor
+from kgdist.runs import rundir
 from kgdist.runtime.job import open_dataset
 
 TRIPLES = 2000  # of the test split that are ranked for the page, at most
@@ -55,10 +55,10 @@ def open_all(path: Path, config: Config) -> Opened:
 
     Embeddings are memory-mapped on the CPU, also those that a GPU trained.
     """
-    run = runs.maps_with_data(runs.open_run(path), config)
+    run = rundir.maps_with_data(rundir.open_run(path), config)
     dataset = open_dataset(config, run.vocabularies)
     model = model_of(config)
-    tables = runs.load_tables(run, config, model, len(dataset.entities), len(dataset.relations))
+    tables = rundir.load_tables(run, config, model, len(dataset.entities), len(dataset.relations))
     split = "valid" if not dataset.test and dataset.valid else "test"
     triples = len(dataset.splits.get(split, ()))
     candidates = len(dataset.entities) if config.neg_sample_size_eval < 0 else config.neg_sample_size_eval

@@ -168,10 +168,10 @@ class Agent:
         assert site is not None
 
         def work() -> None:
-            from kgdist import runs
+            from kgdist.runs import rundir
 
             shard = site.shard
-            self.run_name = run or runs.create(shard.folder("x").parent, site.config.run_name).name
+            self.run_name = run or rundir.create(shard.folder("x").parent, site.config.run_name).name
             shard.fill(self.run_name, resume, self._beside.moved)
 
         def then() -> None:  # in the loop: children end with the thread that has started them

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from kgdist import checkpoint, runs
 from kgdist.base.errors import Diverged, KgdistError
 from kgdist.base.log import log, say
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.options.config import Config
+from kgdist.runs import checkpoint, rundir
 from kgdist.runtime.insist import Insist
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import last_words, resume_command
@@ -61,7 +61,7 @@ class Kept:
 
     def embeddings(self) -> None:
         """Save the embeddings, as they are to be used. Raises KgdistError."""
-        runs.save_embeddings(self.folder, self.config, self.rows())
+        rundir.save_embeddings(self.folder, self.config, self.rows())
 
     @property
     def command(self) -> str:

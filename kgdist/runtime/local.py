@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from kgdist import runs
 from kgdist.base.errors import KgdistError
 from kgdist.base.files import write_json
 from kgdist.base.log import background, log, say
@@ -24,6 +23,7 @@ from kgdist.evaluation.evaluator import Evaluator
 from kgdist.kvstore.shared_memory import huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.options.config import Config
+from kgdist.runs import rundir
 from kgdist.runtime.control import SharedControl, WorkerControl
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import device_of, meetings_of, model_of, open_dataset, rhythm_of, steps_of, train_rank, trainer_of
@@ -150,14 +150,14 @@ class Session:
         config = self.config
         fresh(config, self.model, self.dataset, self.tables, self.say)
         check_disk(config, self.tables)
-        folder = runs.create(config.save_path, config.run_name)
-        runs.save_settings(folder, config, self.dataset.entities, self.dataset.relations)
+        folder = rundir.create(config.save_path, config.run_name)
+        rundir.save_settings(folder, config, self.dataset.entities, self.dataset.relations)
         self.say(f"run folder: {folder}")
         return folder
 
     def _resume(self, folder: Path) -> tuple[Path, dict[str, Any]]:
         self.start, best = resumed(self.config, self.dataset, self.tables, folder)
-        runs.save_settings(folder, self.config, self.dataset.entities, self.dataset.relations)
+        rundir.save_settings(folder, self.config, self.dataset.entities, self.dataset.relations)
         self.say(f"resumed {folder} at step {min(self.start)} of {self.total}")
         if min(self.start) >= self.total:
             say(f"nothing is left to train: it has done all {self.total} steps; give a larger --max_step to go on")

@@ -7,12 +7,12 @@ import os
 import socket
 import time
 
-from kgdist import checkpoint
 from kgdist.base.errors import CheckpointError, KgdistError
 from kgdist.base.files import free_bytes, size
 from kgdist.kvstore.places import in_use
 from kgdist.kvstore.wire import too_many
 from kgdist.partition.folder import Partition
+from kgdist.runs import checkpoint
 from kgdist.runtime.cluster import Machine
 from kgdist.runtime.memory import page_tables
 from kgdist.runtime.plan import Plan, run_folder, workspace

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from kgdist import runs
 from kgdist.base.errors import OptionError
 from kgdist.base.log import tell
 from kgdist.options.config import Config
 from kgdist.options.parse import Parsed
 from kgdist.options.resolve import resolve
+from kgdist.runs import rundir
 
 
 def ready(parsed: Parsed) -> Config:
     """The options to train with; what was filled in is told. Raises OptionError, CheckpointError."""
     config = parsed.config
     if config.resume:
-        saved = runs.open_run(config.resume, config.save_path).config
+        saved = rundir.open_run(config.resume, config.save_path).config
         config = parsed.over(saved).replace(resume=config.resume)
         for name in ("model_name", "dataset"):
             if getattr(config, name) != getattr(saved, name):

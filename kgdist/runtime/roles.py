@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from kgdist import runs
 from kgdist.base.errors import KgdistError, PeersLost
 from kgdist.base.files import write_json
 from kgdist.base.log import log
@@ -28,6 +27,7 @@ from kgdist.kvstore.tables import Ids, MemoryTables
 from kgdist.kvstore.wire import USER, Keys, Transport
 from kgdist.options.configfile import to_json
 from kgdist.partition.folder import Partition
+from kgdist.runs import rundir
 from kgdist.runtime.control import ALIVE, BEAT, RELEASED, SharedControl, WorkerControl
 from kgdist.runtime.job import meetings_of, model_of, trainer_of
 from kgdist.runtime.memory import keep_freed_memory
@@ -229,9 +229,9 @@ class Tasks:
         entities.write_tsv(folder / "entities.tsv")
         relations.write_tsv(folder / "relations.tsv")
         originals = {"entity": self.partition.originals()}
-        for table, name in runs.array_names(config).items():
+        for table, name in rundir.array_names(config).items():
             places = originals.get(table, self.partition.book.original_relations())
-            runs.save_rows(folder / name, self.tables.shape(table), self._blocks(table, places), lambda _: self.alive())
+            rundir.save_rows(folder / name, self.tables.shape(table), self._blocks(table, places), lambda _: self.alive())
         write_json(folder / "config.json", settings)
 
     def _blocks(self, table: str, places: np.ndarray) -> Any:

@@ -12,8 +12,8 @@ from typing import Any
 
 from kgdist.base.errors import KgdistError, UsageError
 from kgdist.base.log import log
-from kgdist.checkpoint import KEEP
 from kgdist.options.config import Config
+from kgdist.runs.checkpoint import KEEP
 from kgdist.runtime.fleet import Fleet
 from kgdist.runtime.insist import Insist
 from kgdist.runtime.job import last_words, resume_command

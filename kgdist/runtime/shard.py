@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from kgdist import checkpoint
 from kgdist.base.errors import CheckpointError
 from kgdist.base.files import Moved, unwatched
 from kgdist.base.log import log
 from kgdist.kvstore.tables import MemoryTables
+from kgdist.runs import checkpoint
 from kgdist.runtime.control import DONE, RELEASED, SharedControl
 from kgdist.runtime.job import model_of
 from kgdist.runtime.plan import Plan, run_folder

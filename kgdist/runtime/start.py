@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from kgdist import checkpoint, runs
 from kgdist.base.errors import CheckpointError, OptionError
 from kgdist.base.files import Moved, unwatched
 from kgdist.base.log import log
@@ -17,6 +16,7 @@ from kgdist.data.dataset import Dataset
 from kgdist.kvstore.tables import MemoryTables, initialise
 from kgdist.models.base import Model
 from kgdist.options.config import Config
+from kgdist.runs import checkpoint, rundir
 from kgdist.runtime.refuse import STATE, different
 
 Say = Callable[[str], None]
@@ -51,12 +51,12 @@ def at_random(
 def _warm_start(config: Config, model: Model, dataset: Dataset, tables: MemoryTables, say: Say) -> None:
     """Copy the rows of every name that the run `--init_from` knows; others keep their random start."""
     path = Path(str(config.init_from))
-    run = runs.open_run(path)
+    run = rundir.open_run(path)
     if run.vocabularies is None:
         raise OptionError("--init_from", f"{path} has no entities.tsv and relations.tsv, so its rows have no names")
     if array := different(run.config, config):
         raise OptionError("--init_from", f"{path} was trained with {array}")
-    old = runs.load_tables(run, run.config, model, len(run.vocabularies[0]), len(run.vocabularies[1]))
+    old = rundir.load_tables(run, run.config, model, len(run.vocabularies[0]), len(run.vocabularies[1]))
     ours = (dataset.entities, dataset.relations)
     for table in tables.names():
         which = 0 if table == "entity" else 1
@@ -73,7 +73,7 @@ def resumed(config: Config, dataset: Dataset, tables: MemoryTables, folder: Path
     What killed processes have left in the folder is put right before (`checkpoint.sweep`), when nothing else keeps it from being
     resumed. Raises KgdistError when the run does not fit these options or this data.
     """
-    run = runs.open_run(folder)
+    run = rundir.open_run(folder)
     if run.vocabularies is None or any(
         old.digest != new.digest for old, new in zip(run.vocabularies, (dataset.entities, dataset.relations), strict=True)
     ):

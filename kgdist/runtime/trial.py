@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kgdist import runs
 from kgdist.options.config import Config
 from kgdist.options.model_file import bring
+from kgdist.runs import rundir
 from kgdist.runtime import local
 from kgdist.runtime.child import LAST, Child
 from kgdist.runtime.forkserver import ForkServer
@@ -49,7 +49,7 @@ class Trial:
     def __init__(self, forks: ForkServer, number: int, config: Config, folder: Path, resume: Path | None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if resume is not None:
-            config = runs.open_run(resume).config.replace(resume=str(resume), quiet=True)
+            config = rundir.open_run(resume).config.replace(resume=str(resume), quiet=True)
         self.number, self.interval = number, config.eval_interval
         self.child = Child(forks, name=f"trial-{number}")
         try:

@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kgdist import checkpoint
 from kgdist.base.errors import CheckpointError, KgdistError, OptionError, UsageError
 from kgdist.base.files import atomic_write, read_json, write_json
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import from_json, read_run, to_json
 from kgdist.options.resolve import resolve
+from kgdist.runs import checkpoint
 from kgdist.tuning import space as spaces
 from kgdist.tuning.space import Space
 from kgdist.version import __version__

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 
 import kgdist
-from kgdist import checkpoint
 from kgdist.base.errors import CheckpointError, DataError, OptionError, UsageError
 from kgdist.cli import eval as eval_command
+from kgdist.runs import checkpoint
 from tests.cli.graphs import MODELS, metrics, random_splits, rows, write
 from tests.patience import patience
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kgdist import checkpoint
 from kgdist.cli import eval as eval_command
 from kgdist.cli import train as train_command
+from kgdist.runs import checkpoint
 
 Triple = tuple[str, str, str]
 FILES = ("train.tsv", "valid.tsv", "test.tsv")

@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from kgdist import checkpoint
 from kgdist.cli import train
+from kgdist.runs import checkpoint
 from tests.cli.graphs import FILES, Bench, embeddings, metrics, rows, state, tree
 
 NUMBER = r"-?[0-9.]+(e-?[0-9]+)?"

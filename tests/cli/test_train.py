@@ -11,8 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from kgdist import checkpoint
 from kgdist.cli import train
+from kgdist.runs import checkpoint
 from tests.cli.graphs import MODELS, Bench, embeddings, grid_splits, metrics, random_splits, rows, state, write
 from tests.patience import patience
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from kgdist import checkpoint
 from kgdist.base.errors import UsageError
 from kgdist.cli import train, tune
 from kgdist.options import parse
+from kgdist.runs import checkpoint
 from kgdist.runtime.forkserver import ForkServer
 from kgdist.runtime.trial import Trial
 from kgdist.tuning.search import owned

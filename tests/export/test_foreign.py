@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from kgdist import runs
 from kgdist.base.errors import CheckpointError, DataError, KgdistError
 from kgdist.base.types import RelationRows
 from kgdist.data.vocabulary import Vocabulary
@@ -21,6 +20,7 @@ from kgdist.export.foreign import Foreign, adopt
 from kgdist.export.graph_text import quoted
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config
+from kgdist.runs import rundir
 from tests.export.sources import NAMES, full_disk
 
 E, R, D = len(NAMES), 3, 5
@@ -91,14 +91,14 @@ def save(folder: Path, interaction: str, p: int | None = None, facts: dict[str, 
     return made
 
 
-def imported(folder: Path, save_path: Path) -> runs.Run:
-    return runs.open_run(adopt(from_pykeen.read(folder, Config(dataset="toy"), None), save_path))
+def imported(folder: Path, save_path: Path) -> rundir.Run:
+    return rundir.open_run(adopt(from_pykeen.read(folder, Config(dataset="toy"), None), save_path))
 
 
-def scores(run: runs.Run) -> np.ndarray:
+def scores(run: rundir.Run) -> np.ndarray:
     """float32[E, R, E] by kgdist, without the margin."""
     model = model_of(run.config)
-    rows = runs.load_tables(run, run.config, model, E, R).rows
+    rows = rundir.load_tables(run, run.config, model, E, R).rows
     h, r, t = (torch.from_numpy(each.ravel()) for each in np.indices((E, R, E)))
     links = {name: table for name, table in rows.items() if name != "entity"}
     found = model.score(rows["entity"][h], RelationRows(links, r), rows["entity"][t]) - model.offset

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from kgdist import runs
 from kgdist.base.errors import KgdistError, OptionError, UsageError
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.export import source as source_module
@@ -22,6 +21,7 @@ from kgdist.export.lines import lines_of
 from kgdist.export.source import Source
 from kgdist.export.targets import TARGETS, export
 from kgdist.export.word2vec import word
+from kgdist.runs import rundir
 from tests.cli.graphs import MODELS, tree
 from tests.export.sources import NAMES, full_disk, source
 
@@ -169,7 +169,7 @@ def test_tensorboard_reads_the_projector_config(tmp_path: Path) -> None:
 def test_a_dglke_folder_is_a_run_again(tmp_path: Path, model: str) -> None:
     made = source(model)
     export(made, "dglke", tmp_path / "out")
-    again = Source.of(runs.open_run(tmp_path / "out"))
+    again = Source.of(rundir.open_run(tmp_path / "out"))
     assert all(np.array_equal(again.tables[table], rows) for table, rows in made.tables.items())
     assert list(again.names["entity"]) == list(NAMES)
     config = json.loads((tmp_path / "out/config.json").read_text())

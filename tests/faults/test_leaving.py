@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kgdist import checkpoint
+from kgdist.runs import checkpoint
 from tests.faults.jobs import Job, wait
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
-from kgdist import checkpoint
 from kgdist.base.errors import CheckpointError
 from kgdist.cli import train as train_command
+from kgdist.runs import checkpoint
 from kgdist.runtime.interrupt import Interrupts
 from tests.cli.graphs import write
 from tests.family import alive, descendants

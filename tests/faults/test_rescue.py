@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kgdist import checkpoint
 from kgdist.cli import train as train_command
+from kgdist.runs import checkpoint
 from tests.faults.commands import FOREVER, Command, train_flags, until
 
 pytestmark = pytest.mark.timeout(120)
@@ -137,7 +137,7 @@ def test_a_stop_without_any_room_waits_for_it_or_for_another_ctrl_c(tmp_path: Pa
 
 LATE = """
 import os, signal
-from kgdist import checkpoint
+from kgdist.runs import checkpoint
 save = checkpoint.save
 def late(folder, step, *rest, **more):
     if step == 300 and "name" not in more:

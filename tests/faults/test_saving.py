@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kgdist import checkpoint
+from kgdist.runs import checkpoint
 from tests.faults.jobs import ROOT, Job, run, wait
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -88,11 +88,11 @@ def test_embeddings_that_find_no_room_at_all(space: Path) -> None:
 
 FILL = """
 import numpy as np, sys
-from kgdist import runs
+from kgdist.runs import rundir
 from kgdist.base.errors import KgdistError
 rows = ((np.arange(n, n + 100), np.ones((100, 1000), np.float32)) for n in range(0, 2000, 100))
 try:
-    runs.save_rows(runs.Path(sys.argv[1]) / "rows.npy", (2000, 1000), rows)
+    rundir.save_rows(rundir.Path(sys.argv[1]) / "rows.npy", (2000, 1000), rows)
 except KgdistError as error:
     print(error)
 """

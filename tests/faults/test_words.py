@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kgdist import checkpoint
 from kgdist.cli import train as train_command
+from kgdist.runs import checkpoint
 from kgdist.runtime.interpreter import environment
 from tests.faults.commands import LIMIT, train_flags
 

@@ -15,7 +15,7 @@ from kgdist.cli import eval as eval_command
 from kgdist.cli import train as train_command
 from kgdist.report import charts
 from kgdist.report.report import write_report
-from kgdist.runs import open_run
+from kgdist.runs.rundir import open_run
 from tests.report.conftest import HOSTILE, RELATION, Seen, graph, train
 
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kgdist import checkpoint
 from kgdist.base.errors import WorkerError
 from kgdist.cli import train as train_command
 from kgdist.kvstore.shared_memory import private_array
 from kgdist.options.config import Config
+from kgdist.runs import checkpoint
 from kgdist.runtime.control import SharedControl
 from kgdist.runtime.processes import Processes
 from kgdist.runtime.threads import Threads

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kgdist import checkpoint
 from kgdist.base.errors import KgdistError
+from kgdist.runs import checkpoint
 from kgdist.runtime.shard import Shard
 from tests.patience import patience
 
@@ -27,7 +27,7 @@ on_linux = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="thi
 KILLED = """
 import os, pathlib, shutil, signal, sys
 import numpy as np
-from kgdist import checkpoint
+from kgdist.runs import checkpoint
 
 run, name, step, last = pathlib.Path(sys.argv[1]), sys.argv[2] or None, int(sys.argv[3]), int(sys.argv[4])
 count = 0

@@ -7,7 +7,7 @@
     <dataset>_<model>projection.npy         TransR only (no underscore: DGL-KE's name)
     entities.tsv, relations.tsv             id<TAB>name
     metrics.jsonl, test.json, valid.json    curves and metrics
-    ckpt-<step>/, best/                     see kgdist.checkpoint
+    ckpt-<step>/, best/                     see kgdist.runs.checkpoint
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import torch
 
 from kgdist.base.errors import CheckpointError, KgdistError, UsageError
 from kgdist.base.files import Moved, check_room, load_npy, read_json, safe_join, save_npy, sync_folder, unwatched, write_json
-from kgdist.checkpoint import numbered
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 from kgdist.options.configfile import read_run, run_json
+from kgdist.runs.checkpoint import numbered
 from kgdist.version import __version__
 
 SPAN = 64 << 20  # bytes of a file that are flushed at a time

@@ -3,11 +3,11 @@
     <run>/ckpt-<step>/<key>.npy ...      rows and optimiser state, float32
     <run>/ckpt-<step>/manifest.json      format, step, progress of every process, size and digests of every file, its own digest
 
-A folder gets its name by one rename when all of it is on disk, so a reader meets whole checkpoints only; what is damaged later is
-found by size, and by the digests of its pieces (`kgdist.pieces`) while it is read. Until then it is `.<name>.<process>.tmp`, and
-one that it replaces is `.<name>.<process>.old` for the moment between two renames: `sweep` puts right what a killed process has
-left. The newest two are kept, unless the caller decides (`drop`): a checkpoint of many machines is whole only when all have
-written theirs.
+A folder gets its name by one rename when all of it is on disk, so a reader meets whole checkpoints only; what is damaged later
+is found by size, and by the digests of its pieces (`kgdist.runs.pieces`) while it is read. Until then it is
+`.<name>.<process>.tmp`, and one that it replaces is `.<name>.<process>.old` for the moment between two renames: `sweep` puts
+right what a killed process has left. The newest two are kept, unless the caller decides (`drop`): a checkpoint of many machines
+is whole only when all have written theirs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kgdist.base.files import (
     write_json,
 )
 from kgdist.base.log import log
-from kgdist.pieces import HASHES, Entry, Pieces
+from kgdist.runs.pieces import HASHES, Entry, Pieces
 
 FORMAT = 2  # 1 had one sha256 for each file, and is still read
 KEEP = 2

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kgdist import checkpoint, pieces
 from kgdist.base.errors import CheckpointError, KgdistError
 from kgdist.base.files import sha256, sha256_of_json, write_json
+from kgdist.runs import checkpoint, pieces
 from tests.patience import patience
 
 ARRAYS = {"entity": np.arange(12, dtype=np.float32).reshape(4, 3), "entity.sum": np.ones((4, 1), np.float32)}
@@ -247,7 +247,7 @@ def test_a_file_that_cannot_grow_leaves_the_one_before(tmp_path: Path) -> None:
     script = (
         "import resource, sys, numpy as np\n"
         "from pathlib import Path\n"
-        "from kgdist import checkpoint\n"
+        "from kgdist.runs import checkpoint\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try:\n"
         "    checkpoint.save(Path(sys.argv[1]), 2, {'entity': np.zeros((4000, 3), np.float32)}, {})\n"
