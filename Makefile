@@ -4,15 +4,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= auto
-# Slow tests start jobs of many processes and wait for them: a third of the time nobody computes.
-SLOW_WORKERS ?= $(shell expr `nproc 2>/dev/null || echo 2` + 1)
 
 BIN := $(VENV)/bin
 # One stamp for each Python, so that asking for another one makes the environment anew.
 STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
 # Many small processes: each gets one thread, or they would fight for the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
-PYTEST := $(BIN)/python -m pytest --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
 
 .PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-emb-sim bench-gpu faults soak test-slow-machine clean
 .DELETE_ON_ERROR:
@@ -76,10 +74,10 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(ONE_THREAD) $(PYTEST) -n $(WORKERS) -m "not slow"
+	$(ONE_THREAD) $(PYTEST) -m "not slow"
 
 slow: $(STAMP)
-	$(ONE_THREAD) $(PYTEST) -n $(SLOW_WORKERS) -m slow
+	$(ONE_THREAD) $(PYTEST) -m slow
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -n -b html docs build/docs
