@@ -25,6 +25,7 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 
+from tests.family import alive, children, words_of  # noqa: E402
 from tests.patience import SLOWNESS, patience  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,18 +104,12 @@ class Leftovers:
 
 def _children() -> dict[int | str, str]:
     """pid -> command line of the living children of this process."""
-    pids: list[int] = []
-    for task in Path("/proc/self/task").glob("*"):
-        with contextlib.suppress(OSError):
-            pids += map(int, (task / "children").read_text().split())
-    found: dict[int | str, str] = {}
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-            if state not in "ZX" and not any(helper in command for helper in HELPERS):
-                found[pid] = f"{pid} ({command[:200]})"
-    return found
+    named = {pid: words_of(pid).strip() for pid in children(os.getpid())}
+    return {
+        pid: f"{pid} ({words[:200]})"
+        for pid, words in named.items()
+        if alive(pid) and not any(helper in words for helper in HELPERS)  # it may have ended meanwhile, without a word left
+    }
 
 
 def _shared_memory() -> dict[int | str, str]:

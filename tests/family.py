@@ -24,20 +24,23 @@ def _stat(pid: int) -> list[str]:
         return ["X", "0"]
 
 
-def descendants(pid: int) -> list[int]:
-    """The living processes that it has started, each before those that it has started itself."""
+def children(pid: int) -> list[int]:
+    """The living processes that it has started, by number."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*"):
         with contextlib.suppress(OSError):
-            for child in sorted(map(int, (task / "children").read_text().split())):
-                found += [child] if alive(child) else []
-                found += descendants(child)
-    return found
+            found += map(int, (task / "children").read_text().split())
+    return sorted(filter(alive, found))
+
+
+def descendants(pid: int) -> list[int]:
+    """Those and the ones that they have started in turn, each before its own."""
+    return [found for child in children(pid) for found in (child, *descendants(child))]
 
 
 def words_of(pid: int) -> str:
     """The command line of a process, empty when it is gone."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return ""

@@ -90,17 +90,7 @@ class _Work:
         self.model, self.tables, self.known, self.num_entities = model, tables, known, num_entities
         self.pool, self.query_block, self.candidate_block, self.first = pool, query_block, candidate_block, first
         self.relation_tables = [name for name in model.tables(num_entities, 1) if name != "entity"]
-        heads, relations, tails = (np.tile(triples[:, column].astype(np.int32), 2) for column in range(3))
-        count = len(heads)
-        self.ranks = Ranks(
-            greater=np.zeros(count, np.int64),
-            equal=np.zeros(count, np.int64),
-            candidates=np.ones(count, np.int64),
-            side=np.repeat(np.arange(2, dtype=np.int8), len(triples)),
-            head=heads,
-            relation=relations,
-            tail=tails,
-        )
+        self.ranks = Ranks.of(triples, candidates=1)
         self.stopped = threading.Event()
         self.lock = threading.Lock()
 

@@ -54,6 +54,21 @@ class Ranks:
         """The fields by name."""
         return ((field.name, getattr(self, field.name)) for field in fields(self))
 
+    @classmethod
+    def of(cls, triples: np.ndarray, candidates: int) -> Ranks:
+        """Those of both sides of int32[T, 3], the heads first, with so many candidates each and nobody above yet: B = 2 T."""
+        heads, relations, tails = (np.tile(triples[:, column].astype(np.int32), 2) for column in range(3))
+        count = len(heads)
+        return cls(
+            greater=np.zeros(count, np.int64),
+            equal=np.zeros(count, np.int64),
+            candidates=np.full(count, candidates, np.int64),
+            side=np.repeat(np.arange(2, dtype=np.int8), len(triples)),
+            head=heads,
+            relation=relations,
+            tail=tails,
+        )
+
     @staticmethod
     def concatenate(parts: Sequence[Ranks]) -> Ranks:
         """The queries of all parts, in order. Raises ValueError for no parts."""

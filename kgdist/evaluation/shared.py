@@ -60,17 +60,7 @@ class Collected:
     """The ranks of all shares of a split, as they come in, in pieces that travel as JSON."""
 
     def __init__(self, triples: np.ndarray) -> None:
-        count = 2 * len(triples)
-        heads, relations, tails = (np.tile(triples[:, column].astype(np.int32), 2) for column in range(3))
-        self.ranks = Ranks(
-            greater=np.zeros(count, np.int64),
-            equal=np.zeros(count, np.int64),
-            candidates=np.zeros(count, np.int64),
-            side=np.repeat(np.arange(2, dtype=np.int8), len(triples)),
-            head=heads,
-            relation=relations,
-            tail=tails,
-        )
+        self.ranks = Ranks.of(triples, candidates=0)
 
     def add(self, piece: dict[str, Any]) -> None:
         """Take one piece in."""

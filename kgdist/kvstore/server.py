@@ -142,7 +142,7 @@ class Server:
         if (frames := self._wire.receive()) is None:  # asked first: under load there always is one, and waiting costs more
             self._watch.wait(patience)
             frames = self._wire.receive()
-        now = time.monotonic() if self._late else 0.0
+        now = time.monotonic()
         for _ in range(len(self._late)):
             until, reply = self._late.popleft()
             if now < until and self._wire.send(reply) is None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kgdist.base.log import log
+from kgdist.runtime.bell import ready
 from kgdist.runtime.interpreter import environment, program
 from kgdist.runtime.lines import Lines, message_of, readable
 
@@ -286,18 +287,13 @@ class LocalChannel(Channel):
         self._begin()
 
     def _read(self, stream: int) -> bytes | None:
-        return os.read(self._fds[stream], PIECE) if self._ready(stream, select.POLLIN) else None
+        return os.read(self._fds[stream], PIECE) if ready(self._fds[stream], TICK) else None
 
     def _write(self, data: memoryview) -> int:
         try:
-            return os.write(self._fds[0], data) if self._ready(0, select.POLLOUT) else 0
+            return os.write(self._fds[0], data) if ready(self._fds[0], TICK, select.POLLOUT) else 0
         except BlockingIOError:  # less room than a piece: a pipe takes 4 KiB or more at once, or nothing
             return 0
-
-    def _ready(self, stream: int, what: int) -> bool:
-        poll = select.poll()  # select.select knows no descriptors above 1023
-        poll.register(self._fds[stream], what)
-        return bool(poll.poll(TICK * 1000))
 
     def _end_input(self) -> None:
         assert self.process.stdin is not None

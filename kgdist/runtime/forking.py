@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from kgdist.runtime import worker
-from kgdist.runtime.forkserver import LONGEST, ready
+from kgdist.runtime.bell import Bell, ready
+from kgdist.runtime.forkserver import LONGEST
 
 
 def die_with_owner() -> None:
@@ -45,19 +46,16 @@ def main() -> None:
         worker.prepare()
     gc.collect()
     gc.freeze()  # what is here stays: looking through it would make copies of its pages in every child
-    bell, rope = os.pipe()
-    for fd in (bell, rope):
-        os.set_blocking(fd, False)
+    bell = Bell()
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(rope, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(bell.rope, warn_on_full_buffer=False)
     poll = select.poll()
     poll.register(line, select.POLLIN)
     poll.register(bell, select.POLLIN)
     children: dict[int, int] = {}  # number -> pid, of those that run
     while True:
         poll.poll()
-        with contextlib.suppress(BlockingIOError):
-            os.read(bell, 1 << 16)
+        bell.quiet()
         for number, pid in list(children.items()):
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
@@ -76,7 +74,7 @@ def main() -> None:
         owner = os.getpid()
         if (pid := os.fork()) == 0:
             try:
-                _become(order["name"], owner, fds, line, bell, rope)
+                _become(order["name"], owner, fds, line, bell)
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -94,7 +92,7 @@ def _tell(line: socket.socket, **what: Any) -> None:
         os._exit(0)
 
 
-def _become(name: str, parent: int, fds: Sequence[int], line: socket.socket, *others: int) -> None:
+def _become(name: str, parent: int, fds: Sequence[int], line: socket.socket, bell: Bell) -> None:
     """Be a worker, of which nothing comes back."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -104,9 +102,10 @@ def _become(name: str, parent: int, fds: Sequence[int], line: socket.socket, *ot
     os.setsid()
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
-    for fd in (*fds, *others):
+    for fd in fds:
         os.close(fd)
     line.close()
+    bell.close()
     with contextlib.suppress(OSError, ValueError, IndexError):
         _show(f"{sys.executable}\0kgdist.runtime.worker\0{name}")
     worker.main()

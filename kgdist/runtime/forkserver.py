@@ -12,7 +12,6 @@ import contextlib
 import itertools
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -22,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kgdist.base.errors import WorkerError
+from kgdist.runtime.bell import ready
 from kgdist.runtime.interpreter import environment, program
 
 LONGEST = 4096  # bytes of a message between the two
@@ -149,10 +149,3 @@ class ForkServer:
         for number, code in self._codes.items():
             if code is None:
                 self._codes[number] = -signal.SIGKILL if number in self._pids or not ended else ended
-
-
-def ready(line: socket.socket, seconds: float) -> bool:
-    """Whether there is something to read, now or in that time."""
-    poll = select.poll()  # select.select knows no descriptors above 1023
-    poll.register(line, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))

@@ -67,9 +67,5 @@ class Processes:
     def close(self) -> None:
         """End every process that is left: first by closing its stdin, then by force."""
         self._selector.close()
-        for child in self.children:
-            child.release()
-        deadline = time.monotonic() + children.GRACE
-        for child in self.children:
-            child.close(deadline)
+        children.end(self.children, time.monotonic() + children.GRACE)
         self._forks.close()
