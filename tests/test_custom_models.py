@@ -24,8 +24,8 @@ from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import read_run
 from kgdist.options.resolve import resolve
 from kgdist.partition.book import Book
-from kgdist.runtime.cluster import Machine
-from kgdist.runtime.plan import Plan
+from kgdist.runtime.cluster.plan import Plan
+from kgdist.runtime.ip_config import Machine
 from kgdist.sampling.negatives import masked
 from kgdist.training.autograd_step import AutogradStep
 from kgdist.training.loop import make_step

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import kgdist
-from kgdist import reference
+from docs import reference
 from kgdist.base.errors import KgdistError
 from kgdist.options.config import MODELS, OPTIONS, Config
 from kgdist.options.resolve import resolve
@@ -67,7 +67,7 @@ def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
 def test_generated_pages_are_current() -> None:
     made = reference.pages()
     there = {name: (DOCS / name).read_text(encoding="utf-8") for name in made if (DOCS / name).exists()}
-    assert there == made, "python -m kgdist.reference"
+    assert there == made, "python docs/reference.py"
     assert {f"commands/{path.name}" for path in (DOCS / "commands").iterdir()} == {name for name in made if "/" in name}
 
 

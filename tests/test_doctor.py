@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from kgdist import doctor
 from kgdist.base import machine
 from kgdist.cli import completion
 from kgdist.cli import doctor as command
 from kgdist.kernels import jit
+from kgdist.runtime import doctor
 
 
 def one(check: Callable[[], Iterator[doctor.Finding]]) -> doctor.Finding:
@@ -88,29 +87,6 @@ def test_a_container_with_little_memory(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert finding.state == "note" and finding.found == "0.4 GB free of the 0.5 GB that the container may take"
     (tmp_path / "memory.max").write_text("max\n")
     assert "container" not in one(doctor.memory).found
-
-
-@pytest.mark.parametrize(("answer", "keys"), [(b"\0\0\0\x05\x0c\0\0\0\x02", 2), (b"\0\0\0\x01\x05", None), (b"", None)])
-def test_keys_of_an_agent(answer: bytes, keys: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(tmp_path / "agent"))
-        server.listen()
-        asked = []
-
-        def serve() -> None:
-            peer, _ = server.accept()
-            with peer:
-                asked.append(peer.recv(100))
-                peer.sendall(answer)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
-        assert doctor._agent_keys() == keys
-        thread.join(10)
-        assert asked == [b"\0\0\0\x01\x0b"]
-    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "nobody"))
-    assert doctor._agent_keys() is None
 
 
 def test_what_a_processor_says_of_itself(tmp_path: Path) -> None:

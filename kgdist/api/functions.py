@@ -44,7 +44,7 @@ def load(
     """
     if model_file is not None:
         bring(model_file)
-    from kgdist.predict.opened import open_model
+    from kgdist.runs.opened import open_model
 
     return Run(open_model(Path(path), data_path=None if data_path is None else os.fspath(data_path), gpu=gpu))
 
@@ -111,9 +111,9 @@ def train(data: Any = None, *, callbacks: Iterable[Callback] = (), **options: An
         bring(given["model_file"])
     import torch
 
-    from kgdist.predict.opened import open_model
     from kgdist.report.charts import require
     from kgdist.report.report import report_or_warn
+    from kgdist.runs.opened import open_model
     from kgdist.runtime import local
     from kgdist.runtime.ready import ready
 

@@ -27,8 +27,8 @@ from kgdist.options.option import closest
 from kgdist.predict.engine import Found, Predictor
 from kgdist.predict.facts import known_among
 from kgdist.predict.measures import MEASURES
-from kgdist.predict.opened import Opened
 from kgdist.predict.similar import Search
+from kgdist.runs.opened import Opened
 from kgdist.runtime.job import open_dataset
 
 ENDS = ("head", "relation", "tail")
@@ -191,7 +191,7 @@ class Run:
 
     @cached_property
     def _predictor(self) -> Predictor:
-        return self._opened.predictor(usable_cores())
+        return Predictor.of(self._opened, usable_cores())
 
     def _side_by_side(self, given: dict[str, Any]) -> tuple[dict[str, np.ndarray], bool]:
         """Name -> int64[n], one length, and whether each was one alone."""
@@ -262,8 +262,8 @@ class Run:
 
         >>> run.export("word2vec", "vectors", tables="entity")
         """
-        from kgdist.export import targets
-        from kgdist.export.source import Source
+        from kgdist.exchange import targets
+        from kgdist.exchange.source import Source
 
         folder = Path(out) if out is not None else self.path / "export" / to
         return targets.export(Source.of(self._opened.run), to, folder, tables=tables, force=force)

@@ -1,6 +1,7 @@
 """The commands, one file each.
 
 client.py      kgdist-client
+command.py     errors to one line and an exit code
 compare.py     kgdist-compare
 completion.py  kgdist completion
 convert.py     kgdist-convert
@@ -12,7 +13,6 @@ eval.py        kgdist-eval
 export.py      kgdist-export
 import_.py     kgdist-import
 kgdist.py      kgdist: all commands by one name
-main.py        errors to one line and an exit code
 partition.py   kgdist-partition
 predict.py     kgdist-predict
 server.py      kgdist-server

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from kgdist.base.errors import OptionError
-from kgdist.cli.main import run
+from kgdist.cli.command import run
 from kgdist.options import parse
 from kgdist.options.tools import CompareOptions
 

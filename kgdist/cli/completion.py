@@ -9,7 +9,7 @@ from typing import Any
 
 from kgdist.base.errors import UsageError
 from kgdist.base.log import say
-from kgdist.cli.main import run
+from kgdist.cli.command import run
 from kgdist.options import parse
 from kgdist.options.commands import OF_UMBRELLA, TEXTS
 from kgdist.options.tools import CompletionOptions

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from kgdist.base.errors import OptionError
-from kgdist.cli.main import run
+from kgdist.cli.command import run
 from kgdist.options import parse
 from kgdist.options.tools import ConvertOptions
 
@@ -21,7 +21,7 @@ def convert(argv: Sequence[str]) -> int:
     from kgdist.data.dataset import load_dataset
     from kgdist.data.read.formats import SPLITS, Format
     from kgdist.data.read.lines import suffix
-    from kgdist.export import graph, graph_ntriples, layouts
+    from kgdist.exchange import graph, graph_ntriples, layouts
 
     log.setup(debug=options.debug, quiet=options.quiet)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from kgdist.cli.main import run
+from kgdist.cli.command import run
 from kgdist.options import parse
 
 
@@ -13,8 +13,8 @@ def copy(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
     config = parse.parse("copy", argv).config
     from kgdist.base.log import setup, tell
-    from kgdist.runtime.cluster import read_cluster
-    from kgdist.runtime.copy import copy_partitions
+    from kgdist.runtime.copy.send import copy_partitions
+    from kgdist.runtime.ip_config import read_cluster
 
     setup(debug=config.debug, quiet=config.quiet)
     copy_partitions(config, read_cluster(config.ip_config), tell)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from kgdist.cli.main import run
+from kgdist.cli.command import run
 from kgdist.options import parse
 from kgdist.options.config import Config
 from kgdist.options.resolve import resolve
-from kgdist.runtime.cluster import Machine, read_cluster
+from kgdist.runtime.ip_config import Machine, read_cluster
 
 # Steps after which machines wait for one another unasked, and a trainer that is alone sees whether a checkpoint is due. They are
 # never equally fast, and the others wear away what the first one to end has learnt: FB15k on four machines reaches MRR .63
@@ -27,7 +27,7 @@ def dist_train(argv: Sequence[str]) -> int:
 
     parsed = parse.parse("dist-train", argv, count)
     from kgdist.base import log
-    from kgdist.runtime import connect, launch
+    from kgdist.runtime.cluster import connect, launch
     from kgdist.runtime.interrupt import Interrupts
 
     config = parsed.config
@@ -43,7 +43,7 @@ def dist_train(argv: Sequence[str]) -> int:
     for note in (*parsed.notes, *notes):
         log.tell(note)
     if config.backend == "manual":
-        from kgdist.runtime.manual import control_of
+        from kgdist.runtime.cluster.manual import control_of
 
         control_of(config, machines)  # refused here as well where nothing is done yet
     if config.dry_run:
@@ -55,7 +55,7 @@ def dist_train(argv: Sequence[str]) -> int:
         log.result({"plan": lines})
         return 0
     if config.copy:
-        from kgdist.runtime.copy import copy_partitions
+        from kgdist.runtime.copy.send import copy_partitions
 
         if config.backend == "ssh":
             with Interrupts() as interrupts, connect.connecting(config, machines, interrupts) as start:

@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from kgdist.cli.main import run
+from kgdist.cli.command import run
 from kgdist.options import parse
 from kgdist.options.tools import DoctorOptions
 from kgdist.version import __version__
@@ -19,7 +19,7 @@ def doctor(argv: Sequence[str]) -> int:
     options, _ = parse.parse_tool("doctor", argv)
     assert isinstance(options, DoctorOptions)
     from kgdist.base import log
-    from kgdist.doctor import examine
+    from kgdist.runtime.doctor import examine
 
     log.setup(debug=options.debug, quiet=options.quiet, json=options.json)
     findings = examine(options.ip_config)

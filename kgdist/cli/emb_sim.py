@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from kgdist.base.errors import CheckpointError, DataError, OptionError
-from kgdist.cli.main import run
+from kgdist.cli.command import run
 from kgdist.options import parse
 from kgdist.options.tools import EmbSimOptions
 from kgdist.predict.sources import Source
@@ -91,7 +91,7 @@ def similar(argv: Sequence[str]) -> int:
 def _embeddings(options: EmbSimOptions) -> tuple[str, torch.Tensor, Vocabulary | None]:
     """(where they lie, float32[n,d] on the device asked for, their names if the run knows them)."""
     if options.model_path is not None:
-        from kgdist.predict.opened import open_model
+        from kgdist.runs.opened import open_model
 
         opened = open_model(options.model_path, gpu=options.gpu)
         names = opened.vocabularies and opened.vocabularies[options.kind == "relation"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kgdist.base.errors import KgdistError, OptionError
-from kgdist.cli.main import run
+from kgdist.cli.command import run
 from kgdist.options import parse
 from kgdist.options.config import OPTIONS
 from kgdist.options.resolve import resolve

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from kgdist.base.errors import OptionError
-from kgdist.cli.main import run
+from kgdist.cli.command import run
 from kgdist.options import parse
 from kgdist.options.tools import ExportOptions
 
@@ -20,8 +20,8 @@ def export(argv: Sequence[str]) -> int:
     if "blank" in given and options.to != "word2vec":
         raise OptionError("--blank", "has no say here: only --to word2vec changes names; drop it")
     from kgdist.base import log
-    from kgdist.export import targets
-    from kgdist.export.source import Source
+    from kgdist.exchange import targets
+    from kgdist.exchange.source import Source
     from kgdist.runs import rundir
 
     log.setup(debug=options.debug, quiet=options.quiet)

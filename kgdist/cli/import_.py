@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from kgdist.base.errors import CheckpointError, OptionError
-from kgdist.cli.main import run
+from kgdist.cli.command import run
 from kgdist.options import parse
 from kgdist.options.config import Config
 from kgdist.options.tools import ImportOptions
@@ -26,7 +26,7 @@ def take_over(argv: Sequence[str]) -> int:
         raise OptionError("--entity_mfile", "goes with --rel_mfile: give both, or neither")
     from kgdist.base import log
     from kgdist.data.vocabulary import Vocabulary
-    from kgdist.export import foreign, from_dglke, from_pykeen
+    from kgdist.exchange import foreign, from_dglke, from_pykeen
     from kgdist.options.configfile import read_run
 
     log.setup(debug=options.debug, quiet=options.quiet)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kgdist.base.errors import UsageError
 from kgdist.base.log import say
-from kgdist.cli.main import run
+from kgdist.cli.command import run
 from kgdist.options.commands import TEXTS, called
 from kgdist.options.option import closest, show
 
@@ -43,7 +43,7 @@ def umbrella(argv: Sequence[str]) -> int:
         return 0
     name, *rest = argv
     if name in ("-V", "--version", "version"):
-        from kgdist.doctor import versions
+        from kgdist.runtime.doctor import versions
 
         say("\n".join(versions()))
         return 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgdist.base.errors import OptionError
 from kgdist.base.log import log, result, say, setup, tell
-from kgdist.cli.main import run
+from kgdist.cli.command import run
 from kgdist.data.dataset import Dataset
 from kgdist.options import parse
 from kgdist.options.config import Config

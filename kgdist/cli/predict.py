@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from kgdist.base.errors import OptionError
-from kgdist.cli.main import run
+from kgdist.cli.command import run
 from kgdist.options import parse
 from kgdist.options.tools import PredictOptions
 from kgdist.predict.sources import Source
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kgdist.data.dataset import Dataset
     from kgdist.predict.engine import Predictor
     from kgdist.predict.explain import Calibration
-    from kgdist.predict.opened import Opened
+    from kgdist.runs.opened import Opened
 
 MEANING = """\
 head_rank, tail_rank: the answer's place among all entities when that end is asked for, other known triples left out.
@@ -50,8 +50,9 @@ def predict(argv: Sequence[str]) -> int:
     from kgdist.base import log
     from kgdist.base.machine import usable_cores
     from kgdist.predict.answers import TERMINAL, Column, cells, check_output, write_answers
+    from kgdist.predict.engine import Predictor
     from kgdist.predict.lists import things
-    from kgdist.predict.opened import open_model
+    from kgdist.runs.opened import open_model
     from kgdist.runtime.job import open_dataset
 
     log.setup(debug=options.debug, quiet=options.quiet, json=options.json)
@@ -71,7 +72,7 @@ def predict(argv: Sequence[str]) -> int:
     for source, kind, flag in zip(asked, (entity, relation, entity), ("--head", "--relation", "--tail"), strict=True):
         ids = None if source is None else kind.read(source) if isinstance(source, str) else kind.words(flag, source)
         lists.append(ids)
-    predictor = opened.predictor(options.num_thread or usable_cores())
+    predictor = Predictor.of(opened, options.num_thread or usable_cores())
     if options.index:
         if lists[0] is not None and lists[2] is not None:
             raise OptionError("--index", "searches all heads or all tails, but both are listed; leave it out")

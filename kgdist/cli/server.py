@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kgdist.cli.main import run
+from kgdist.cli.command import run
 from kgdist.options import parse
 
 
@@ -14,7 +14,7 @@ def server(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
     config = parse.parse("server", argv).config
     from kgdist.base.log import setup
-    from kgdist.runtime.enlist import attend
+    from kgdist.runtime.agent.enlist import attend
 
     setup(debug=config.debug, quiet=config.quiet)
     return attend("server", Path(config.job), config.machine)

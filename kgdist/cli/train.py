@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from kgdist.cli.main import run
+from kgdist.cli.command import run
 from kgdist.options import parse
 
 

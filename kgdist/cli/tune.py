@@ -10,7 +10,7 @@ from typing import Any
 
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.machine import usable_cores
-from kgdist.cli.main import run
+from kgdist.cli.command import run
 from kgdist.options import parse
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.resolve import resolve
@@ -21,8 +21,8 @@ def tune(argv: Sequence[str]) -> int:
     """The command, without its error handling."""
     options, given, parsed = parse.parse_tune(argv)
     from kgdist.base import log
+    from kgdist.runtime.checks import check_splits
     from kgdist.runtime.job import open_dataset
-    from kgdist.runtime.refuse import check_splits
     from kgdist.tuning import search
     from kgdist.tuning import space as spaces
     from kgdist.tuning.study import library

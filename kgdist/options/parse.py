@@ -1,7 +1,7 @@
 """The command line's view of the table of options: a parser, and layers of precedence.
 
 Short flags and prefixes are those of DGL-KE: a prefix that means one flag there means it here too, whatever has been added since.
-Precedence: defaults < --preset < --config file < flags. The pages of docs/ that show options are `kgdist.reference`.
+Precedence: defaults < --preset < --config file < flags. The pages of docs/ that show options are written by `docs/reference.py`.
 """
 
 from __future__ import annotations
@@ -274,7 +274,3 @@ def processes(command: str, config: Config, explicit: Collection[str], cores: in
         return number, [f"--num_proc {number}: the preset's steps are divided; one process would repeat itself bit for bit"]
     what = "each does --max_step steps" if config.max_epoch is None else "they divide the epochs"
     return config.num_proc, [f"one process on one of {cores} cores; --num_proc {number} would use {number}, {what}"]
-
-
-if __name__ == "__main__":
-    sys.exit("docs/ is written by: python -m kgdist.reference")

@@ -8,7 +8,6 @@ facts.py      which triples are known
 index.py      approximate search for large tables
 lists.py      what a user lists, to ids
 measures.py   the functions that say how similar two are
-opened.py     a run opened to ask it
 questions.py  what is asked, and the best answers so far
 similar.py    the most similar embeddings
 sources.py    where the lists of a question come from

@@ -28,6 +28,7 @@ from kgdist.models.base import Model
 from kgdist.predict.facts import are_known
 from kgdist.predict.questions import Asked, Best, Combined, Pairs, Queries
 from kgdist.predict.sweep import sweep
+from kgdist.runs.opened import Opened
 
 QUERIES = 1000  # queries that share one pass over the candidates
 CANDIDATES = 2048  # candidates of a block, when there are that many queries
@@ -91,6 +92,11 @@ class Predictor:
         self.scorer = Scorer(model, tables)
         self.index: Finder | None = None
         self._everybody: AllEntities | None = None
+
+    @classmethod
+    def of(cls, opened: Opened, threads: int) -> Predictor:
+        """The one that asks an opened run."""
+        return cls(opened.model, opened.tables, opened.num_entities, opened.num_relations, threads=threads)
 
     # ---- what is asked
 

@@ -14,7 +14,7 @@ from kgdist.base.files import PathLike, atomic_write
 from kgdist.report.charts import COLOURS, Chart
 from kgdist.report.markup import Child, Markup, el, short, text
 
-HERE = Path(__file__).parent
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 class Page:
@@ -80,11 +80,11 @@ class Page:
             # Nothing may be fetched, whatever a name in the graph might ask for.
             el("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; img-src data: blob:; " + _INLINE),
             el("title", self.title),
-            el("style", Markup((HERE / "page.css").read_text(encoding="utf-8"))),
+            el("style", Markup((TEMPLATES / "page.css").read_text(encoding="utf-8"))),
         )
         figures = [_data(f"figure{number}", json) for number, json in enumerate(self.figures)]
         library = [el("script", Markup(_library()), type="text/plain", id="library")] if self.figures else []
-        script = el("script", Markup((HERE / "page.js").read_text(encoding="utf-8")))
+        script = el("script", Markup((TEMPLATES / "page.js").read_text(encoding="utf-8")))
         quiet = el("noscript", el("p", "The charts need JavaScript; the tables do not.", class_="note"))
         body = el("body", quiet, self.body, figures, library, script)
         return ["<!doctype html>\n", el("html", head, body, lang="en"), "\n"]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
-from kgdist.base.errors import OptionError
+from kgdist.base.errors import KgdistError, OptionError
 from kgdist.data.batches import Batches, relation_shares
 from kgdist.data.dataset import Dataset, Triples, load_dataset
 from kgdist.data.vocabulary import Vocabulary
@@ -19,9 +21,10 @@ from kgdist.models.registry import model_of as model_of
 from kgdist.options.config import Config
 from kgdist.options.interval import Interval, Rhythm
 from kgdist.options.model_file import bring
-from kgdist.runtime.control import SharedControl, WorkerControl
 from kgdist.runtime.memory import keep_freed_memory
-from kgdist.runtime.numa import pin
+from kgdist.runtime.processes.control import SharedControl, WorkerControl
+from kgdist.runtime.processes.numa import pin
+from kgdist.runtime.processes.owner import Owner
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.training.loop import Trainer
 
@@ -146,12 +149,36 @@ def train_rank(config: Config, train: Triples, tables: Tables, control: WorkerCo
     return trainer_of(config, train, tables, control.rank).run(control, control.start)
 
 
-def train_share(job: dict[str, Any], say: Callable[[str], None]) -> int:
+def train_share(job: dict[str, Any], owner: Owner) -> int:
     """The work of one process of a run: map the shared tables, train, return the number of steps done."""
     keep_freed_memory()
     if job["config"]["model_file"]:
         bring(job["config"]["model_file"])
     config = Config(**job["config"])
     tables = MemoryTables.attach(job["tables"], config.optimizer)
-    control = WorkerControl(SharedControl.attach(job["control"]), job["rank"], meetings_of(config), say)
+    control = WorkerControl(SharedControl.attach(job["control"]), job["rank"], meetings_of(config), owner.say)
     return train_rank(config, Triples.open(job["store"], "train"), tables, control)
+
+
+def warm_up(config: Config, *, weighted: bool) -> None:
+    """Compile the kernels of a training before its workers start, so that each finds them in the cache.
+
+    They are those that two steps of this very training run, one for each side, here on a graph of four entities that is thrown
+    away. `weighted`: its triples have weights. Takes milliseconds when the kernels are in the cache. Does nothing where GPUs do
+    the work.
+    """
+    if config.gpu[0] >= 0:
+        return
+    count, entities = 8, 4
+    short = {"batch_size": count, "neg_sample_size": entities, "max_step": 2, "max_epoch": None}
+    small = config.replace(**short, num_proc=1, lr=1e-6, adversarial_temperature=1.0)
+    ids = np.arange(count, dtype=np.int32)
+    array = np.stack([ids % entities, np.zeros_like(ids), (ids + 1) % entities], axis=1)  # int32[count, 3]
+    triples = Triples(array, np.ones(count, np.float32) if weighted else None)
+    tables = MemoryTables.create(model_of(small).tables(entities, 1), small.optimizer)
+    for rows in tables.rows.values():
+        rows.fill_(0.1)
+    trainer = trainer_of(small, triples, tables, 0)
+    with contextlib.suppress(KgdistError):  # options of which no training can come: the training will say so
+        for step in range(2):
+            trainer.step(step)

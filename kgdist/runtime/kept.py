@@ -1,6 +1,7 @@
 """What a training on one machine has on disk, and how what is in memory gets there, whatever happens: full disks, failures.
 
-The checkpoints of several machines are `kgdist.runtime.saved`'s; both save what would be lost otherwise by one rule (`insist`).
+The checkpoints of several machines are `kgdist.runtime.cluster.saved`'s; both save what would be lost otherwise by one rule
+(`insist`).
 """
 
 from __future__ import annotations

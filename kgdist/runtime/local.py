@@ -1,7 +1,7 @@
 """A whole training on this machine, from options to a saved and tested run.
 
-One process trains in place; several workers share the tables and are watched by `kgdist.runtime.workers`. Either way the same
-loop runs, and what happens when all of it stands still (validation, checkpoint, the end) happens here.
+One process trains in place; several workers share the tables and are watched by `kgdist.runtime.processes.workers`. Either way
+the same loop runs, and what happens when all of it stands still (validation, checkpoint, the end) happens here.
 """
 
 from __future__ import annotations
@@ -24,18 +24,25 @@ from kgdist.kvstore.shared_memory import huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.options.config import Config
 from kgdist.runs import rundir
-from kgdist.runtime.control import SharedControl, WorkerControl
+from kgdist.runtime.checks import check_disk, check_memory, check_model, check_splits
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.job import device_of, meetings_of, model_of, open_dataset, rhythm_of, steps_of, train_rank, trainer_of
+from kgdist.runtime.job import (
+    device_of,
+    meetings_of,
+    model_of,
+    open_dataset,
+    rhythm_of,
+    steps_of,
+    train_rank,
+    trainer_of,
+    warm_up,
+)
 from kgdist.runtime.kept import Kept
 from kgdist.runtime.memory import keep_freed_memory, peak_of_this_process, used_now
 from kgdist.runtime.observe import Observer, curves_writer, validation
-from kgdist.runtime.processes import Processes
-from kgdist.runtime.refuse import check_disk, check_memory, check_model, check_splits
+from kgdist.runtime.processes.control import SharedControl, WorkerControl
+from kgdist.runtime.processes.workers import Processes, Say, Threads, Workers
 from kgdist.runtime.start import NEVER, fresh, resumed
-from kgdist.runtime.threads import Threads
-from kgdist.runtime.warm import warm_up
-from kgdist.runtime.workers import Say, Workers
 from kgdist.training.callbacks import Callback, Callbacks
 from kgdist.training.step import Losses
 
@@ -138,7 +145,8 @@ class Session:
         if config.worker == "process":
             tables, control = self.tables.handles(), shared.handles()
             fds = [handle["fd"] for handle in (*tables.values(), *control)]
-            job = {"config": dataclasses.asdict(config), "store": str(self.dataset.folder), "tables": tables, "control": control}
+            options, store = dataclasses.asdict(config), str(self.dataset.folder)
+            job = {"role": "share", "config": options, "store": store, "tables": tables, "control": control}
             return Workers(Processes(config.num_proc, job, fds, threads=config.num_thread), shared)
 
         def work(rank: int, say: Say) -> int:

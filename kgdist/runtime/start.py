@@ -17,7 +17,7 @@ from kgdist.kvstore.tables import MemoryTables, initialise
 from kgdist.models.base import Model
 from kgdist.options.config import Config
 from kgdist.runs import checkpoint, rundir
-from kgdist.runtime.refuse import STATE, different
+from kgdist.runtime.checks import STATE, different
 
 Say = Callable[[str], None]
 NEVER: dict[str, Any] = {"mrr": -1.0, "step": 0, "waited": 0}  # the best validation before the first one

@@ -20,11 +20,11 @@ from kgdist.base.progress import bar
 from kgdist.base.text_table import TextTable
 from kgdist.data.lock import exclusive
 from kgdist.options.config import Config
-from kgdist.runtime.forkserver import ForkServer
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.trial import GRACE, Trial
+from kgdist.runtime.processes.forkserver import ForkServer
 from kgdist.tuning.space import Space
 from kgdist.tuning.study import Row, Study, best_of
+from kgdist.tuning.trial import GRACE, Trial
 from kgdist.tuning.trials import Folder, trial_config
 
 POLL = 0.5  # seconds between two looks at trials that say nothing

@@ -18,9 +18,9 @@ from kgdist.base.errors import UsageError
 from kgdist.cli import train, tune
 from kgdist.options import parse
 from kgdist.runs import checkpoint
-from kgdist.runtime.forkserver import ForkServer
-from kgdist.runtime.trial import Trial
+from kgdist.runtime.processes.forkserver import ForkServer
 from kgdist.tuning.search import owned
+from kgdist.tuning.trial import Trial
 from kgdist.tuning.trials import Folder, trial_config
 from tests.cli.graphs import FILES, Bench, embeddings, metrics, random_splits, write
 from tests.family import alive, descendants

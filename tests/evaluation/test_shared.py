@@ -17,10 +17,10 @@ from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import make_model
 from kgdist.options.config import Config
 from kgdist.partition.folder import Partition, folder_of
-from kgdist.runtime.cluster import Machine
+from kgdist.runtime.agent.roles import Tasks
+from kgdist.runtime.cluster.plan import Plan
+from kgdist.runtime.ip_config import Machine
 from kgdist.runtime.job import model_of
-from kgdist.runtime.plan import Plan
-from kgdist.runtime.roles import Tasks
 from tests import formulas
 from tests.partition.worlds import communities, dataset, partitioned
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kgdist.runtime.cluster import read_cluster
+from kgdist.runtime.ip_config import read_cluster
 from tests.family import alive as alive
 from tests.family import descendants, words_of
 from tests.faults.disks import Disk, mounted

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from kgdist.kvstore.places import OUTGOING
-from kgdist.runtime.cluster import Machine
-from kgdist.runtime.ssh_config import SshOptions
+from kgdist.runtime.channels.ssh_config import SshOptions
+from kgdist.runtime.ip_config import Machine
 from tests.family import descendants
 from tests.patience import patience
 

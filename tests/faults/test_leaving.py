@@ -42,7 +42,7 @@ def test_a_scheduler_that_ends_the_job_has_it_saved_although_a_trainer_hangs(spa
 HANGING = """
 import os, signal
 from pathlib import Path
-from kgdist.runtime.fleet import Fleet
+from kgdist.runtime.cluster.fleet import Fleet
 tell = Fleet.tell
 def hang(self, do, *args, **more):
     if do == "stop":

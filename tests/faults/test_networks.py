@@ -55,7 +55,7 @@ def test_a_job_and_its_network(space: Path, make_network: Callable[[int], Networ
         job.until(r"resumed .* at step \d+")
         job.saved()
 
-        (agent,) = [pid for pid in ours(there, "agent") if "from kgdist.runtime.agent" in words_of(pid)]
+        (agent,) = [pid for pid in ours(there, "agent") if "from kgdist.runtime.agent.agent" in words_of(pid)]
         os.kill(agent, signal.SIGSTOP)  # nobody can end it from here; its servers and trainers see that it does nothing
         job.until(r"machine_1 \(10.99.0.2\): silent for 4 s; attempt 3 of 4 follows")  # the one before made checkpoints
         job.until(r"resumed .* at step \d+", times=2)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import DataError
-from kgdist.runtime.cluster import parse_cluster, read_cluster
+from kgdist.runtime.ip_config import parse_cluster, read_cluster
 
 PIECES = st.sampled_from(
     ["10.0.0.1", "host", "::1", "[::1]", "30050", "1", " ", "\t", "\n", "\r\n", "#", "-", "65535", "0", "\0"]

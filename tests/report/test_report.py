@@ -36,7 +36,7 @@ def test_the_page_is_whole_in_itself(hostile: Path) -> None:
         assert not {"src", "srcset", "action"} & set(attributes), tag
         assert all(not key.startswith("on") for key in attributes), tag
         assert (attributes.get("href") or "#").startswith("#")
-    style = (Path(charts.__file__).parent / "page.css").read_text()
+    style = (Path(charts.__file__).parent / "templates/page.css").read_text()
     assert "url(" not in style and "@import" not in style
     assert (hostile / "report.html").stat().st_size < 2_600_000
 

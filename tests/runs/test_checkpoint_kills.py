@@ -16,7 +16,7 @@ import pytest
 
 from kgdist.base.errors import KgdistError
 from kgdist.runs import checkpoint
-from kgdist.runtime.shard import Shard
+from kgdist.runtime.agent.shard import Shard
 from tests.patience import patience
 
 ARRAYS = {"entity": np.arange(12, dtype=np.float32).reshape(4, 3)}
@@ -186,7 +186,7 @@ def test_a_rename_that_fails(tmp_path: Path, error: BaseException, again: bool, 
 
 def test_a_machine_of_several_lists_what_it_has_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the process that serves; the other one of the machine leaves the folder alone."""
-    monkeypatch.setattr("kgdist.runtime.shard.take", lambda *_: None)
+    monkeypatch.setattr("kgdist.runtime.agent.shard.take", lambda *_: None)
     monkeypatch.setattr(Shard, "_make", lambda _: None)
     monkeypatch.setattr(Shard, "place", lambda *_: tmp_path)
     monkeypatch.setattr(Shard, "tables", None)

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from kgdist.base.errors import KgdistError
-from kgdist.runtime.bell import Bell
-from kgdist.runtime.beside import Beside
+from kgdist.runtime.agent.beside import Beside
+from kgdist.runtime.processes.bell import Bell
 from tests.patience import patience
 
 LIMIT = patience(30.0)

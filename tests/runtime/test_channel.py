@@ -18,12 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.runtime import channel as channel_file
-from kgdist.runtime.channel import Channel, Ending, Heard, LocalChannel
-from kgdist.runtime.child import Child
-from kgdist.runtime.forkserver import ForkServer
-from kgdist.runtime.lines import Lines, message_of, readable
-from kgdist.runtime.ssh import SshChannel
+from kgdist.runtime.channels import channel as channel_file
+from kgdist.runtime.channels.channel import Channel, Ending, Heard, LocalChannel
+from kgdist.runtime.channels.ssh import SshChannel
+from kgdist.runtime.processes.child import Child
+from kgdist.runtime.processes.forkserver import ForkServer
+from kgdist.runtime.processes.lines import Lines, message_of, readable
 from tests.family import alive
 from tests.faults.commands import until
 from tests.faults.sshd import Sshd
@@ -298,9 +298,9 @@ def test_channels_share_a_queue() -> None:
 
 OWNER = """
     import queue, sys, time
-    from kgdist.runtime.channel import LocalChannel
-    from kgdist.runtime.cluster import Machine
-    from kgdist.runtime.ssh import SshChannel, SshOptions
+    from kgdist.runtime.channels.channel import LocalChannel
+    from kgdist.runtime.ip_config import Machine
+    from kgdist.runtime.channels.ssh import SshChannel, SshOptions
     kind, port, key, python = sys.argv[1:]
     events = queue.Queue()
     if kind == "local":

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import DataError
-from kgdist.runtime.cluster import LARGEST, Machine, parse_cluster, read_cluster
+from kgdist.runtime.ip_config import LARGEST, Machine, parse_cluster, read_cluster
 
 
 def test_the_three_columns_of_each_line() -> None:

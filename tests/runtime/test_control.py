@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from kgdist.base.errors import WorkerError
-from kgdist.runtime import control
-from kgdist.runtime.control import ARRIVED, BEAT, DONE, POSITIVES, SharedControl, WorkerControl
+from kgdist.runtime.processes import control
+from kgdist.runtime.processes.control import ARRIVED, BEAT, DONE, POSITIVES, SharedControl, WorkerControl
 from kgdist.training.step import Losses
 from tests.patience import patience
 

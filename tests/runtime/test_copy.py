@@ -19,10 +19,10 @@ from kgdist.base.errors import KgdistError, PeersLost, UsageError
 from kgdist.base.files import sha256
 from kgdist.cli.copy import main
 from kgdist.partition.folder import Partition, folder_of
-from kgdist.runtime.cluster import Machine
-from kgdist.runtime.copy import Delivery, Sender, send
-from kgdist.runtime.interpreter import environment, program
-from kgdist.runtime.receive import MANIFEST, Receiver, part_name
+from kgdist.runtime.copy.receive import MANIFEST, Receiver, part_name
+from kgdist.runtime.copy.send import Delivery, Sender, send
+from kgdist.runtime.ip_config import Machine
+from kgdist.runtime.processes.interpreter import environment, program
 from tests.family import descendants
 from tests.faults.commands import until
 from tests.faults.sshd import ROOT, Sshd
@@ -123,10 +123,10 @@ def test_an_interrupted_transfer_goes_on(copying: Copying) -> None:
 SENDER = """
     import sys
     from pathlib import Path
-    from kgdist.cli.main import run
-    from kgdist.runtime.cluster import Machine
-    from kgdist.runtime.copy import Delivery, send
-    from kgdist.runtime.ssh_config import SshOptions
+    from kgdist.cli.command import run
+    from kgdist.runtime.ip_config import Machine
+    from kgdist.runtime.copy.send import Delivery, send
+    from kgdist.runtime.channels.ssh_config import SshOptions
     port, key, source, target, size = sys.argv[1:]
     files = {"big.npy": (int(size), "0" * 64), "partition.json": (0, "0" * 64)}
     delivery = Delivery(Machine("127.0.0.1", 1, 1, 0), Path(source), target, files)
@@ -340,6 +340,6 @@ def test_an_answer_that_is_none_is_told_in_a_line(copying: Copying, tmp_path: Pa
 
 @pytest.mark.parametrize("order", [b"[]", b"{}", b"x", b'{"do": "look"}', b'{"do": "look", "folder": 3, "files": {"a": 1}}'])
 def test_an_order_that_is_none_is_answered_by_a_line(order: bytes) -> None:
-    words = [sys.executable, "-c", program("kgdist.runtime.receive")]
+    words = [sys.executable, "-c", program("kgdist.runtime.copy.receive")]
     done = subprocess.run(words, input=order + b"\n", capture_output=True, timeout=patience(60), check=True, env=environment(1))
     assert json.loads(done.stdout)["error"].startswith("an order was not understood (") and b"Traceback" not in done.stderr

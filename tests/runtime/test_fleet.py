@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import KgdistError
-from kgdist.runtime.channel import Heard
-from kgdist.runtime.cluster import Machine
-from kgdist.runtime.fleet import WORDS, AttemptFailed, Fleet
-from kgdist.runtime.lines import cleaned
+from kgdist.runtime.channels.channel import Heard
+from kgdist.runtime.cluster.fleet import WORDS, AttemptFailed, Fleet
+from kgdist.runtime.ip_config import Machine
+from kgdist.runtime.processes.lines import cleaned
 from tests.patience import patience
 
 LIMIT = patience(60.0)
@@ -72,7 +72,7 @@ def test_a_machine_that_has_spoken_has_no_more_time_than_the_others() -> None:
 
 def test_a_flood_of_lines_is_heard_in_turns_and_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest of the launcher's work is done between; nobody counts as silent whose words are still waiting."""
-    monkeypatch.setattr("kgdist.runtime.fleet.TURN", -1.0)  # over after one word
+    monkeypatch.setattr("kgdist.runtime.cluster.fleet.TURN", -1.0)  # over after one word
     with Machines(timeout=5.0) as machines:
         fleet, begin = machines.fleet, time.monotonic() - 1000
         fleet._heard = dict.fromkeys(fleet._heard, begin)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kgdist.kvstore.shared_memory import SharedArray
-from kgdist.runtime.child import Child, end
-from kgdist.runtime.forkserver import ForkServer
+from kgdist.runtime.processes.child import Child, end
+from kgdist.runtime.processes.forkserver import ForkServer
 from tests.family import alive, descendants, parent, words_of
 from tests.faults.commands import until
 from tests.patience import patience
@@ -39,7 +39,8 @@ def named(forks: ForkServer, *names: str) -> list[Child]:
     made = [Child(forks, name=name) for name in names]
     for child, name in zip(made, names, strict=True):
         until(
-            "it has its name", lambda child=child, name=name: words_of(born(child)).split()[1:] == ["kgdist.runtime.worker", name]
+            "it has its name",
+            lambda child=child, name=name: words_of(born(child)).split()[1:] == ["kgdist.runtime.processes.worker", name],
         )
     return made
 
@@ -53,7 +54,7 @@ def test_children_are_called_what_they_are_and_share_one_parent(forks: ForkServe
     server, trainer = named(forks, "server-12", "trainer-3-0")
     assert parent(server.pid) == parent(trainer.pid) == own(forks) and parent(own(forks)) == os.getpid()
     assert forks.pids() == [server.pid, trainer.pid, own(forks)]
-    assert "kgdist.runtime.forking" in words_of(own(forks))
+    assert "kgdist.runtime.processes.forking" in words_of(own(forks))
     for child in (server, trainer):
         assert os.getsid(child.pid) == child.pid  # no terminal's signal reaches it
     end([server, trainer], time.monotonic() + LIMIT)

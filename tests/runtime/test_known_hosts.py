@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.runtime.known_hosts import KnownHosts, fingerprint, host_name, parse_known_hosts, remember
+from kgdist.runtime.channels.known_hosts import KnownHosts, fingerprint, host_name, parse_known_hosts, remember
 from tests.patience import patience
 
 ONE, TWO = b"\0\0\0\x0bssh-ed25519one", b"\0\0\0\x0bssh-ed25519two"

@@ -20,13 +20,13 @@ import pytest
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.kvstore.wire import Keys
 from kgdist.options.config import Config
-from kgdist.runtime.cluster import Machine
-from kgdist.runtime.enlist import Line
-from kgdist.runtime.fleet import AttemptFailed
-from kgdist.runtime.interpreter import environment
+from kgdist.runtime.agent.enlist import Line
+from kgdist.runtime.cluster.fleet import AttemptFailed
+from kgdist.runtime.cluster.jobfile import JobFile, computer
+from kgdist.runtime.cluster.manual import ROLES, Reception, control_of
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.jobfile import JobFile, computer
-from kgdist.runtime.manual import ROLES, Reception, control_of
+from kgdist.runtime.ip_config import Machine
+from kgdist.runtime.processes.interpreter import environment
 from tests.family import alive, descendants
 from tests.faults.jobs import Job, command, ip_config, run, wait, workspace
 from tests.faults.sshd import free_port

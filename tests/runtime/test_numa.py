@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.runtime import numa
-from kgdist.runtime.numa import cores, nodes, share
+from kgdist.runtime.processes import numa
+from kgdist.runtime.processes.numa import cores, nodes, share
 
 TWO = [{0, 1, 2, 3}, {4, 5, 6, 7}]
 EIGHT = set(range(8))

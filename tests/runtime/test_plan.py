@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from kgdist.base.errors import OptionError
 from kgdist.options.config import Config
 from kgdist.partition.book import Book, dealt
-from kgdist.runtime.cluster import Machine
-from kgdist.runtime.plan import Plan, partition_folder
+from kgdist.runtime.cluster.plan import Plan, partition_folder
+from kgdist.runtime.ip_config import Machine
 
 
 @st.composite

@@ -20,12 +20,13 @@ from kgdist.kvstore.tables import MemoryTables
 from kgdist.kvstore.wire import SPARE
 from kgdist.options.config import Config
 from kgdist.partition.book import Book
-from kgdist.runtime import launch, preflight, refuse
-from kgdist.runtime.cluster import Machine
-from kgdist.runtime.interpreter import environment
-from kgdist.runtime.manual import JOINED
+from kgdist.runtime import checks
+from kgdist.runtime.cluster import launch, preflight
+from kgdist.runtime.cluster.manual import JOINED
+from kgdist.runtime.cluster.plan import Plan
+from kgdist.runtime.ip_config import Machine
 from kgdist.runtime.memory import page_tables
-from kgdist.runtime.plan import Plan
+from kgdist.runtime.processes.interpreter import environment
 from tests.patience import patience
 
 
@@ -62,11 +63,11 @@ def test_the_disk_must_hold_what_a_run_will_write_and_a_begun_one_goes_on(
 
 def test_a_run_on_this_machine_must_find_room_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = MemoryTables({"entity": torch.zeros(1000, 100)}, {"entity": {}}, "sgd")
-    monkeypatch.setattr(refuse, "free_bytes", lambda folder: 1_100_000)
+    monkeypatch.setattr(checks, "free_bytes", lambda folder: 1_100_000)
     with pytest.raises(UsageError, match=r"1\.1 MB are free, but the run may take 1\.2 MB with its checkpoints$"):
-        refuse.check_disk(Config(save_path=str(tmp_path)), tables)
-    monkeypatch.setattr(refuse, "free_bytes", lambda folder: 1_200_000)
-    refuse.check_disk(Config(save_path=str(tmp_path)), tables)
+        checks.check_disk(Config(save_path=str(tmp_path)), tables)
+    monkeypatch.setattr(checks, "free_bytes", lambda folder: 1_200_000)
+    checks.check_disk(Config(save_path=str(tmp_path)), tables)
 
 
 def test_a_partition_that_is_missing_is_told_once_with_what_brings_it(tmp_path: Path) -> None:
@@ -126,11 +127,11 @@ def test_page_tables_take_what_is_reckoned_and_no_more() -> None:
 
 def test_several_processes_of_one_machine_need_them_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = {"entity": (10**6, 1000)}
-    monkeypatch.setattr(refuse, "free_memory", lambda: 4 * 10**9 + 10**8)
+    monkeypatch.setattr(checks, "free_memory", lambda: 4 * 10**9 + 10**8)
     for options in ({"num_proc": 1}, {"num_proc": 40, "worker": "thread"}, {"num_proc": 8}):
-        refuse.check_memory(Config(optimizer="sgd", **options), shapes)  # type: ignore[arg-type]
+        checks.check_memory(Config(optimizer="sgd", **options), shapes)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=r"^--hidden_dim: the tables take 4\.3 GB and 4\.1 GB of memory are free"):
-        refuse.check_memory(Config(optimizer="sgd", num_proc=40), shapes)
+        checks.check_memory(Config(optimizer="sgd", num_proc=40), shapes)
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ from kgdist.base.files import write_json
 from kgdist.options.config import Config
 from kgdist.options.configfile import run_json
 from kgdist.partition.book import Book
-from kgdist.runtime import launch, preflight
-from kgdist.runtime.cluster import Machine
-from kgdist.runtime.plan import Plan
-from kgdist.runtime.shard import Shard
+from kgdist.runtime.agent.shard import Shard
+from kgdist.runtime.cluster import launch, preflight
+from kgdist.runtime.cluster.plan import Plan
+from kgdist.runtime.ip_config import Machine
 
 BOOK = Book(np.array([0, 3, 7]), np.array([0, 1, 2]))
 MACHINES = [Machine("127.0.0.1", 30050 + n, 1, n) for n in range(2)]

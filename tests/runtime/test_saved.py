@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kgdist.base.errors import UsageError
 from kgdist.options.config import Config
-from kgdist.runtime.fleet import AttemptFailed
-from kgdist.runtime.saved import Saved
+from kgdist.runtime.cluster.fleet import AttemptFailed
+from kgdist.runtime.cluster.saved import Saved
 
 MACHINES = 3
 

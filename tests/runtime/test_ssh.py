@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from kgdist.base.errors import KgdistError, UsageError
-from kgdist.runtime.channel import Heard
-from kgdist.runtime.cluster import Machine
-from kgdist.runtime.known_hosts import KnownHosts
-from kgdist.runtime.ssh import SshChannel, SshOptions, connect
+from kgdist.runtime.channels.channel import Heard
+from kgdist.runtime.channels.known_hosts import KnownHosts
+from kgdist.runtime.channels.ssh import SshChannel, SshOptions, connect
+from kgdist.runtime.ip_config import Machine
 from tests.family import descendants
 from tests.faults.sshd import Sshd, make_key, me, program
 from tests.patience import patience
@@ -278,7 +278,7 @@ def test_closing_is_prompt_when_the_link_is_dead(sshd: Sshd) -> None:
 
 
 def test_a_frozen_server_that_is_sent_much_is_given_up(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kgdist.runtime.ssh.PATIENCE", 2.0)
+    monkeypatch.setattr("kgdist.runtime.channels.ssh.PATIENCE", 2.0)
     events: queue.Queue[Heard] = queue.Queue()
     assert sshd.process is not None
     with SshChannel.open(sshd.machine(), sshd.options(), events, module=PEER, patience=2.0) as opened:

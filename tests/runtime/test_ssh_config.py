@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.options.config import Config
-from kgdist.runtime.interpreter import program
-from kgdist.runtime.ssh_config import Login, SshOptions, login_of, remote_command, with_includes
+from kgdist.runtime.channels.ssh_config import Login, SshOptions, login_of, remote_command, with_includes
+from kgdist.runtime.processes.interpreter import program
 from tests.patience import patience
 
 
@@ -125,7 +125,7 @@ def test_includes(tmp_path: Path) -> None:
 def test_the_command_is_fixed_but_for_the_path() -> None:
     assert remote_command("/usr/py 3/bin/python", "m") == f"exec '/usr/py 3/bin/python' -c '{program('m')}'"
     assert remote_command("~/venv/bin/python", "m") == f"exec 'venv/bin/python' -c '{program('m')}'"
-    assert "'" not in program("kgdist.runtime.agent") and "!" not in program("kgdist.runtime.agent")
+    assert "'" not in program("kgdist.runtime.agent.agent") and "!" not in program("kgdist.runtime.agent.agent")
 
 
 @pytest.mark.parametrize("python", ["", "-c", "--version", "a=b", "python\nid", "a\0b", "~/"])

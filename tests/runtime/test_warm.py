@@ -21,7 +21,7 @@ from kgdist.data.dataset import Triples
 from kgdist.kvstore.tables import MemoryTables, initialise
 from kgdist.options.resolve import resolve
 from kgdist.runtime.job import model_of, trainer_of
-from kgdist.runtime.warm import warm_up
+from kgdist.runtime.job import warm_up
 
 def compiled():
     from numba.core.dispatcher import Dispatcher

@@ -22,10 +22,8 @@ from kgdist.cli import train as train_command
 from kgdist.kvstore.shared_memory import private_array
 from kgdist.options.config import Config
 from kgdist.runs import checkpoint
-from kgdist.runtime.control import SharedControl
-from kgdist.runtime.processes import Processes
-from kgdist.runtime.threads import Threads
-from kgdist.runtime.workers import Crew, Workers
+from kgdist.runtime.processes.control import SharedControl
+from kgdist.runtime.processes.workers import Crew, Processes, Threads, Workers
 from tests.family import descendants
 from tests.faults.commands import FOREVER, train_flags
 
@@ -119,7 +117,7 @@ def processes(job: dict[str, Any]) -> Processes:
 
 
 def test_what_a_process_raises_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    crew = processes({})
+    crew = processes({"role": "share"})
     with owned(crew) as workers, pytest.raises(WorkerError, match="process 0 of 1 failed: KeyError: 'config'"):
         watched(workers)
     assert crew.children[0].code is not None
@@ -152,9 +150,9 @@ def test_what_threads_say_and_do_is_passed_on() -> None:
 
 
 def test_a_process_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kgdist.runtime.workers.STALL", 0.5)
-    monkeypatch.setattr("kgdist.runtime.child.GRACE", 0.5)
-    crew = processes({})
+    monkeypatch.setattr("kgdist.runtime.processes.workers.STALL", 0.5)
+    monkeypatch.setattr("kgdist.runtime.processes.workers.GRACE", 0.5)
+    crew = processes({"role": "share"})
     with owned(crew) as workers:
         os.kill(crew.pids()[0], signal.SIGSTOP)
         with pytest.raises(WorkerError, match="process 0 of 1 has made no step for"):
@@ -163,8 +161,8 @@ def test_a_process_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_thread_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("kgdist.runtime.workers.STALL", 0.3)
-    monkeypatch.setattr("kgdist.runtime.threads.GRACE", 0.1)
+    monkeypatch.setattr("kgdist.runtime.processes.workers.STALL", 0.3)
+    monkeypatch.setattr("kgdist.runtime.processes.workers.THREAD_GRACE", 0.1)
     ended = threading.Event()
     crew = Threads(1, lambda rank, say: int(ended.wait(30)))
     with owned(crew) as workers, pytest.raises(WorkerError, match="thread 0 of 1 has made no step for"):
@@ -178,7 +176,7 @@ def test_a_worker_finds_kgdist_from_any_folder(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "torch.py").write_text("raise SystemExit(7)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    with owned(processes({})) as workers, pytest.raises(WorkerError, match="KeyError: 'config'"):
+    with owned(processes({"role": "share"})) as workers, pytest.raises(WorkerError, match="KeyError: 'config'"):
         watched(workers)
 
 

@@ -1,0 +1,157 @@
+"""One machine's rows in a training on several: filled, shared with its processes, saved and loaded. No processes here.
+
+A machine saves its rows by itself, below the run folder in a folder of its own; whether a checkpoint is one of the whole job is
+known to the launcher alone (`kgdist.runtime.cluster.saved`), which also says what may be removed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kgdist.base.errors import CheckpointError
+from kgdist.base.files import Moved, unwatched
+from kgdist.base.log import log
+from kgdist.kvstore.tables import MemoryTables
+from kgdist.runs import checkpoint
+from kgdist.runtime.checks import STATE, meaning
+from kgdist.runtime.cluster.plan import Plan, run_folder
+from kgdist.runtime.job import model_of
+from kgdist.runtime.processes.control import DONE, RELEASED, SharedControl
+from kgdist.runtime.start import at_random, steps_done, take
+
+
+class Shard:
+    """The rows of machine `number`, and the numbers that its processes share; none before `fill` or `attach`."""
+
+    def __init__(self, plan: Plan, number: int) -> None:
+        self.plan, self.number, self.config = plan, number, plan.config
+        self._tables: MemoryTables | None = None
+        self._control: SharedControl | None = None
+        self._taken: Path | None = None  # the checkpoint that the rows are of
+
+    @property
+    def ready(self) -> bool:
+        """Whether there are rows."""
+        return self._control is not None
+
+    @property
+    def tables(self) -> MemoryTables:
+        """The rows."""
+        assert self._tables is not None
+        return self._tables
+
+    @property
+    def control(self) -> SharedControl:
+        """The shared numbers."""
+        assert self._control is not None
+        return self._control
+
+    def folder(self, run: str) -> Path:
+        """The run folder on this machine."""
+        return run_folder(self.config, run)
+
+    def place(self, run: str) -> Path:
+        """Where this machine keeps its checkpoints: machines may share a file system."""
+        return self.folder(run) / f"machine_{self.number}"
+
+    def fill(self, run: str, resume: int | None, moved: Moved = unwatched) -> None:
+        """Make the tables: at random, or as of the checkpoint of step `resume`. Raises KgdistError."""
+        model, layout = model_of(self.config), self.plan.layout()
+        self._make()
+        self.place(run).mkdir(parents=True, exist_ok=True)
+        checkpoint.sweep(self.place(run), moved)
+        steps = [0] * self.config.num_proc
+        if resume is None:
+            for name in self.tables.names():
+                first, _ = layout.machine_range(name, self.number)
+                at_random(self.config, model, self.tables, name, first=first, total=self.plan.shapes[name][0], moved=moved)
+        else:
+            saved = checkpoint.opened(self.place(run) / f"ckpt-{resume}")
+            if self._taken != saved.path:
+                take(saved, self.tables, moved)
+            steps = steps_done(saved)
+            if len(steps) != self.config.num_proc:  # other workers than before share what has been done
+                steps = [sum(steps) // self.config.num_proc] * self.config.num_proc
+        control = SharedControl.create(self.config.num_proc)
+        control.workers[:, DONE] = steps
+        control.header[RELEASED] = resume or 0  # nobody waits at a meeting that was over then
+        self._control = control
+
+    def share(self) -> dict[str, Any]:
+        """What `attach` needs in a process of this machine that was started by somebody else."""
+        return {"tables": self.tables.handles(os.getpid()), "control": self.control.handles(os.getpid())}
+
+    def attach(self, shared: dict[str, Any]) -> None:
+        """Take the tables of the process that has filled them, instead of filling some. Raises KgdistError."""
+        self._tables = MemoryTables.attach(shared["tables"], self.config.optimizer)
+        self._control = SharedControl.attach(shared["control"])
+
+    def _load(self, arrays: dict[str, np.ndarray], moved: Moved) -> None:
+        shapes = {key: array.shape for key, array in self.tables.arrays().items()}
+        for key, array in arrays.items():
+            if shapes.get(key) != array.shape:
+                raise CheckpointError(f"checkpoint: {key} is {array.shape}, but these options make it {shapes.get(key)}")
+        self.tables.load(arrays, moved)
+
+    def save(self, run: str, step: int, meta: dict[str, Any], *, best: bool, moved: Moved = unwatched) -> None:
+        """Write `ckpt-<step>`, or `best-<step>` of the rows alone; nothing is removed. Raises KgdistError."""
+        arrays = self.tables.arrays()
+        if best:
+            arrays = {key: array for key, array in arrays.items() if "." not in key}
+        steps = [int(done) for done in self.control.workers[:, DONE]]
+        made = {"graph": self.plan.graph, "options": meaning(self.config, *STATE)}  # preflight compares both before it is taken
+        meta = meta | {"steps": steps, "stamp": self.plan.stamp} | made
+        checkpoint.save(self.place(run), step, arrays, meta, name=f"best-{step}" if best else None, keep=0, moved=moved)
+
+    def keep(self, run: str, steps: list[int], best: list[int]) -> None:
+        """Remove all checkpoints but those of `steps`, and all best rows but those of the steps `best`."""
+        checkpoint.drop(self.place(run), {f"ckpt-{step}" for step in steps} | {f"best-{step}" for step in best})
+
+    def best(self, run: str, step: int, *, trial: bool, moved: Moved = unwatched) -> None:
+        """Take the best rows, those of `step`; a `trial` before only verifies them. Raises KgdistError."""
+        saved = checkpoint.opened(self.place(run) / f"best-{step}")
+        if trial:
+            saved.read({}, moved)
+        else:
+            self._load(saved.arrays, moved)
+
+    def _make(self) -> None:
+        if self._tables is None:
+            shapes = self.plan.shapes_of(self.number)
+            self._tables = MemoryTables.create(shapes, self.config.optimizer, shared=True, huge=self.config.huge_pages)
+
+    def checkpoints(self, run: str, moved: Moved = unwatched, *, serves: bool = True) -> list[list[Any]]:
+        """[step, stamp, best validation so far, trainers] of every checkpoint here that is whole, newest first.
+
+        Who `serves` reads the newest one into the tables, for it will nearly always be the one that is asked for: it is verified
+        meanwhile, and the older ones are when they are read.
+        """
+        found: list[list[Any]] = []
+        if serves:
+            checkpoint.sweep(self.place(run), moved)
+        for step, path in checkpoint.numbered(self.place(run)):
+            try:
+                saved = checkpoint.opened(path)
+                trainers = len(steps_done(saved))
+                if serves and not found:
+                    self._make()
+                    take(saved, self.tables, moved)
+                    self._taken = path
+                    if not {"graph", "options"} <= saved.meta.keys():
+                        log.warning("%s: does not say what it was trained on (an older kgdist wrote it); it is taken", path)
+                meta = saved.meta
+                found.append([step, str(meta.get("stamp")), meta.get("best", {}), trainers])
+            except CheckpointError as error:
+                log.warning("%s; it is passed over", error)
+        return found
+
+    def close(self) -> None:
+        """Give up the rows."""
+        if self._tables is not None:
+            self._tables.close()
+        if self._control is not None:
+            self._control.close()

@@ -1,0 +1,169 @@
+"""A whole training on several machines, seen from the launcher: from options to a saved and tested run on the first machine.
+
+An attempt (`kgdist.runtime.cluster.attempt`) ends when a server or a machine is lost; the next one begins at the last checkpoint
+that is whole on every machine, exactly as --resume does.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from kgdist.base.errors import OptionError, PeersLost
+from kgdist.base.log import log, say
+from kgdist.kvstore.wire import CURVE, NONE, USER, Keys, secured, too_many
+from kgdist.options.config import Config
+from kgdist.options.configfile import read_run
+from kgdist.options.model_file import digest_of
+from kgdist.partition.folder import Partition
+from kgdist.runtime.checks import STATE, different
+from kgdist.runtime.cluster.attempt import Attempt, Connect
+from kgdist.runtime.cluster.fleet import AttemptFailed
+from kgdist.runtime.cluster.plan import Plan, partition_folder, run_folder
+from kgdist.runtime.cluster.saved import Saved
+from kgdist.runtime.interrupt import Interrupts
+from kgdist.runtime.ip_config import Machine
+from kgdist.runtime.local import Result
+
+
+def launch(config: Config, machines: list[Machine], connect: Connect, interrupts: Interrupts) -> Result:
+    """Train as `config` says (already resolved) on `machines`, whose agents `connect` starts.
+
+    Raises KgdistError; PeersLost (exit code 3) when a machine was lost and could not be replaced.
+    """
+    plan, partition = plan_of(config, machines)
+    if plan.security == NONE:
+        log.warning("--transport_security none: whoever reaches the servers' ports can read and change the embeddings")
+    if not config.quiet:
+        for line in describe(plan, partition):
+            say(line)
+    saved = Saved(config)
+    failures = 0  # one after another, of attempts that did not even begin
+    lost = 0  # one after another, of attempts that made no checkpoint newer than where they began
+    while True:
+        attempt = Attempt(plan, partition, saved, interrupts)
+        try:
+            with attempt.connected(connect):
+                return attempt.run()
+        except KeyboardInterrupt:
+            if saved or attempt.began:
+                log.warning("what was not saved is lost%s", saved.hint)
+            raise
+        except AttemptFailed as error:
+            plan = plan.again()
+            lost = 1 if attempt.progressed else lost + 1
+            if interrupts.asked or lost > config.max_restarts or not (attempt.began or attempt.plan.attempt):
+                raise PeersLost(f"{error}{saved.hint if saved or attempt.began else ''}") from error
+            log.warning("%s; attempt %d of %d follows", error, plan.attempt + 1, plan.attempt + 1 + config.max_restarts - lost)
+            failures = 0 if attempt.began else failures + 1
+            with interrupts.immediate():
+                time.sleep(min(2.0 * failures, config.peer_timeout))  # machines come back
+
+
+def ask(config: Config, machines: list[Machine], connect: Connect, interrupts: Interrupts) -> None:
+    """Refuse what would keep the job from running, before gigabytes are sent to machines that need them for it. Raises
+    UsageError."""
+    attempt = Attempt(*plan_of(config, machines), Saved(config.replace(resume=None)), interrupts)
+    with attempt.connected(connect), interrupts.immediate():
+        attempt.preflight(copied=False)
+        attempt.fleet.tell("end")
+
+
+def plan_of(config: Config, machines: list[Machine]) -> tuple[Plan, Partition]:
+    """The plan of a new job, and partition 0, which knows what the partitions share. Raises KgdistError."""
+    partition = Partition.open(partition_folder(config, 0))
+    check(config, machines, partition)
+    security = secured(config.transport_security, [machine.address for machine in machines])
+    plan = Plan(
+        config=config,
+        machines=machines,
+        run=uuid.uuid4().hex[:16],
+        attempt=0,
+        graph=partition.graph,
+        book=partition.book,
+        triples=sum(partition.manifest.common.triples),
+        security=security,
+        keys=Keys.make().to_json() if security == CURVE else None,
+        models=digest_of(config.model_file) if config.model_file else None,
+    )
+    return plan, partition
+
+
+def resumed(config: Config, over: Callable[[Config], Config]) -> Config:
+    """The options of the run `--resume` with the user's own `over` them, where its folder can be read from here.
+
+    A launcher elsewhere than on the first machine, or on its file system, has to be given the same options again.
+    """
+    name = Path(str(config.resume)).name
+    folder = run_folder(config, name)
+    if not (folder / "config.json").exists():
+        log.warning("%s: no config.json here, so the options are taken from the command line alone", folder)
+        return config.replace(resume=name)
+    saved = read_run(folder)
+    for option in ("model_name", "dataset"):
+        if getattr(over(saved), option) != getattr(saved, option):
+            raise OptionError(f"--{option}", "cannot change when a run is resumed")
+    return over(saved).replace(resume=name, path=config.path)
+
+
+def sourced(config: Config, explicit: Collection[str]) -> Config:
+    """With the options that the partitions' data set was read with. Raises KgdistError where --format contradicts them."""
+    partition = Partition.open(partition_folder(config, 0))
+    source = partition.manifest.common.source
+    if "format" in explicit and config.format != source.get("format", config.format):
+        message = f"the partitions of {partition.name} were made from {source['format']}; drop it, or partition again"
+        raise OptionError("--format", message)
+    return config.replace(**source)
+
+
+def check(config: Config, machines: list[Machine], partition: Partition) -> None:
+    """Refuse what the machines, the partition, the options and a run that is resumed together cannot be. Raises KgdistError.
+
+    A run whose folder cannot be read from here is compared on the machines, by its checkpoints
+    (`kgdist.runtime.cluster.preflight`).
+    """
+    parts = partition.book.parts
+    if parts != len(machines):
+        divided = f"{partition.name} is in {_counted(parts, 'partition')}"
+        message = f"lists {_counted(len(machines), 'machine')}, but {divided}; make as many partitions (-k)"
+        raise OptionError("--ip_config", message)
+    if config.has_edge_importance and partition.train.weights is None:
+        raise OptionError("--has_edge_importance", f"the partitions of {partition.name} were made without weights")
+    for flag in ("valid", "test"):
+        if getattr(config, flag) and not len(partition.splits.get(flag, ())):
+            raise OptionError(f"--{flag}", f"{partition.name} has no {flag} triples; drop the flag")
+    folder = run_folder(config, config.resume) if config.resume else None
+    if folder is not None and (folder / "config.json").exists() and (found := different(read_run(folder), config, *STATE)):
+        raise OptionError("--resume", f"{folder} was trained with {found}")
+
+
+def check_connections(plan: Plan) -> None:
+    """Refuse more connections than a process could have if the machines' limits were this one's. Raises OptionError."""
+    for machine in plan.machines:
+        if (problem := too_many(plan.connections(machine.number))) is not None:
+            raise OptionError("--ip_config", f"{machine.name} would need {problem}")
+
+
+def describe(plan: Plan, partition: Partition) -> list[str]:
+    """The plan in words."""
+    config, book, triples = plan.config, plan.book, partition.manifest.common.triples
+    lines = [f"{partition.name}: {book.num_entities} entities, {book.num_relations} relations, {plan.triples} training triples"]
+    for machine in plan.machines:
+        n = machine.number
+        ports = f"{machine.ports[0]}" + (f"-{machine.ports[-1]}" if machine.servers > 1 else "")
+        rows = int(book.entities[n + 1] - book.entities[n])
+        what = f"{_counted(machine.servers, 'server')} on port {ports}, {_counted(config.num_proc, 'trainer')}"
+        lines.append(f"{machine.name}: {what}, {rows} entities, {triples[n]} triples, {plan.memory_of(n) / 1e6:,.0f} MB of rows")
+    way = {CURVE: "encrypted (CURVE)", USER: "between processes of this user only", NONE: "open"}[plan.security]
+    most = max(plan.connections(machine.number) for machine in plan.machines)
+    lines.append(f"{_counted(plan.trainers, 'trainer')} x {plan.steps} steps; rows travel as {config.transport_dtype}")
+    meetings = f"all meet every {config.force_sync_interval} steps (--force_sync_interval)"
+    lines.append(f"{meetings}; what is lost is tried again up to {config.max_restarts} times (--max_restarts)")
+    lines.append(f"connections are {way}; a process has {most} at most")
+    return lines
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"

@@ -1,0 +1,132 @@
+"""One process of ours that does a job: started, given its job, listened to, and ended.
+
+The process runs `worker.py`, forked from one that has imported what it needs (`forkserver.py`). It reads the job as one line of
+JSON on stdin, later lines as commands, and writes events as lines of JSON on stdout. When stdin closes, it ends: so it cannot
+outlive its owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kgdist.base.log import log
+from kgdist.runtime.processes.forkserver import ForkServer
+
+GRACE = 5.0  # seconds between asking a process to end and making it
+FORCE = 2.0  # seconds in which one that is made to end is gone, unless the system holds it
+
+# {"say": line} and others of its job, and as the last one {"done": value}, {"error": line, "traceback": text, "code": exit code},
+# which says of an error without a traceback whether the training has "diverged", or {"lost": how}
+Event = dict[str, Any]
+LAST = ("done", "error", "lost")
+
+
+class Child:
+    """A process without work yet.
+
+    Args:
+        forks: forks it; stays the caller's.
+        name: stands in its command line, for those who look at the list of processes.
+    """
+
+    def __init__(self, forks: ForkServer, *, name: str = "") -> None:
+        theirs, out = os.pipe()
+        ours, their_out = os.pipe()
+        self.stdin, self.stdout = os.fdopen(out, "wb"), os.fdopen(ours, "rb")
+        self._forks = forks
+        try:
+            self._number = forks.fork(name, theirs, their_out)
+        except BaseException:
+            self.stdin.close()
+            self.stdout.close()
+            raise
+        finally:
+            os.close(theirs)
+            os.close(their_out)
+        os.set_blocking(ours, False)
+        self.open = True  # whether it may still say something
+        self._buffer = b""
+        self._ended = False  # it has said how
+        self._killed = False  # by us
+
+    @property
+    def pid(self) -> int:
+        """Of the process; 0 as long as there is none."""
+        return self._forks.pid(self._number)
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, or less than 0: the signal that has killed it; None while it runs."""
+        return self._forks.code(self._number)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """The job, or a command. A process that has ended hears nothing: its events tell."""
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            self.stdin.write(json.dumps(message).encode() + b"\n")
+            self.stdin.flush()
+
+    def events(self) -> Iterator[Event]:
+        """What it has said since. One that ended without a last word is told as lost."""
+        code = self.code  # before the pipe is read: nothing comes after
+        data = self.stdout.read() if self.open else None
+        self.open = self.open and data != b""
+        *lines, self._buffer = (self._buffer + (data or b"")).split(b"\n")
+        for line in lines:
+            event = json.loads(line)
+            self._ended = self._ended or any(key in event for key in LAST)
+            yield event
+        if code is not None and not self._ended:
+            self._ended = True
+            how = f"was killed by signal {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            unknown = code == -signal.SIGKILL and not self._killed
+            yield {"lost": how + ("; the system may have run out of memory" if unknown else "")}
+
+    def show_stack(self) -> None:
+        """Let it write to stderr where it stands; a stopped process cannot."""
+        self.send_signal(signal.SIGUSR1)
+
+    def send_signal(self, which: signal.Signals) -> None:
+        """Send it a signal; none when it has ended."""
+        self._forks.send_signal(self._number, which)
+
+    def kill(self) -> None:
+        """End it at once, whatever it does."""
+        self._killed = True
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended, now or in that time."""
+        return self._forks.wait(self._number, seconds)
+
+    def release(self) -> None:
+        """Tell it to end."""
+        with contextlib.suppress(OSError):
+            self.stdin.close()
+
+    def close(self, deadline: float) -> None:
+        """End it: asked until `deadline` (time.monotonic()), then by force."""
+        end([self], deadline)
+
+
+def end(children: Sequence[Child], deadline: float) -> None:
+    """End all of them: asked until `deadline` (time.monotonic()), then by force. It is said which ones even that does not end:
+    the system holds a process that waits for a file system, and ends it when that answers."""
+    for child in children:
+        child.release()
+    left = [child for child in children if not child.wait(max(0.1, deadline - time.monotonic()))]
+    for child in left:
+        child.kill()
+    deadline = time.monotonic() + FORCE
+    for child in left:  # one that has not begun ends with its first look at stdin, if ever
+        if child.pid and not child.wait(max(0.0, deadline - time.monotonic())):
+            log.error(
+                "process %d cannot be ended: the system holds it, perhaps for a file system that does not answer", child.pid
+            )
+    for child in children:
+        child.stdout.close()

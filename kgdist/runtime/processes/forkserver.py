@@ -1,0 +1,151 @@
+"""A process that imports what a training needs and then forks the processes that train or serve, as its owner sees it; what it
+runs is `kgdist.runtime.processes.forking`.
+
+Importing torch and Numba takes two seconds of a core and 170 MB that are no file's: here they are spent once for all processes of
+a machine, and one that is started again is there in milliseconds. Nothing runs in this process that would start threads or open
+a device, for those do not outlive a fork. The children get SIGKILL when it dies, as it does when its owner dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from kgdist.base.errors import WorkerError
+from kgdist.runtime.processes.bell import ready
+from kgdist.runtime.processes.interpreter import environment, program
+
+LONGEST = 4096  # bytes of a message between the two
+PATIENCE = 60.0  # seconds until it takes an order: it has room for some hundred while it imports
+FORCE = 2.0  # seconds in which it is gone when it is killed, unless the system holds it
+
+
+class ForkServer:
+    """Started with the first child, and again with the first after it was lost. `close` when its children have ended.
+
+    Args:
+        fds: descriptors that the jobs' handles name; every child has them, under the same numbers.
+        threads: intra-op threads of every child.
+    """
+
+    def __init__(self, fds: Sequence[int] = (), *, threads: int) -> None:
+        self._fds, self._threads = fds, threads
+        self._process: subprocess.Popen[bytes] | None = None
+        self._line: socket.socket | None = None
+        self._numbers = itertools.count()
+        self._pids: dict[int, int] = {}  # of the children that have begun, by number
+        self._codes: dict[int, int | None] = {}  # of all of them
+
+    def fork(self, name: str, stdin: int, stdout: int) -> int:
+        """Have a child called `name` with these two descriptors; its number. It comes when all is imported.
+
+        Raises WorkerError when nothing takes the order.
+        """
+        number = next(self._numbers)
+        self._hear()
+        if self._line is None:
+            self._start()
+        self._codes[number] = None
+        self._order({"fork": number, "name": name}, stdin, stdout)
+        return number
+
+    def pid(self, number: int) -> int:
+        """Of a child; 0 before it has begun."""
+        self._hear()
+        return self._pids.get(number, 0)
+
+    def code(self, number: int) -> int | None:
+        """What a child has ended with, less than 0: the signal; None while it runs, or has not begun."""
+        self._hear()
+        return self._codes[number]
+
+    def wait(self, number: int, seconds: float) -> bool:
+        """Whether a child has ended, now or in that time."""
+        deadline = time.monotonic() + seconds
+        while self.code(number) is None and self._line is not None and (left := deadline - time.monotonic()) > 0:
+            ready(self._line, left)
+        return self._codes[number] is not None
+
+    def send_signal(self, number: int, which: signal.Signals) -> None:
+        """To a child, once it has begun; to none that has ended."""
+        if self.code(number) is not None:
+            return
+        if pid := self._pids.get(number):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, which)
+        else:
+            self._order({"signal": number, "which": int(which)})
+
+    def pids(self) -> list[int]:
+        """Of the children that run, in the order in which they have begun, and of the process that has forked them."""
+        self._hear()
+        own = [self._process.pid] if self._process is not None else []
+        return [pid for number, pid in self._pids.items() if self._codes[number] is None] + own
+
+    def close(self) -> None:
+        """End it, and with it whatever child is left."""
+        if self._line is not None:
+            self._hear()
+            self._lost()
+
+    def _start(self) -> None:
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._line.settimeout(PATIENCE)
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program("kgdist.runtime.processes.forking")],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                pass_fds=self._fds,
+                env=environment(self._threads),
+                start_new_session=True,
+            )
+
+    def _order(self, what: dict[str, Any], *fds: int) -> None:
+        if self._line is None:
+            return
+        try:
+            socket.send_fds(self._line, [json.dumps(what).encode()], fds)
+        except ConnectionError:  # it is lost this moment, and so are its children, this one too
+            pass
+        except TimeoutError:
+            raise WorkerError(f"the process that starts the others has done nothing for {PATIENCE:g} s") from None
+
+    def _hear(self) -> None:
+        """Take what it has told."""
+        while self._line is not None and ready(self._line, 0.0):
+            try:
+                data = self._line.recv(LONGEST)
+            except ConnectionError:
+                data = b""
+            if not data:
+                self._lost()
+                return
+            told = json.loads(data)
+            if "pid" in told:
+                self._pids[told["number"]] = told["pid"]
+            else:
+                self._codes[told["number"]] = told["code"]
+
+    def _lost(self) -> None:
+        """It has died, or shall: no child outlives it."""
+        assert self._line is not None and self._process is not None
+        self._line.close()
+        self._line = None
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=FORCE)
+        ended = self._process.returncode
+        self._process = None
+        for number, code in self._codes.items():
+            if code is None:
+                self._codes[number] = -signal.SIGKILL if number in self._pids or not ended else ended
