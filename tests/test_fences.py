@@ -63,7 +63,7 @@ ENDED_BY = {
     "runtime/agent/agent.py:Agent._show_life": "the end of the agent's run",
     "runtime/agent/agent.py:Agent._turn": "nothing is waited for: it takes what is there; `guard` ends a loop that does not turn",
     "runtime/agent/agent.py:guard": "the end of the process, which it brings about",
-    "runtime/cluster/attempt.py:Attempt._course": "agents, for each trainer; Fleet, for silence; itself, when nothing moves",
+    "runtime/cluster/attempt.py:Attempt._train": "agents, for each trainer; Fleet, for silence; itself, when nothing moves",
     "runtime/cluster/attempt.py:Attempt._task": "agents, for each trainer; Fleet, for silence and standstill",
     "runtime/channels/channel.py:Channel._deliver": "the end of the process or of its owner's interest, a thread beside",
     "runtime/processes/control.py:SharedControl.beat": "the end of the run that it shows to live",

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from kgdist.base.errors import KgdistError, OptionError
+from kgdist.base.errors import EvaluationError, OptionError
 from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
 from kgdist.kernels.compare import Comparator, largest
@@ -186,10 +186,10 @@ def all_finite(rows: torch.Tensor) -> bool:
 
 
 def require_finite(name: str, rows: torch.Tensor, ids: np.ndarray) -> None:
-    """Raise KgdistError naming the first row of `rows` float32[B, width] that holds NaN or infinity."""
+    """Raise EvaluationError naming the first row of `rows` float32[B, width] that holds NaN or infinity."""
     if not all_finite(rows):
         bad = int(torch.nonzero(~torch.isfinite(rows).all(1))[0, 0])
-        raise KgdistError(
+        raise EvaluationError(
             f"table {name}, row {ids[bad]}: holds NaN or infinity, so nothing can be ranked; the training diverged: "
             "train again with a smaller --lr, or go back to an earlier checkpoint"
         )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kgdist.base.errors import KgdistError, UsageError
+from kgdist.base.errors import EvaluationError, UsageError
 from kgdist.base.log import say
 from kgdist.base.machine import usable_cores
 from kgdist.base.progress import bar
@@ -203,7 +203,7 @@ class _Work:
         if not all_finite(queries):
             row = rows[int(torch.nonzero(~torch.isfinite(queries).all(1))[0, 0])]
             triple = tuple(int(column[row]) for column in (self.ranks.head, self.ranks.relation, self.ranks.tail))
-            raise KgdistError(f"triple {triple}: its embeddings are too large for float32; train again with a smaller --lr")
+            raise EvaluationError(f"triple {triple}: its embeddings are too large for float32; train again with a smaller --lr")
         return queries
 
     def _relation(self, ids: np.ndarray, index: np.ndarray, device: torch.device) -> RelationRows:

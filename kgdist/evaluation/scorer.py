@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from kgdist.base.errors import KgdistError
+from kgdist.base.errors import EvaluationError
 from kgdist.base.types import RelationRows, Side
 from kgdist.evaluation.candidates import Project, all_finite, pull_rows
 from kgdist.kernels import choice
@@ -45,7 +45,7 @@ class Scorer:
         if not all_finite(queries.float()):
             at = int(torch.nonzero(~torch.isfinite(queries.float()).all(1))[0, 0])
             given = f"{side.other.value} {anchors[at]} and relation {relations[at]}"
-            raise KgdistError(f"the embeddings of {given} are too large for float32; train again with a smaller --lr")
+            raise EvaluationError(f"the embeddings of {given} are too large for float32; train again with a smaller --lr")
         return queries
 
     def _relation(self, ids: np.ndarray, index: np.ndarray) -> RelationRows:

@@ -269,7 +269,7 @@ class Config(ClusterOptions, PartitionOptions):
         "(needs the extra kgdist[viz]). Training then keeps at least a hundred points of its curves",
         ours=_HERE,
     )
-    tensorboard: bool = _output(False, "also write the curves for TensorBoard", ours=_ALONE)
+    tensorboard: bool = _output(False, "also write the curves for TensorBoard (several machines: where this runs)", ours=_TRAIN)
     quiet: bool = _output(
         False, "print results, warnings and errors only", ours=(*_BOTH, "copy", "server", "client", "partition"), sticky=False
     )

@@ -1,12 +1,11 @@
 """A training as processes, on one machine or many.
 
 checks.py     what is refused before anything is written
+course.py     what happens while all stand still: validation, checkpoint, the end
 doctor.py     whether this machine has what kgdist needs
-insist.py     saving what would be lost otherwise, again and again until there is room
 interrupt.py  what Ctrl-C, SIGTERM and SIGHUP mean
 ip_config.py  the machines of ip_config.txt
 job.py        what a run consists of, from its options
-kept.py       what a training on one machine has on disk, and how the rest gets there
 local.py      a whole training on this machine
 memory.py     how much memory a run takes
 observe.py    what a run shows while it trains

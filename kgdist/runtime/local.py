@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from kgdist.base.errors import KgdistError
+from kgdist.base.errors import Diverged, KgdistError
 from kgdist.base.files import write_json
 from kgdist.base.log import background, log, say
 from kgdist.data.dataset import Dataset
@@ -23,37 +24,32 @@ from kgdist.evaluation.evaluator import Evaluator
 from kgdist.kvstore.shared_memory import huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.options.config import Config
-from kgdist.runs import rundir
+from kgdist.runs import checkpoint, rundir
 from kgdist.runtime.checks import check_disk, check_memory, check_model, check_splits
+from kgdist.runtime.course import Course, Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import (
     device_of,
+    last_words,
     meetings_of,
     model_of,
     open_dataset,
-    rhythm_of,
+    resume_command,
     steps_of,
     train_rank,
     trainer_of,
     warm_up,
 )
-from kgdist.runtime.kept import Kept
 from kgdist.runtime.memory import keep_freed_memory, peak_of_this_process, used_now
-from kgdist.runtime.observe import Observer, curves_writer, validation
+from kgdist.runtime.observe import Observer, curves_writer
 from kgdist.runtime.processes.control import SharedControl, WorkerControl
 from kgdist.runtime.processes.workers import Processes, Say, Threads, Workers
+from kgdist.runtime.silence import watched
 from kgdist.runtime.start import NEVER, fresh, resumed
 from kgdist.training.callbacks import Callback, Callbacks
 from kgdist.training.step import Losses
 
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """How a training ended."""
-
-    folder: Path | None
-    interrupted: bool
-    metrics: dict[str, Any] | None  # of the test split
+ROWS = 4096  # looked at together
 
 
 @background()
@@ -75,10 +71,10 @@ def train(config: Config, callbacks: Iterable[Callback] = ()) -> Result:
         session = Session(config, dataset, interrupts, heard)
         try:
             session.train()
-            result = session.finish()
+            result = session.course.finish(session.step)
         except KeyboardInterrupt:
             if not config.no_save_emb:
-                log.warning("what was not saved is lost%s", session.kept.hint)
+                log.warning("what was not saved is lost%s", session.hint)
             raise
         finally:
             session.close()
@@ -98,11 +94,9 @@ class Session:
         self.model = model_of(config)
         self.total = steps_of(config, len(dataset.train))
         self.meeting = meetings_of(config)
-        self.rhythm = rhythm_of(config)
         self.start = [0] * config.num_proc  # steps done by each process before
-        self.validated = 0  # the step of the last validation
-        self.stop_early = False
-        self.memory = 0
+        self.best = dict(NEVER)
+        self._memory = 0  # bytes, the most that was seen
         shapes = self.model.tables(len(dataset.entities), len(dataset.relations))
         check_memory(config, shapes)
         one_gpu = config.num_proc == 1 and config.gpu[0] >= 0 and not config.mix_cpu_gpu
@@ -118,15 +112,11 @@ class Session:
             if several:
                 self.workers = self._workers()
             self.evaluator = Evaluator(dataset, config)
-            best = dict(NEVER)
-            if config.resume:
-                self.folder, best = self._resume(Path(config.resume))
-            else:
-                self.folder = self._new_run()
-            self.kept = Kept(config, self.folder, self.tables, interrupts, best)
+            self.folder = self._resume(Path(config.resume)) if config.resume else self._new_run()
             self.steps = list(self.start)  # done by each process
             steps, done = self.total * config.num_proc, sum(self.start)
             self.observer = Observer(config, self.folder, total=steps, initial=done, heard=callbacks.tell)
+            self.course = Course(config, self, self.total, interrupts, self.observer, callbacks)
         except BaseException:
             self._release()
             raise
@@ -163,21 +153,20 @@ class Session:
         self.say(f"run folder: {folder}")
         return folder
 
-    def _resume(self, folder: Path) -> tuple[Path, dict[str, Any]]:
-        self.start, best = resumed(self.config, self.dataset, self.tables, folder)
+    def _resume(self, folder: Path) -> Path:
+        self.start, self.best = resumed(self.config, self.dataset, self.tables, folder)
         rundir.save_settings(folder, self.config, self.dataset.entities, self.dataset.relations)
         self.say(f"resumed {folder} at step {min(self.start)} of {self.total}")
         if min(self.start) >= self.total:
             say(f"nothing is left to train: it has done all {self.total} steps; give a larger --max_step to go on")
-        return folder, best
+        return folder
 
-    # ---- the course
+    # ---- training
 
     def train(self) -> None:
         """Run the loop to its end, early stop or Ctrl-C. An error that ends it is raised when what was trained is saved."""
         warm_up(self.config, weighted=self.dataset.train.weights is not None)
-        self.observer.resume()  # compiling is no training
-        self.rhythm.begin()
+        self.course.begin()  # compiling is no training
         try:
             if self.workers is None:
                 trainer = trainer_of(self.config, self.dataset.train, self.tables, 0)
@@ -185,10 +174,33 @@ class Session:
             else:
                 self._watch(self.workers)
         except Exception as error:
-            self.kept.rescue(error, self.steps, self.start)
+            self._rescue(error)
             raise
         self.observer.pause()
         self.observer.bar.close()
+
+    @property
+    def step(self) -> int:
+        """How far the slowest process has come."""
+        return min(self.steps)
+
+    def _rescue(self, error: Exception) -> None:
+        """Save what was trained before `error` is told, which has ended it; rows that diverge are not worth it.
+
+        What cannot be saved is logged: `error` is what the user has to hear.
+        """
+        if self.config.no_save_emb or self.steps == self.start or isinstance(error, Diverged):
+            return
+        try:
+            for key, array in self.tables.arrays().items():
+                if not all(np.isfinite(array[start : start + ROWS]).all() for start in range(0, len(array), ROWS)):
+                    log.error("%s holds numbers that are not finite, so nothing is saved; the last checkpoint is as it was", key)
+                    return
+            self.course.stop(self.step)
+        except Exception as another:  # whatever it is, it came second
+            log.error("what was trained could not be saved: %s", another)
+            return
+        say(f"what was trained is saved at step {self.step}; go on with: {self.command}")
 
     def _watch(self, workers: Workers) -> None:
         """Let the workers train, and do here what is to be done when all of them wait."""
@@ -196,143 +208,106 @@ class Session:
 
         def tick(shared: SharedControl) -> None:
             nonlocal ticks
-            if self.stopping():
+            self.steps = workers.steps()
+            if self.course.stopping():
                 shared.stop()
             if ticks % 50 == 0:
-                self.memory = max(self.memory, used_now(workers.crew.pids()))
+                self._memory = max(self._memory, used_now(workers.crew.pids()))
             ticks += 1
-            self.observer.update(sum(workers.steps()), workers.positives(), workers.sums())
+            self.observer.update(sum(self.steps), workers.positives(), workers.sums())
+
+        def met(step: int) -> None:
+            self.steps = workers.steps()
+            self.course.meet(step)
+
+        def pause() -> None:
+            self.steps = workers.steps()
+            self.course.checkpoint(self.step)
 
         workers.begin(self.start)
         try:
             workers.watch(
-                lambda step: self.meet(step, workers.steps()),
+                met,
                 tick,
                 self.say,
-                due=self.rhythm.by_clock,
-                pause=lambda: self._checkpoint(workers.steps()),
+                due=self.course.rhythm.by_clock,
+                pause=pause,
             )
         finally:
             workers.close()  # now the rows stand still
             self.steps = workers.steps()
-
-    def stopping(self) -> bool:
-        """Whether to end before the next step."""
-        return self.interrupts.asked or self.stop_early or self.callbacks.stop
 
     def say(self, line: str) -> None:
         """A line of the log, unless --quiet."""
         if not self.config.quiet:
             say(line)
 
-    def meet(self, step: int, steps: list[int]) -> None:
-        """All processes stand still after `step` steps."""
-        config = self.config
-        self.observer.pause()
-        if config.valid and step % config.eval_interval == 0 and not self.interrupts.asked:
-            try:
-                self._validate(step)
-            except KgdistError as error:
-                log.warning("%s; training goes on", error)
-        self.observer.resume()
-        if self.rhythm.due(step):
-            self._checkpoint(steps)
+    # ---- as the place of its course
 
-    def _checkpoint(self, steps: list[int]) -> None:
-        """All processes stand still, and a checkpoint is due."""
-        self.observer.pause()
-        began = time.monotonic()
-        try:
-            self.kept.checkpoint(steps)
-        except KgdistError as error:
-            log.warning("%s; training goes on", error)
-        self.rhythm.written(time.monotonic() - began)
-        self.observer.resume()
+    @property
+    def where(self) -> str:
+        """See Place."""
+        return str(self.folder)
 
-    def _validate(self, step: int) -> None:
-        try:
-            self.interrupts.at_once = True
-            report = self.evaluator.run(self.model, self.tables, "valid")
-        except KeyboardInterrupt:
-            return  # the loop stops at its next step and saves
-        finally:
-            self.interrupts.at_once = False
-        mrr, self.validated, best = report["all"]["realistic"]["mrr"], step, self.kept.best
-        self.observer.write("valid", step=step, **report["all"]["realistic"])
-        write_json(self.folder / "valid.json", report | {"step": step})
-        self.callbacks.tell(validation(report, step, self.total, mrr > best["mrr"], self.folder))
-        if mrr > best["mrr"]:
-            self.kept.keep_best(step, mrr)
-            return
-        best["waited"] += 1
-        if 0 < self.config.early_stop_patience <= best["waited"] and step < self.total:
-            say(f"early stop at step {step}: no better MRR than {best['mrr']:.4f} at step {best['step']}")
-            self.stop_early = True
+    @property
+    def command(self) -> str:
+        """See Place."""
+        return resume_command("kgdist-train", self.folder, self.config)
 
-    # ---- the end
+    @property
+    def hint(self) -> str:
+        """See Place."""
+        return last_words(max((step for step, _ in checkpoint.numbered(self.folder)), default=None), self.command)
 
-    def finish(self) -> Result:
-        """Save, test and say what was reached. Raises KgdistError when the embeddings could not be saved, or the test failed."""
-        config, kept, keep, step = self.config, self.kept, not self.config.no_save_emb, min(self.steps)
-        interrupted = self.interrupts.asked
-        if interrupted or self.callbacks.failure is not None:
-            if keep:
-                say(f"saving at step {step}; another Ctrl-C leaves without it")
-                kept.stop(self.steps)
-            return self._left(step, interrupted)
-        if self.callbacks.stop and step < self.total:
-            say(f"stopped at step {self.steps[0]} of {self.total} by a callback")
-        problem = kept.insist(lambda: kept.checkpoint(self.steps)) if keep else ""
-        if problem:
-            log.warning("%s; the embeddings themselves may find room", problem)
-        if config.valid and self.interrupts.asked and not problem:
-            return self._left(step, True)  # the last rows need not be the best ones: those are chosen when it goes on
-        if config.valid:
-            try:
-                self._choose()
-            except KgdistError as error:
-                log.warning("%s; the embeddings of step %d are kept", error, step)
-            except Exception:
-                kept.embeddings()  # before it is told
-                raise
-        if keep and (problem := kept.insist(kept.embeddings)):
-            raise KgdistError(problem)
-        self.observer.say_speed()
-        where = f"saved in {self.folder}" if keep else f"embeddings not saved (--no_save_emb); metrics in {self.folder}"
-        metrics = None
-        if config.test:
-            try:
-                metrics = self._test()
-            except KeyboardInterrupt:
-                say(f"interrupted; {where}")
-                return Result(self.folder, True, None)
-        memory = max(self.memory, peak_of_this_process())
-        say(f"peak memory: {memory / 2**20:.0f} MiB")
-        say(where)
-        return Result(self.folder, False, metrics)
+    @property
+    def unsaved(self) -> bool:
+        """See Place."""
+        return self.folder.is_dir() and not checkpoint.numbered(self.folder)
 
-    def _left(self, step: int, interrupted: bool) -> Result:
-        """It is to go on another time."""
-        hint = f"interrupted at step {step}; go on with: {self.kept.command}"
-        say("interrupted; nothing was saved, because of --no_save_emb" if self.config.no_save_emb else hint)
-        return Result(self.folder, interrupted, None)
-
-    def _choose(self) -> None:
-        """Validate the last rows, where that was not done, and take the best ones. Raises KgdistError."""
-        step, kept = self.steps[0], self.kept
-        if step not in (kept.best["step"], self.validated):
-            self._validate(step)
-        best = kept.best
-        if not self.config.no_save_emb and best["step"] not in (0, step):
-            kept.take_best()
-            say(f"the embeddings of step {best['step']} are kept, which had the best validation MRR, {best['mrr']:.4f}")
-
-    def _test(self) -> dict[str, Any]:
+    def evaluate(self, split: str) -> dict[str, Any]:
+        """See Place."""
         with self.interrupts.immediate():
-            report = self.evaluator.run(self.model, self.tables, "test")
-        write_json(self.folder / "test.json", report)
-        self.observer.write("test", step=self.steps[0], **report["all"]["realistic"])
-        return report
+            return self.evaluator.run(self.model, self.tables, split)
+
+    def save(self, step: int) -> list[str]:
+        """See Place; what each process has done goes with it."""
+        meta = {"steps": self.steps, "best": self.best}
+        return self._written(partial(checkpoint.save, self.folder, step, self.tables.arrays(), meta))
+
+    def save_best(self, step: int, mrr: float) -> list[str]:
+        """See Place."""
+        problems = self._written(partial(checkpoint.save, self.folder, step, self._rows(), {"mrr": mrr}, name="best"))
+        if not problems:
+            self.best = {"mrr": mrr, "step": step, "waited": 0}
+        return problems
+
+    def take_best(self) -> list[str]:
+        """See Place."""
+        return _problems(lambda: self.tables.load(checkpoint.load(self.folder / "best").arrays))
+
+    def publish(self) -> list[str]:
+        """See Place."""
+        return _problems(lambda: rundir.save_embeddings(self.folder, self.config, self._rows()))
+
+    def write(self, name: str, value: dict[str, Any]) -> list[str]:
+        """See Place."""
+        return _problems(lambda: write_json(self.folder / name, value))
+
+    def rest(self) -> None:
+        """See Place."""
+        time.sleep(0.1)
+
+    def memory(self) -> str:
+        """See Place."""
+        return f"peak memory: {max(self._memory, peak_of_this_process()) / 2**20:.0f} MiB"
+
+    def _rows(self) -> dict[str, np.ndarray]:
+        """The embeddings, without the optimiser's state."""
+        return {name: array for name, array in self.tables.arrays().items() if "." not in name}
+
+    def _written(self, save: Callable[..., object]) -> list[str]:
+        with watched(self.folder) as moved:
+            return _problems(lambda: save(moved=moved))
 
     def close(self) -> None:
         """Give up bar, files, workers and shared memory."""
@@ -343,6 +318,14 @@ class Session:
         if self.workers is not None:
             self.workers.close()
         self.tables.close()
+
+
+def _problems(work: Callable[[], object]) -> list[str]:
+    try:
+        work()
+    except KgdistError as error:
+        return [str(error)]
+    return []
 
 
 class _SoloControl:
@@ -356,7 +339,7 @@ class _SoloControl:
 
     def stopping(self) -> bool:
         """See Control."""
-        return self.session.stopping()
+        return self.session.course.stopping()
 
     def report(self, step: int, positives: int, losses: Losses) -> None:
         """See Control."""
@@ -367,8 +350,9 @@ class _SoloControl:
 
     def meeting(self, step: int) -> bool:
         """See Control."""
-        return self.session.meeting(step) or self.session.rhythm.by_clock()
+        return self.session.meeting(step) or self.session.course.rhythm.by_clock()
 
     def meet(self, step: int) -> None:
         """See Control."""
-        self.session.meet(step, [step])
+        self.session.steps = [step]
+        self.session.course.meet(step)

@@ -30,15 +30,15 @@ class Rows(Protocol):
 class Observer:
     """Turns counters into a bar and curves. `steps` counts the steps of all processes together.
 
-    Rows go into `folder`, or where `metrics` says; `world` is the number of processes if not --num_proc. Every `--log_interval`
-    steps of each process one is written, and `heard` is called, with means over the steps since the row before; time spent in
-    validation and checkpoints does not count into triples/s.
+    Rows go into the run's `folder`, or where `metrics` says; TensorBoard's curves into the folder in any case. `world` is the
+    number of processes if not --num_proc. Every `--log_interval` steps of each process one row is written, and `heard` is called,
+    with means over the steps since the row before; time spent in validation and checkpoints does not count into triples/s.
     """
 
     def __init__(
         self,
         config: Config,
-        folder: Path | None,
+        folder: Path,
         *,
         total: int,
         initial: int = 0,
@@ -50,8 +50,8 @@ class Observer:
         self.interval = config.log_interval * self.world
         if config.report:  # a picture of the course needs points, however long the run
             self.interval = min(self.interval, max(self.world, total // POINTS))
-        self.metrics = Metrics(folder / "metrics.jsonl") if folder is not None else metrics
-        self.writer = curves_writer()(str(folder / "tensorboard")) if config.tensorboard and folder is not None else None
+        self.metrics = metrics or Metrics(folder / "metrics.jsonl")
+        self.writer = curves_writer()(str(folder / "tensorboard")) if config.tensorboard else None
         self.bar = bar(total=total, desc="train", unit="step", initial=initial)
         self.initial, self.total, self.heard, self.folder = initial, total, heard, folder
         self._missed = False  # a row of metrics.jsonl
@@ -93,13 +93,12 @@ class Observer:
 
     def write(self, kind: str, *, step: int, **values: Any) -> None:
         """One row of metrics.jsonl, and its numbers as TensorBoard curves. A disk that takes no row does not end the training."""
-        if self.metrics is not None:
-            try:
-                self.metrics.write(kind, step=step, **values)
-            except OSError as error:
-                if not self._missed:  # once is enough
-                    log.warning("metrics.jsonl: cannot be written (%s); rows will be missing", error.strerror or error)
-                self._missed = True
+        try:
+            self.metrics.write(kind, step=step, **values)
+        except OSError as error:
+            if not self._missed:  # once is enough
+                log.warning("metrics.jsonl: cannot be written (%s); rows will be missing", error.strerror or error)
+            self._missed = True
         for name, value in values.items():
             if isinstance(value, int | float):
                 self._draw("add_scalar", f"{kind}/{name}", value, step)
@@ -137,13 +136,11 @@ class Observer:
             self.writer = None
 
 
-def validation(report: Mapping[str, Any], step: int, total: int, best: bool, folder: Path) -> Validation:
+def validation(report: Mapping[str, Any], step: int, total: int, best: bool, where: str) -> Validation:
     """The event of a validation that has given `report`."""
     found = report["all"]["realistic"]
     hits = {f"hits{k}": found[f"hits@{k}"] for k in HITS}
-    return Validation(
-        step=step, total=total, mrr=found["mrr"], mr=found["mr"], best=best, report=report, folder=str(folder), **hits
-    )
+    return Validation(step=step, total=total, mrr=found["mrr"], mr=found["mr"], best=best, report=report, folder=where, **hits)
 
 
 def curves_writer() -> Any:

@@ -16,7 +16,7 @@ from kgdist.runs import checkpoint
 from tests.faults.jobs import Job, wait
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
-NAMED = "from kgdist.runtime import fleet; fleet.NAMED = 1.0"
+NAMED = "from kgdist.runtime.cluster import fleet; fleet.NAMED = 1.0"
 
 
 def run_folder(space: Path) -> Path:

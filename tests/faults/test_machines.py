@@ -50,7 +50,7 @@ def test_a_port_that_is_taken_after_the_preflight(space: Path) -> None:
     assert "attempt" not in text and "[Train]" not in text
 
 
-IMPATIENT = "from kgdist.runtime import agent; agent.LEASE, agent.HANGS = 1.0, 1.0; agent.main()"
+IMPATIENT = "from kgdist.runtime.agent import agent; agent.LEASE, agent.HANGS = 1.0, 1.0; agent.main()"
 
 
 def test_an_agent_whose_words_nobody_reads_does_not_stay() -> None:

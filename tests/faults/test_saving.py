@@ -50,7 +50,7 @@ def run_folder(space: Path) -> Path:
 def test_a_full_disk_costs_a_checkpoint_and_no_embeddings(space: Path) -> None:
     """That of one machine at more checkpoints than are kept: the last whole one stays, everywhere. At the end those of all
     machines: the embeddings wait in memory until there is room."""
-    hurry = "from kgdist.runtime import insist; insist.AGAIN = 0.5"
+    hurry = "from kgdist.runtime import course; course.AGAIN = 0.5"
     with Job(space, "--valid", max_step="2000", checkpoint_interval="200", eval_interval="400", before=hurry) as job:
         before = job.saved()
         agent = job.agent(1)
@@ -76,7 +76,7 @@ def test_a_full_disk_costs_a_checkpoint_and_no_embeddings(space: Path) -> None:
 
 
 def test_embeddings_that_find_no_room_at_all(space: Path) -> None:
-    hurry = "from kgdist.runtime import insist; insist.AGAIN, insist.PATIENCE = 0.5, 2.0"
+    hurry = "from kgdist.runtime import course; course.AGAIN, course.PATIENCE = 0.5, 2.0"
     with Job(space, max_step="1000", checkpoint_interval="200", before=hurry) as job:
         step = job.saved()
         limit(*job.pids("agent|trainer"), FULL)

@@ -191,15 +191,12 @@ class Tasks:
         if what == "end":
             return False
         problem = ""
-        if what == "evaluate":
-            self.evaluate(**task)
-        else:
-            try:
-                self.assemble(**task)
-            except PeersLost:
-                raise
-            except KgdistError as error:  # a full disk: the rows are where they were, so it can be tried again
-                problem = str(error)
+        try:
+            (self.evaluate if what == "evaluate" else self.assemble)(**task)
+        except PeersLost:
+            raise
+        except KgdistError as error:  # rows that cannot be ranked, a full disk: the rows are where they were
+            problem = str(error)
         self.owner.send(finished=number, problem=problem)
         return True
 

@@ -1,7 +1,7 @@
-"""One attempt at a training on several machines, seen from the launcher: connecting, opening, the course, the end.
+"""One attempt at a training on several machines, seen from the launcher: connecting, opening, training, the place of its course.
 
-The course is that of `kgdist.runtime.local`: the same loop runs in every trainer, and what happens while all of it stands still
-(validation, checkpoint, the end) is decided here and done there.
+Every trainer runs the same loop as on one machine, and what happens while all of them stand still is decided by the same course
+(`kgdist.runtime.course`); here is how it is done on several machines.
 """
 
 from __future__ import annotations
@@ -10,25 +10,24 @@ import contextlib
 import json
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kgdist.base.errors import KgdistError, UsageError
+from kgdist.base.errors import EvaluationError, KgdistError, UsageError
 from kgdist.base.log import log, say
 from kgdist.evaluation.shared import Collected, SharedEvaluator
 from kgdist.options.configfile import run_json
 from kgdist.partition.folder import Partition
 from kgdist.runtime.cluster.fleet import AttemptFailed, Fleet
-from kgdist.runtime.cluster.plan import Plan, workspace
+from kgdist.runtime.cluster.plan import Plan, run_folder, workspace
 from kgdist.runtime.cluster.saved import Saved
+from kgdist.runtime.course import Course, Result
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.job import rhythm_of
-from kgdist.runtime.local import Result
 from kgdist.runtime.observe import Observer
 from kgdist.runtime.processes.workers import STALL
+from kgdist.training.callbacks import Callbacks
 from kgdist.version import __version__
 
 Connect = Callable[[], Fleet]
@@ -45,7 +44,6 @@ class Attempt:
         self.progressed = False  # a checkpoint was made that is newer than where it began
         self._start = 0
         self.evaluator = SharedEvaluator(partition, plan.config)
-        self.rhythm = rhythm_of(plan.config)
         count = len(plan.machines)
         self.steps = np.zeros((count, plan.config.num_proc), np.int64)
         self._positives, self._sums = np.zeros(count, np.int64), np.zeros((count, 4))
@@ -56,8 +54,6 @@ class Attempt:
         self._problems: list[str] = []  # of the task under way
         self._tasks = 0
         self._patient = 0.0  # since when machines wait for others
-        self.validated = 0
-        self.early = False
 
     @contextlib.contextmanager
     def connected(self, connect: Connect) -> Any:
@@ -77,10 +73,10 @@ class Attempt:
             self.fleet.close(grace=GRACE if calm else 1.0)
 
     def run(self) -> Result:
-        """The whole course. Raises AttemptFailed, KgdistError; KeyboardInterrupt, where there is nothing to save."""
+        """All of it. Raises AttemptFailed, KgdistError; KeyboardInterrupt, where there is nothing to save."""
         with self.interrupts.immediate():
             resume = self._open()
-        return self._course(resume)
+        return self._train(resume)
 
     def _again(self, error: UsageError) -> KgdistError:
         """What keeps a job from starting may pass once it has run: machines come back, ports become free."""
@@ -137,18 +133,19 @@ class Attempt:
         """The step at which trainers begin: other ones than before share what has been done."""
         return (resume or 0) * self.saved.trainers // self.config.num_proc
 
-    # ---- the course
+    # ---- training
 
-    def _course(self, resume: int | None) -> Result:
+    def _train(self, resume: int | None) -> Result:
         config, fleet = self.config, self.fleet
         total = self.plan.steps * self.plan.trainers
         self._start = self._shared(resume)
-        initial = self._start * self.plan.trainers
-        self.observer = Observer(config, None, total=total, initial=initial, world=self.plan.trainers, metrics=_Remote(fleet))
+        initial, folder = self._start * self.plan.trainers, run_folder(config, self.saved.run)
+        observer = Observer(config, folder, total=total, initial=initial, world=self.plan.trainers, metrics=_Remote(fleet))
+        course = Course(config, self, self.plan.steps, self.interrupts, observer, Callbacks())
         try:
             fleet.tell("train")
             self.began = True
-            self.rhythm.begin()
+            course.begin()
             stopped, asked = False, False
             done, moved = -1, time.monotonic()
             while len(self._trained) < len(self.plan.machines):
@@ -157,19 +154,25 @@ class Attempt:
                     done, moved = now, time.monotonic()
                 if time.monotonic() - moved > 2 * max(config.stall_timeout, STALL):  # agents should have seen to it before
                     raise AttemptFailed("no machine has done anything for too long")
-                self.observer.update(int(self.steps.sum()), int(self._positives.sum()), self._sums.sum(0))
+                observer.update(int(self.steps.sum()), int(self._positives.sum()), self._sums.sum(0))
                 self._tell_who_is_late()
-                if (self.early and not stopped) or (self.interrupts.asked and not asked):
+                if (course.stopping() and not stopped) or (self.interrupts.asked and not asked):
                     stopped, asked = True, self.interrupts.asked
                     fleet.tell("stop", leave=asked)
                 waiting = [self._arrived.get(n, 0) for n in range(len(self.plan.machines)) if n not in self._trained]
-                if waiting and min(waiting) > 0 and not stopped:
-                    self._meet(min(waiting))
-            self.observer.pause()
-            self.observer.bar.close()
-            return self._finish()
+                if waiting and (step := min(waiting)) > 0 and not stopped:
+                    self._arrived = {machine: arrived for machine, arrived in self._arrived.items() if arrived > step}
+                    course.meet(step)
+                    fleet.tell("release", step=step)
+            observer.pause()
+            observer.bar.close()
+            result = course.finish(min(done for steps in self._trained.values() for done in steps))
+            if result.interrupted:
+                fleet.tell("stop", leave=True)
+            fleet.tell("end")
+            return result
         finally:
-            self.observer.close()
+            observer.close()
 
     def _progress(self) -> int:
         """Grows with whatever a trainer does."""
@@ -185,20 +188,6 @@ class Attempt:
             self._patient = now
             who = ", ".join(f"{self.fleet.name(n)} (at step {self.steps[n].min()} of {self.plan.steps})" for n in late)
             log.info("the others wait for %s", who)
-
-    def _meet(self, step: int) -> None:
-        """All trainers stand still after `step` steps."""
-        config = self.config
-        self._arrived = {machine: arrived for machine, arrived in self._arrived.items() if arrived > step}
-        self.observer.pause()
-        if config.valid and step % config.eval_interval == 0 and not self.interrupts.asked:
-            self._validate(step)
-        if self.rhythm.due(step):
-            began = time.monotonic()
-            self._warn(self._save(step))
-            self.rhythm.written(time.monotonic() - began)
-        self.fleet.tell("release", step=step)
-        self.observer.resume()
 
     def _news(self, machine: int, kind: str, value: Any) -> None:
         if kind == "progress":
@@ -227,101 +216,88 @@ class Attempt:
             self.fleet.pump(0.05)
         return self._problems
 
-    def _evaluate(self, split: str) -> dict[str, Any]:
-        started = time.perf_counter()
-        self._collected = Collected(self.evaluator.triples(split))
-        everyone = list(range(self.config.num_proc))
-        with self.interrupts.immediate():
-            self._task("evaluate", dict.fromkeys(range(len(self.plan.machines)), everyone), split=split)
-        if not self._collected.complete:
-            raise KgdistError(f"{split}: some queries came back without a rank")
-        return self.evaluator.tell(self._collected.ranks, split, time.perf_counter() - started)
-
-    def _save(self, step: int) -> list[str]:
-        problems = self.saved.save(self.fleet, step)
-        self.progressed = self.progressed or (not problems and step > self._start)
-        return problems
-
-    def _validate(self, step: int) -> None:
-        try:
-            report = self._evaluate("valid")
-        except KeyboardInterrupt:
-            return  # the trainers stop and save
-        mrr, self.validated, best = report["all"]["realistic"]["mrr"], step, self.saved.best
-        self.observer.write("valid", step=step, **report["all"]["realistic"])
-        self.fleet.tell("write", [0], name="valid.json", value=report | {"step": step})
-        if mrr > best["mrr"]:
-            if self.config.no_save_emb:
-                self.saved.best = {"mrr": mrr, "step": step, "waited": 0}
-            else:
-                self._warn(self.saved.save_best(self.fleet, step, mrr))
-            return
-        best["waited"] += 1
-        if 0 < self.config.early_stop_patience <= best["waited"] and step < self.plan.steps:
-            say(f"early stop at step {step}: no better MRR than {best['mrr']:.4f} at step {best['step']}")
-            self.early = True
-
-    def _warn(self, problems: list[str], then: str = "training goes on") -> None:
-        for line in problems:
-            log.warning("%s; %s", line, then)
-
     def _settings(self) -> dict[str, Any]:
         """What config.json holds: with it, kgdist-eval reads data and model on the first machine as on any other."""
         data = str(workspace(self.config).absolute() / Path(self.config.data_path).expanduser())
         return run_json(self.config.replace(data_path=data), version=__version__)
 
-    # ---- the end
+    # ---- as the place of its course
 
-    def _finish(self) -> Result:
-        config, fleet, saved, keep = self.config, self.fleet, self.saved, not self.config.no_save_emb
-        step = min(done for steps in self._trained.values() for done in steps)
+    @property
+    def folder(self) -> None:
+        """See Place: it is on the first machine."""
 
-        def hurry() -> bool:
-            return self.interrupts.asked and bool(saved)  # where nothing is saved yet, all that was trained would be lost
+    @property
+    def where(self) -> str:
+        """See Place."""
+        return f"{self.config.save_path}/{self.saved.run} on {self.fleet.name(0)}"
 
-        if keep and self.interrupts.asked:
-            say(f"saving at step {step}; another Ctrl-C leaves without it")
-        if keep:
-            problems = saved.insist(fleet, lambda: self._save(step), hurry)
-            if problems and self.interrupts.asked:
-                raise saved.lost(problems)
-            self._warn(problems, "the embeddings themselves may find room")
-        if config.valid and step not in (saved.best["step"], self.validated) and not self.interrupts.asked:
-            self._validate(step)
-        if self.interrupts.asked:
-            hint = f"go on with: {saved.command}" if keep else "nothing was saved (--no_save_emb)"
-            return self._interrupted(f"interrupted at step {step}; {hint}")
-        if config.valid and keep and saved.best["step"] not in (0, step):
-            best = saved.best
-            if problems := saved.load_best(fleet):
-                self._warn(problems, f"the embeddings of step {step} are kept")
-            else:
-                say(f"the embeddings of step {best['step']} are kept, which had the best validation MRR, {best['mrr']:.4f}")
-        if keep:
-            assemble = partial(self._task, "assemble", {0: [0]}, run=saved.run, settings=self._settings())
-            if problems := saved.insist(fleet, assemble, hurry):
-                raise saved.lost(problems)
-        self.observer.say_speed()
-        metrics, where = None, f"{config.save_path}/{saved.run} on {fleet.name(0)}"
-        if config.test:
-            try:
-                metrics = self._evaluate("test")
-            except KeyboardInterrupt:
-                return self._interrupted(f"interrupted; saved in {where}" if keep else "interrupted")
-            self.fleet.tell("write", [0], name="test.json", value=metrics)
-            self.observer.write("test", step=step, **metrics["all"]["realistic"])
-        memory = self.fleet.ask("memory", "memory", 60.0)
-        listed = ", ".join(f"{value / 2**20:.0f} MiB" for _, value in sorted(memory.items()))
-        say(f"memory: {listed}")
-        say(f"saved in {where}" if keep else f"embeddings not saved (--no_save_emb); metrics in {where}")
-        self.fleet.tell("end")
-        return Result(None, False, metrics)
+    @property
+    def best(self) -> dict[str, Any]:
+        """See Place: it outlives an attempt."""
+        return self.saved.best
 
-    def _interrupted(self, line: str) -> Result:
-        say(line)
-        self.fleet.tell("stop", leave=True)
-        self.fleet.tell("end")
-        return Result(None, True, None)
+    @best.setter
+    def best(self, best: dict[str, Any]) -> None:
+        self.saved.best = best
+
+    @property
+    def command(self) -> str:
+        """See Place."""
+        return self.saved.command
+
+    @property
+    def hint(self) -> str:
+        """See Place."""
+        return self.saved.hint
+
+    @property
+    def unsaved(self) -> bool:
+        """See Place."""
+        return not self.saved
+
+    def evaluate(self, split: str) -> dict[str, Any]:
+        """See Place: every trainer ranks a share."""
+        started = time.perf_counter()
+        self._collected = Collected(self.evaluator.triples(split))
+        everyone = list(range(self.config.num_proc))
+        with self.interrupts.immediate():
+            problems = self._task("evaluate", dict.fromkeys(range(len(self.plan.machines)), everyone), split=split)
+        if problems or not self._collected.complete:
+            raise EvaluationError(problems[0] if problems else f"{split}: some queries came back without a rank")
+        return self.evaluator.tell(self._collected.ranks, split, time.perf_counter() - started)
+
+    def save(self, step: int) -> list[str]:
+        """See Place."""
+        problems = self.saved.save(self.fleet, step)
+        self.progressed = self.progressed or (not problems and step > self._start)
+        return problems
+
+    def save_best(self, step: int, mrr: float) -> list[str]:
+        """See Place."""
+        return self.saved.save_best(self.fleet, step, mrr)
+
+    def take_best(self) -> list[str]:
+        """See Place."""
+        return self.saved.take_best(self.fleet)
+
+    def publish(self) -> list[str]:
+        """See Place: the first machine reads the rows of all."""
+        return self._task("assemble", {0: [0]}, run=self.saved.run, settings=self._settings())
+
+    def write(self, name: str, value: dict[str, Any]) -> list[str]:
+        """See Place; the first machine's agent says what goes wrong."""
+        self.fleet.tell("write", [0], name=name, value=value)
+        return []
+
+    def rest(self) -> None:
+        """See Place."""
+        self.fleet.pump(0.1)
+
+    def memory(self) -> str:
+        """See Place."""
+        found = self.fleet.ask("memory", "memory", 60.0)
+        return f"memory: {', '.join(f'{value / 2**20:.0f} MiB' for _, value in sorted(found.items()))}"
 
 
 class _Remote:

@@ -23,9 +23,10 @@ from kgdist.runtime.cluster.attempt import Attempt, Connect
 from kgdist.runtime.cluster.fleet import AttemptFailed
 from kgdist.runtime.cluster.plan import Plan, partition_folder, run_folder
 from kgdist.runtime.cluster.saved import Saved
+from kgdist.runtime.course import Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.ip_config import Machine
-from kgdist.runtime.local import Result
+from kgdist.runtime.observe import curves_writer
 
 
 def launch(config: Config, machines: list[Machine], connect: Connect, interrupts: Interrupts) -> Result:
@@ -124,6 +125,8 @@ def check(config: Config, machines: list[Machine], partition: Partition) -> None
     A run whose folder cannot be read from here is compared on the machines, by its checkpoints
     (`kgdist.runtime.cluster.preflight`).
     """
+    if config.tensorboard:
+        curves_writer()
     parts = partition.book.parts
     if parts != len(machines):
         divided = f"{partition.name} is in {_counted(parts, 'partition')}"

@@ -7,15 +7,13 @@ shards of different ages are never put together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from kgdist.base.errors import KgdistError, UsageError
-from kgdist.base.log import log
+from kgdist.base.errors import UsageError
 from kgdist.options.config import Config
 from kgdist.runs.checkpoint import KEEP
 from kgdist.runtime.cluster.fleet import Fleet
-from kgdist.runtime.insist import Insist
 from kgdist.runtime.job import last_words, resume_command
 from kgdist.runtime.start import NEVER
 
@@ -35,7 +33,6 @@ class Saved:
         self.best = dict(NEVER)
         self.trainers = 0
         self._whole: dict[int, int] = {}  # step -> the step of the best rows then; checkpoints that all machines have
-        self._insist = Insist()
 
     def __bool__(self) -> bool:
         return bool(self._whole)
@@ -86,7 +83,7 @@ class Saved:
         self._tidy(fleet)
         return problems
 
-    def load_best(self, fleet: Fleet) -> list[str]:
+    def take_best(self, fleet: Fleet) -> list[str]:
         """Let every machine take its best rows; where one of them cannot, none does, and it is said what is wrong."""
         step = self.best["step"]
         return self._ask(fleet, "loaded", "best", step=step, trial=True) or self._ask(
@@ -103,13 +100,3 @@ class Saved:
             steps = sorted(self._whole)[-KEEP:]
             self._whole = {step: self._whole[step] for step in steps}
         fleet.tell("keep", steps=list(self._whole), best=sorted({*self._whole.values(), int(self.best["step"])}))
-
-    def insist(self, fleet: Fleet, work: Callable[[], list[str]], hurry: Callable[[], bool]) -> list[str]:
-        """Do what saves and returns its problems, see Insist, while the embeddings wait in the machines' memory."""
-        return self._insist(work, hurry, lambda: fleet.pump(0.1))
-
-    def lost(self, problems: list[str]) -> KgdistError:
-        """The error for embeddings that could not be saved; all problems but the last are told at once."""
-        for line in problems[:-1]:
-            log.error("%s", line)
-        return KgdistError(problems[-1] + self.hint)

@@ -1,0 +1,163 @@
+"""The course of a training, over any validations, full disks and wishes to leave: what is published and saved in the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgdist.base.errors import EvaluationError, KgdistError
+from kgdist.options.config import Config
+from kgdist.runtime import course
+from kgdist.runtime.course import Course
+from kgdist.runtime.interrupt import Interrupts
+from kgdist.runtime.observe import Observer
+from kgdist.runtime.start import NEVER
+from kgdist.training.callbacks import STOP, Callbacks, Validation
+
+EVERY, TOTAL = 10, 50
+FAILS = -1.0  # instead of an MRR: nothing could be ranked
+
+
+class Rows:
+    """A place whose rows are the number of the step that they are of."""
+
+    folder, where, command, hint = None, "the run folder", "go on", "; go on"
+
+    def __init__(self, mrrs: dict[int, float], full: int, leave: int | None) -> None:
+        self.mrrs, self.full, self.leave = mrrs, full, leave  # `full`: so many writes at the end find no room
+        self.interrupts = Interrupts()
+        self.rows, self.best = 0, dict(NEVER)
+        self.kept: int | None = None
+        self.saved: list[int] = []
+        self.published: int | None = None
+        self.ended = False
+
+    @property
+    def unsaved(self) -> bool:
+        return not self.saved
+
+    def evaluate(self, split: str) -> dict[str, Any]:
+        if split == "valid" and self.rows == self.leave:
+            self.interrupts.asked = True
+            raise KeyboardInterrupt
+        if (mrr := self.mrrs[self.rows]) == FAILS:
+            raise EvaluationError("no numbers")
+        return {"all": {"realistic": {"mrr": mrr, "mr": 1.0, "hits@1": mrr, "hits@3": mrr, "hits@10": mrr}}}
+
+    def _room(self) -> list[str]:
+        if self.ended and self.full > 0:
+            self.full -= 1
+            return ["the disk is full"]
+        return []
+
+    def save(self, step: int) -> list[str]:
+        if not (problems := self._room()):
+            self.saved.append(step)
+        return problems
+
+    def save_best(self, step: int, mrr: float) -> list[str]:
+        if not (problems := self._room()):
+            self.kept, self.best = self.rows, {"mrr": mrr, "step": step, "waited": 0}
+        return problems
+
+    def take_best(self) -> list[str]:
+        assert self.kept is not None
+        self.rows = self.kept
+        return []
+
+    def publish(self) -> list[str]:
+        if not (problems := self._room()):
+            self.published = self.rows
+        return problems
+
+    def write(self, name: str, value: dict[str, Any]) -> list[str]:
+        return []
+
+    def rest(self) -> None:
+        pass
+
+    def memory(self) -> str:
+        return "memory: none"
+
+
+def trained(place: Rows, callbacks: Callbacks, folder: Path, **options: Any) -> tuple[Course, int]:
+    """Take the course up to its end; and the step at which that was."""
+    config = Config(valid=True, eval_interval=EVERY, checkpoint_interval="0", quiet=True, **options)
+    made = Course(config, place, TOTAL, place.interrupts, Observer(config, folder, total=TOTAL), callbacks)
+    made.begin()
+    for step in range(1, TOTAL + 1):
+        place.rows = step
+        if step % EVERY == 0 and step < TOTAL:
+            made.meet(step)
+        if made.stopping():
+            break
+    place.ended = True
+    return made, place.rows
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_pause() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(course, "AGAIN", 0.0)
+        yield
+
+
+MRRS = st.lists(st.sampled_from([FAILS, 0.1, 0.2, 0.3, 0.4]), min_size=TOTAL, max_size=TOTAL)
+
+
+@given(mrrs=MRRS, full=st.integers(0, 3), patience=st.integers(0, 2), stop=st.sampled_from([None, 20, 30]))
+def test_the_best_rows_are_published(
+    mrrs: list[float], full: int, patience: int, stop: int | None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    def answer(event: object) -> object:
+        heard.append(event)
+        return STOP if isinstance(event, Validation) and event.step == stop else None
+
+    heard: list[Any] = []
+    place = Rows({step: mrrs[step - 1] for step in range(1, TOTAL + 1)}, full, None)
+    made, last = trained(place, Callbacks([answer]), tmp_path_factory.getbasetemp(), early_stop_patience=patience)
+    result = made.finish(last)
+    looked = [step for step in {*range(EVERY, last + 1, EVERY), last} if place.mrrs[step] != FAILS]
+    best = min(looked, key=lambda step: (-place.mrrs[step], step), default=last)
+    assert not result.interrupted and place.published == best and place.saved[-1] == last
+    assert [event.step for event in heard] == sorted(looked)
+    assert place.best["step"] == (best if looked else 0)
+    worse = last - best if looked else 0
+    if last < TOTAL and last != stop:
+        assert patience and worse >= patience * EVERY
+
+
+@given(mrrs=MRRS, leave=st.sampled_from([10, 30, TOTAL]), full=st.integers(0, 2))
+def test_who_leaves_can_go_on(mrrs: list[float], leave: int, full: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    place = Rows({step: mrrs[step - 1] for step in range(1, TOTAL + 1)}, full if leave < TOTAL else 0, leave)
+    made, last = trained(place, Callbacks(), tmp_path_factory.getbasetemp())
+    assert last == leave
+    if place.full == 1:  # rows and state find no room, the embeddings do
+        with pytest.raises(KgdistError, match=f"full; the embeddings of step {leave} are saved in the run folder"):
+            made.finish(last)
+        assert place.published == leave
+        return
+    result = made.finish(last)  # where neither did, it has waited for room: nothing else is saved
+    if leave < TOTAL:
+        assert result.interrupted and place.saved == [leave] and place.published is None
+    else:  # a wish to leave the last validation: the checkpoint is there, and what was best is published
+        assert place.saved == [TOTAL] and place.published in (TOTAL, place.kept)
+
+
+@pytest.mark.parametrize("error", [KgdistError("the machine is gone"), RuntimeError("a bug")])
+def test_what_no_validation_may_raise_ends_the_course(error: Exception, tmp_path: Path) -> None:
+    place = Rows(dict.fromkeys(range(TOTAL + 1), 0.1), 0, None)
+
+    def broken(split: str) -> dict[str, Any]:
+        raise error
+
+    made, last = trained(place, Callbacks(), tmp_path)
+    place.evaluate = broken  # type: ignore[method-assign]
+    with pytest.raises(type(error), match=str(error)):
+        made.finish(last)
+    assert place.saved == [TOTAL]
+    assert place.published == (TOTAL if isinstance(error, RuntimeError) else None)  # a lost machine cannot be asked
