@@ -4,9 +4,10 @@
 
 Each process runs for 10 ms of every 100 and is stopped (SIGSTOP) in between, one after another, as on a machine that is far too
 busy. What the command itself stops stays stopped until the command lets it go on (but for a stop that comes at the very moment of
-one of ours: the system makes one of the two); what ends is forgotten; nothing is left stopped, also when this script is killed.
-The command sees KGDIST_TEST_SLOWNESS=10, by which the tests stretch their limits (`tests/patience.py`). Ends with the command's
-exit code. Linux only.
+one of ours: the system makes one of the two); what ends is forgotten; a process in a sandbox of its own is left alone; nothing is
+left stopped, also when this script is killed. The command sees KGDIST_TEST_SLOWNESS=10, by which the tests stretch their limits
+(`tests/patience.py`), and no PYTHONUNBUFFERED, with which Python loses what a stop cuts short. Ends with the command's exit code.
+Linux only.
 """
 
 from __future__ import annotations
@@ -65,13 +66,24 @@ def send(pid: int, what: signal.Signals) -> None:
         os.kill(pid, what)
 
 
-def stopped_by_others(pid: int) -> bool:
-    """Whether a stopped process has been told to stop once more: not by us, who tell it once."""
+def status(pid: int | str, name: str) -> str:
+    """A line of its status, empty where there is none."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("ShdPnd:"):
-                return bool(int(line.split()[1], 16) & PENDING_STOP)
-    return False
+            if line.startswith(f"{name}:"):
+                return line.split()[1]
+    return ""
+
+
+def stopped_by_others(pid: int) -> bool:
+    """Whether a stopped process has been told to stop once more: not by us, who tell it once."""
+    return bool(int(status(pid, "ShdPnd") or "0", 16) & PENDING_STOP)
+
+
+def in_a_sandbox(pid: int) -> bool:
+    """Whether it has forbidden itself calls of the system: sshd before somebody is let in. A wait that was stopped goes on by a
+    call that such sandboxes do not know (restart_syscall), and the system ends who makes it."""
+    return int(status(pid, "Seccomp_filters") or 0) > int(status("self", "Seccomp_filters") or 0)
 
 
 class Slowed:
@@ -90,7 +102,7 @@ class Slowed:
             if seen.state != "T" or not stopped_by_others(self.pid):
                 send(self.pid, signal.SIGCONT)
             self.held = False
-        elif not self.held and turn != self.turn and seen.state not in "Tt":
+        elif not self.held and turn != self.turn and seen.state not in "Tt" and not in_a_sandbox(self.pid):
             send(self.pid, signal.SIGSTOP)
             self.held = True
         return True
@@ -149,6 +161,7 @@ def main() -> int:
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
     mark = str(uuid.uuid4())
     environment = os.environ | {MARK: mark, "KGDIST_TEST_SLOWNESS": str(SLOWNESS)}
+    environment.pop("PYTHONUNBUFFERED", None)
     guard = subprocess.Popen([sys.executable, "-c", GUARD, f"{MARK}={mark}"], stdin=subprocess.PIPE, start_new_session=True)
     command = subprocess.Popen(sys.argv[1:], env=environment)
     for each in (signal.SIGINT, signal.SIGTERM):
