@@ -76,6 +76,8 @@ ENDED_BY = {
     "runtime/processes/forking.py:main": "its owner, by the end of their line",
     "runtime/cluster/launch.py:launch": "--max_restarts",
     "runtime/cluster/manual.py:Reception._serve": "the end of the reception; a thread beside",
+    "runtime/agent/enlist.py:_serve": "_enlist, when no launcher answers",
+    "runtime/agent/enlist.py:_wait": "the end of the conversation, which the line tells of when the launcher does not",
     "runtime/agent/roles.py:lease.watch": "the end of the process, which it brings about",
     "runtime/agent/roles.py:Tasks.serve": "its owner, by stdin; the lease",
     "runtime/silence.py:watched.watch": "the end of the work that it looks at",

@@ -1,9 +1,8 @@
 """The memory that tables lie in: private to a process, or shared by the processes of one machine and owned by no file system.
 
 A shared array lives in an anonymous file (`memfd`, or an unlinked temporary file where the system has none). Its descriptor is
-inherited by the processes that need it, or opened through /proc by one that was started by somebody else; the memory goes when
-the last of them ends, however it ends, so nothing can be left behind. Either kind can ask for huge pages: random rows then cost
-fewer address look-ups.
+inherited by the processes that need it; the memory goes when the last of them ends, however it ends, so nothing can be left
+behind. Either kind can ask for huge pages: random rows then cost fewer address look-ups.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from kgdist.base.errors import KgdistError
 
 HUGE = getattr(mmap, "MADV_HUGEPAGE", None)
 POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of linux/mman.h, since Linux 5.14; Python has no name for it
@@ -47,40 +44,25 @@ class SharedArray:
 
     @classmethod
     def attach(cls, handle: dict[str, Any]) -> SharedArray:
-        """Map the array of `handle()`; its descriptor must have been inherited under the same number, unless the handle names a
-        process of this user. Raises KgdistError when that process's memory cannot be opened.
+        """Map the array of `handle()`; its descriptor must have been inherited under the same number.
 
         All pages are entered into this process's page table at once, 0.2 s per GB: one by one they would slow the first minutes
         of the training.
         """
         shape, dtype = tuple(handle["shape"]), np.dtype(handle["dtype"])
-        fd = handle["fd"] if "pid" not in handle else _borrowed(handle["pid"], handle["fd"], _size(shape, dtype))
+        fd = handle["fd"]
         memory = mmap.mmap(fd, _size(shape, dtype))
         with contextlib.suppress(OSError, AttributeError):  # an older system enters them when they are first used
             memory.madvise(POPULATE_WRITE)
         return cls(fd, _view(memory, shape, dtype))
 
-    def handle(self, pid: int | None = None) -> dict[str, Any]:
-        """What another process needs: with the number of this one where it does not inherit the descriptor."""
-        found = {"fd": self.fd, "shape": list(self.array.shape), "dtype": self.array.dtype.str}
-        return found if pid is None else found | {"pid": pid}
+    def handle(self) -> dict[str, Any]:
+        """What a process needs that inherits the descriptor."""
+        return {"fd": self.fd, "shape": list(self.array.shape), "dtype": self.array.dtype.str}
 
     def close(self) -> None:
         """Give up the descriptor; the memory stays while any mapping does."""
         os.close(self.fd)
-
-
-def _borrowed(pid: int, fd: int, size: int) -> int:
-    """A descriptor of our own for the memory behind another process's."""
-    path = f"/proc/{int(pid)}/fd/{int(fd)}"
-    try:
-        own = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError as error:
-        raise KgdistError(f"{path}: the memory of process {pid} cannot be opened ({error.strerror})") from error
-    if os.fstat(own).st_size != size:
-        os.close(own)
-        raise KgdistError(f"{path}: is not the memory that process {pid} has told of")
-    return own
 
 
 def private_array(shape: tuple[int, ...], dtype: Any, *, huge: bool = False) -> np.ndarray:

@@ -115,9 +115,9 @@ class MemoryTables:
         tables._shared = handles
         return tables
 
-    def handles(self, pid: int | None = None) -> dict[str, dict[str, Any]]:
+    def handles(self) -> dict[str, dict[str, Any]]:
         """What `attach` needs: key -> handle, see SharedArray.handle."""
-        return {key: array.handle(pid) for key, array in self._shared.items()}
+        return {key: array.handle() for key, array in self._shared.items()}
 
     @classmethod
     def attach(cls, handles: dict[str, dict[str, Any]], optimizer: str) -> MemoryTables:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +10,6 @@ import numpy as np
 import pytest
 
 from kgdist.kvstore.shared_memory import SharedArray, huge_pages_refused, private_array
-from tests.patience import patience
 
 SHAPES = [(0, 3), (1,), (7, 5), (3000, 400)]
 
@@ -43,40 +38,6 @@ def test_a_mapping_sees_what_the_other_one_writes() -> None:
     first.array[17] = (1, 2, 3)
     assert second.array[17].tolist() == [1, 2, 3] and second.array.sum() == 6
     first.close()
-
-
-BORROWER = """
-import json, sys
-from kgdist.base.errors import KgdistError
-from kgdist.kvstore.shared_memory import SharedArray
-for line in sys.stdin:
-    try:
-        array = SharedArray.attach(json.loads(line)).array
-        array[17] += 1
-        print(array[17].tolist(), flush=True)
-    except KgdistError as error:
-        print(error, flush=True)
-"""
-
-
-def test_a_process_that_inherited_nothing_maps_the_same_memory_and_nothing_else() -> None:
-    first, other = SharedArray.allocate((1000, 3), np.int64), SharedArray.allocate((999, 3), np.int64)
-    first.array[17] = (1, 2, 3)
-    mine = first.handle(os.getpid())
-    handles = [mine, mine | {"fd": other.fd}, mine | {"fd": 9999}, mine | {"pid": 2**22 + 1}]
-    words = "".join(json.dumps(handle) + "\n" for handle in handles)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", BORROWER], input=words, capture_output=True, text=True, timeout=patience(60), check=True
-        )
-        lines = done.stdout.splitlines()
-        assert lines[0] == "[2, 3, 4]" and first.array[17].tolist() == [2, 3, 4]
-        assert "is not the memory that process" in lines[1] and not other.array.any()
-        assert "/fd/9999: the memory of process" in lines[2] and "cannot be opened (No such file" in lines[2]
-        assert f"/proc/{2**22 + 1}/fd/" in lines[3]
-    finally:
-        first.close()
-        other.close()
 
 
 @pytest.mark.parametrize(

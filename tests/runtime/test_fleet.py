@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from kgdist.base.errors import KgdistError
 from kgdist.runtime.channels.channel import Heard
-from kgdist.runtime.cluster.fleet import WORDS, AttemptFailed, Fleet
+from kgdist.runtime.cluster.fleet import AttemptFailed, Fleet
 from kgdist.runtime.ip_config import Machine
 from kgdist.runtime.processes.lines import cleaned
+from kgdist.runtime.protocol import EVENTS
 from tests.patience import patience
 
 LIMIT = patience(60.0)
@@ -136,7 +137,7 @@ json = st.recursive(
 )
 
 
-@given(st.sampled_from([*WORDS, "nonsense"]), json)
+@given(st.sampled_from([*EVENTS, "nonsense"]), json)
 def test_whatever_a_machine_says_is_understood_or_one_line(word: str, value: Any) -> None:
     machines = Machines()
     machines.fleet.quiet = True

@@ -10,7 +10,6 @@ import signal
 import stat
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,12 +129,12 @@ def test_a_server_that_is_killed_and_started_again_is_awaited_and_the_job_goes_o
         ):
             with Half(space, "server", 1) as killed:
                 wait(lambda: all(list(space.glob(f"ckpts/*/machine_{n}/ckpt-*")) for n in range(2)), 60, job)
-                trainer = descendants(client.process.pid)[-1]
+                trainer = descendants(server.process.pid)[-1]
                 os.kill(trainer, signal.SIGKILL)
                 job.until("it is started again at step")
                 killed.pids = set(descendants(killed.process.pid))
                 killed.process.kill()
-                job.until(r"machine_1.*kgdist-server\) has said nothing for 5 s; attempt \d of \d follows", 30)
+                job.until(r"machine_1.*(kgdist-server\) has said nothing|silent) for 5 s; attempt \d of \d follows", 30)
                 wait(lambda: not any(map(alive, killed.pids)), 10, job)
             with Half(space, "server", 1) as again:
                 text = job.end(0)
@@ -164,8 +163,8 @@ def test_a_launcher_that_is_killed_takes_everything_with_it(tmp_path: Path, made
         wait_for_job(job)
         with Half(single, "server", 0) as server, Half(single, "client", 0) as client:
             job.until(r"\[Train\]")
-            below = [*descendants(server.process.pid), *descendants(client.process.pid)]
-            assert len(below) == 4
+            below = descendants(server.process.pid)
+            assert len(below) == 3 and not descendants(client.process.pid)  # what forks, a server, a trainer
             job.process.kill()
             wait(lambda: not any(map(alive, below)), 10, job)
             job.process.wait(timeout=10)
@@ -361,25 +360,3 @@ def test_a_job_file_is_its_owners_alone_and_says_so(tmp_path: Path, caplog: pyte
     assert path.exists()  # it is not ours
     with pytest.raises(UsageError, match="no such file"):
         JobFile.read(tmp_path / "none.json")
-
-
-def test_two_halves_on_two_computers_are_told_apart(tmp_path: Path) -> None:
-    """Their computers are only names here; everything else is real."""
-    with Waiting(tmp_path, 1, patience=30.0) as waiting:
-        assert waiting.reception.file is not None
-        file = JobFile.read(tmp_path / "kgdist_job.json")
-        lines = [Line(file) for _ in ROLES]
-        try:
-            for line, role in zip(lines, ROLES, strict=True):
-                me = {"run": file.run, "version": file.version, "machine": 0, "role": role, "ready": True, "turn": 0}
-                wait(lambda line=line: line.connected, 10)
-                line.post(enlist=me | {"pid": 1, "host": f"host-{role}", "computer": role})
-            waiting.thread.join(timeout=0.1)
-            began = time.monotonic()
-            while waiting.error is None and time.monotonic() < began + 20:
-                time.sleep(0.05)
-        finally:
-            for line in lines:
-                line.close()
-    assert isinstance(waiting.error, UsageError)
-    assert "kgdist-server runs on host-server and kgdist-client on host-client" in str(waiting.error)

@@ -22,7 +22,6 @@ from kgdist.options.config import Config
 from kgdist.partition.book import Book
 from kgdist.runtime import checks
 from kgdist.runtime.cluster import launch, preflight
-from kgdist.runtime.cluster.manual import JOINED
 from kgdist.runtime.cluster.plan import Plan
 from kgdist.runtime.ip_config import Machine
 from kgdist.runtime.memory import page_tables
@@ -74,7 +73,6 @@ def test_a_partition_that_is_missing_is_told_once_with_what_brings_it(tmp_path: 
     for backend, advice in (("ssh", "; or send it with --copy"), ("manual", "; or copy it here")):
         (line,) = preflight._partition(plan(tmp_path, backend=backend), 0)
         assert "partition_0" in line and line.endswith(advice)
-    assert JOINED["checked"]({"problems": [line]}, {"problems": [line, "more"]})["problems"] == [line, "more"]
 
 
 def needed(root: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> float:

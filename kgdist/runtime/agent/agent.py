@@ -1,7 +1,7 @@
 """The agent of one machine: `main` in a process of its own, started by the launcher over a channel.
 
-It reads commands as lines of JSON on stdin and writes events as lines of JSON on stdout; the names of both are the methods of
-`Agent` and the calls of `tell`. It owns the machine's servers and trainers. When stdin closes, or nothing has been heard from the
+It reads commands on stdin and writes events on stdout (`kgdist.runtime.protocol`); a command is the method of `Agent` that bears
+its name. It owns the machine's servers and trainers. When stdin closes, or nothing has been heard from the
 launcher for the lease, all of them end: nothing is left running.
 """
 
@@ -25,6 +25,7 @@ from kgdist.base.files import safe_join, write_json
 from kgdist.base.log import log, setup
 from kgdist.runtime.agent.beside import Beside, Doing
 from kgdist.runtime.processes.owner import Owner, Partner
+from kgdist.runtime.protocol import command_of
 from kgdist.version import __version__
 
 TICK = 0.05  # seconds between two looks at the children's numbers; their words are heard at once
@@ -33,7 +34,7 @@ HANGS = 5.0  # seconds more, after which a loop that does not turn is ended by f
 
 
 class Agent:
-    """Carries commands out. A command is `{"do": name of a method below, ...its arguments}`."""
+    """Carries commands out."""
 
     def __init__(self, owner: Partner) -> None:
         from kgdist.runtime.agent.site import Site
@@ -124,10 +125,8 @@ class Agent:
             pass
 
     def _do(self, message: dict[str, Any]) -> None:
-        name = str(message.pop("do", ""))
-        if name not in COMMANDS:
-            raise KgdistError(f"the launcher asks for {name!r}, which this agent does not know; is kgdist the same everywhere?")
-        getattr(self, name)(**message)
+        name, fields = command_of(message)
+        getattr(self, name)(**fields)
 
     def settle(self, seconds: float) -> bool:
         """Wait until what was begun beside the loop has ended; whether it has."""
@@ -138,11 +137,9 @@ class Agent:
     def beat(self) -> None:
         """The launcher lives."""
 
-    def check(
-        self, plan: dict[str, Any], machine: int, lease: float, run: str, debug: bool, copied: bool, serves: bool = True
-    ) -> None:
+    def check(self, plan: dict[str, Any], machine: int, lease: float, run: str, debug: bool, copied: bool) -> None:
         """Say what keeps the job `plan` from running here, and which checkpoints of `run` are here. `copied`: the partition is
-        here. `serves`: not another agent of this machine."""
+        here."""
         from kgdist.runtime.agent.site import Site
         from kgdist.runtime.cluster.plan import Plan
         from kgdist.runtime.cluster.preflight import problems
@@ -152,18 +149,17 @@ class Agent:
 
         def work() -> None:
             job = Plan.from_json(plan)
-            found = problems(job, machine, serves=serves, copied=copied)
+            found = problems(job, machine, copied=copied)
             checkpoints = []
             if not found:
                 self.site = Site(job, machine, self.tell)
-                checkpoints = self.site.shard.checkpoints(run, self._beside.moved, serves=serves) if run else []
+                checkpoints = self.site.shard.checkpoints(run, self._beside.moved) if run else []
             self.tell(checked={"problems": found, "checkpoints": checkpoints})
 
         self._beside.later("read", f"the checkpoints of {run}" if run else "partition", work)
 
-    def open(self, run: str, resume: int | None, share: bool = False) -> None:
-        """Take the run folder `run` (a new one if that is empty), fill the rows, start the servers; `share`: tell another agent
-        of this machine where the rows are."""
+    def open(self, run: str, resume: int | None) -> None:
+        """Take the run folder `run` (a new one if that is empty), fill the rows, start the servers."""
         site = self.site
         assert site is not None
 
@@ -175,25 +171,11 @@ class Agent:
             shard.fill(self.run_name, resume, self._beside.moved)
 
         def then() -> None:  # in the loop: children end with the thread that has started them
-            if share:
-                self.tell(shared=site.shard.share() | {"run": self.run_name})
             site.serve()
             self.tell(opened=self.run_name)
 
         what = "rows" if resume is None else f"checkpoint of step {resume}"
         self._beside.later("filled" if resume is None else "read", what, work, then)
-
-    def attach(self, run: str, **shared: Any) -> None:
-        """Take the run folder and the rows of another agent of this machine."""
-        site = self.site
-        assert site is not None
-
-        def work() -> None:
-            site.shard.attach(shared)
-            self.run_name = run
-            self.tell(opened=run)
-
-        self._beside.later("read", "rows of the other process", work)
 
     def train(self) -> None:
         """Start the trainers."""
@@ -285,12 +267,6 @@ class Agent:
     def end(self) -> None:
         """Leave."""
         self.ended = True
-
-
-COMMANDS = (
-    *("beat", "check", "open", "attach", "train", "release", "save", "keep", "best", "task", "write", "append", "stop"),
-    *("memory", "end"),
-)
 
 
 def guard(agent: Agent) -> None:

@@ -1,8 +1,8 @@
-"""kgdist-server and kgdist-client: the agent of one machine in two halves, which find their launcher by a job file.
+"""kgdist-server and kgdist-client: processes of one machine that were started by hand, and find their launcher by a job file.
 
-The first runs the servers, holds the rows and writes checkpoints; the second runs the trainers and maps the rows of the first.
-Each is a `kgdist.runtime.agent.agent.Agent` whose conversation goes over an encrypted connection instead of pipes. A half whose
-conversation has ended for want of another process asks to take part again: the next attempt finds it there.
+The first is the machine's agent (`kgdist.runtime.agent.agent.Agent`), whose conversation goes over an encrypted connection
+instead of pipes; the second gives the word that trainers may begin, by being there, and ends with the job. Whose conversation has
+ended for want of another process asks to take part again: the next attempt finds it there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kgdist.base.errors import OptionError, PeersLost, UsageError
 from kgdist.base.log import log, tell
 from kgdist.kvstore.wire import BROKEN, CONNECTED, LOST, STRANGER, Transport, Watch
 from kgdist.runtime.agent.agent import Agent
-from kgdist.runtime.cluster.jobfile import JobFile, computer
+from kgdist.runtime.cluster.jobfile import JobFile
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.processes.bell import Bell
 from kgdist.runtime.processes.lines import message_of
@@ -105,6 +105,11 @@ class Conversation:
         self._line, self._interrupts, self.bell = line, interrupts, line.bell
         self._told = False
 
+    @property
+    def leaving(self) -> bool:
+        """Whether there will be no other one: the job is over, or the user has said so."""
+        return "over" in (self.end or {}) or self._interrupts.asked
+
     def send(self, **event: Any) -> None:
         """See Partner."""
         if self.end is not None:
@@ -126,7 +131,7 @@ class Conversation:
 
 
 def attend(role: str, path: Path, machine: int) -> int:
-    """Be a half (`server` or `client`) of machine `machine` of the job at `path` until it is over; its exit code.
+    """Be the `server` or `client` of machine `machine` of the job at `path` until it is over; its exit code.
 
     Raises UsageError, PeersLost; KeyboardInterrupt at the second signal, or the first where nothing runs.
     """
@@ -143,7 +148,7 @@ def attend(role: str, path: Path, machine: int) -> int:
 
 def _serve(line: Line, interrupts: Interrupts, job: JobFile, path: Path, role: str, machine: int) -> int:
     me: Message = {"run": job.run, "version": __version__, "machine": machine, "role": role, "ready": False, "turn": 0}
-    me |= {"pid": os.getpid(), "host": socket.gethostname(), "computer": computer()}
+    me |= {"pid": os.getpid(), "host": socket.gethostname()}
     ended = False
     while True:
         try:
@@ -156,34 +161,48 @@ def _serve(line: Line, interrupts: Interrupts, job: JobFile, path: Path, role: s
             return int(answer["over"])
         tell(f"kgdist-{role} of machine {machine}: begun")
         conversation = Conversation(line, interrupts)
-        agent = Agent(conversation)
-        code = 1
-
-        def forward(record: logging.LogRecord, conversation: Conversation = conversation) -> bool:
-            if conversation.end is None:
-                line.post(log=f"{record.levelname}: {record.getMessage()}")
-            return True
-
-        log.addFilter(forward)
-        try:
-            code = agent.run()
-        except EOFError:
-            pass  # the launcher has gone before it could hear why
-        except Exception as error:
-            line.post(failed={"what": f"{type(error).__name__}: {error}", "recoverable": False, "code": 1})
-            raise
-        finally:
-            log.removeFilter(forward)
-            line.post(left=code)
-        if conversation.end is not None and "over" in conversation.end:
-            return int(conversation.end["over"])
-        if interrupts.asked:
-            return 130
-        if not agent.settle(SETTLE):
-            raise PeersLost(f"what was begun has not ended within {SETTLE:.0f} s; start kgdist-{role} again")
-        me["turn"], ended = me["turn"] + 1, agent.ended
-        del agent, conversation
+        ended = (_train if role == "server" else _wait)(conversation, line)
+        if conversation.leaving:
+            return int((conversation.end or {}).get("over", 130))
+        me["turn"] += 1
         gc.collect()  # the rows: those of the next attempt need their room
+
+
+def _train(conversation: Conversation, line: Line) -> bool:
+    """Be the agent of an attempt; whether it was told to end. Raises PeersLost."""
+    agent, code = Agent(conversation), 1
+
+    def forward(record: logging.LogRecord) -> bool:
+        if conversation.end is None:
+            line.post(log=f"{record.levelname}: {record.getMessage()}")
+        return True
+
+    log.addFilter(forward)
+    try:
+        code = agent.run()
+    except EOFError:
+        pass  # the launcher has gone before it could hear why
+    except Exception as error:
+        line.post(failed={"what": f"{type(error).__name__}: {error}", "recoverable": False, "code": 1})
+        raise
+    finally:
+        log.removeFilter(forward)
+        line.post(left=code)
+    if not conversation.leaving and not agent.settle(SETTLE):
+        raise PeersLost(f"what was begun has not ended within {SETTLE:.0f} s; start kgdist-server again")
+    return agent.ended
+
+
+def _wait(conversation: Conversation, line: Line) -> bool:
+    """Show during an attempt that this process is there; whether that was told to end."""
+    ended = False
+    try:
+        while True:
+            ended |= conversation.receive(1.0) is not None  # {"do": "end"}: nothing else is said to a client
+            conversation.send(here=True)
+    except EOFError:
+        line.post(left=0)
+    return ended
 
 
 def _enlist(line: Line, interrupts: Interrupts, path: Path, me: Message) -> Message:

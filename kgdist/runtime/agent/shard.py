@@ -6,7 +6,6 @@ known to the launcher alone (`kgdist.runtime.cluster.saved`), which also says wh
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from kgdist.runtime.start import at_random, steps_done, take
 
 
 class Shard:
-    """The rows of machine `number`, and the numbers that its processes share; none before `fill` or `attach`."""
+    """The rows of machine `number`, and the numbers that its processes share; none before `fill`."""
 
     def __init__(self, plan: Plan, number: int) -> None:
         self.plan, self.number, self.config = plan, number, plan.config
@@ -81,15 +80,6 @@ class Shard:
         control.header[RELEASED] = resume or 0  # nobody waits at a meeting that was over then
         self._control = control
 
-    def share(self) -> dict[str, Any]:
-        """What `attach` needs in a process of this machine that was started by somebody else."""
-        return {"tables": self.tables.handles(os.getpid()), "control": self.control.handles(os.getpid())}
-
-    def attach(self, shared: dict[str, Any]) -> None:
-        """Take the tables of the process that has filled them, instead of filling some. Raises KgdistError."""
-        self._tables = MemoryTables.attach(shared["tables"], self.config.optimizer)
-        self._control = SharedControl.attach(shared["control"])
-
     def _load(self, arrays: dict[str, np.ndarray], moved: Moved) -> None:
         shapes = {key: array.shape for key, array in self.tables.arrays().items()}
         for key, array in arrays.items():
@@ -124,20 +114,19 @@ class Shard:
             shapes = self.plan.shapes_of(self.number)
             self._tables = MemoryTables.create(shapes, self.config.optimizer, shared=True, huge=self.config.huge_pages)
 
-    def checkpoints(self, run: str, moved: Moved = unwatched, *, serves: bool = True) -> list[list[Any]]:
+    def checkpoints(self, run: str, moved: Moved = unwatched) -> list[list[Any]]:
         """[step, stamp, best validation so far, trainers] of every checkpoint here that is whole, newest first.
 
-        Who `serves` reads the newest one into the tables, for it will nearly always be the one that is asked for: it is verified
-        meanwhile, and the older ones are when they are read.
+        The newest one is read into the tables, for it will nearly always be the one that is asked for: it is verified meanwhile,
+        and the older ones are when they are read.
         """
         found: list[list[Any]] = []
-        if serves:
-            checkpoint.sweep(self.place(run), moved)
+        checkpoint.sweep(self.place(run), moved)
         for step, path in checkpoint.numbered(self.place(run)):
             try:
                 saved = checkpoint.opened(path)
                 trainers = len(steps_done(saved))
-                if serves and not found:
+                if not found:
                     self._make()
                     take(saved, self.tables, moved)
                     self._taken = path

@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from kgdist.base.errors import KgdistError, PeersLost
+from kgdist.base.errors import KgdistError, PeersLost, ProtocolError
 from kgdist.base.log import log, say
 from kgdist.runtime.agent.beside import Doing
 from kgdist.runtime.channels.channel import Heard
 from kgdist.runtime.ip_config import Machine
 from kgdist.runtime.processes.lines import cleaned, fits
 from kgdist.runtime.processes.workers import STALL
+from kgdist.runtime.protocol import ANSWERS, DOING, event_of
 from kgdist.runtime.silence import NAMED
 from kgdist.version import __version__
 
@@ -28,30 +29,6 @@ HURRY = 4.0  # seconds that a machine may do nothing, or say nothing, once the u
 TURN = 0.05  # seconds of hearing before whoever pumps may look at other things
 HANGS = 300.0  # seconds without a pump after which the machines are told no longer that this launcher lives
 LEVELS = {"INFO": logging.INFO, "WARNING": logging.WARNING, "ERROR": logging.ERROR}  # of lines of an agent's log
-# What machines say, and of which shape it is (kgdist.runtime.processes.lines.fits).
-ANSWERS: dict[str, Any] = {
-    "hello": {"version": str},
-    "checked": {"problems": [str], "checkpoints": [(int, str, dict, int)]},
-    "opened": str,
-    "ready": bool,
-    "saved": {"problem": str},
-    "loaded": {"problem": str},
-    "memory": int,
-}
-NEWS: dict[str, Any] = {
-    "beat": object,  # DOING; another release, which is not known to be one yet, may say it otherwise
-    "failed": {"what": str, "recoverable": bool, "code": int},
-    "say": str,
-    "progress": {"steps": [int], "positives": int, "sums": [float]},
-    "arrived": int,
-    "trained": [int],
-    "finished": {"rank": int, "task": int, "problem": str},
-    "result": object,
-    "interrupt": bool,
-}
-WORDS = ANSWERS | NEWS
-DOING = (str, str, int)
-NUMBERS = ("progress", "result")  # which no terminal sees
 FIRST = 60.0  # seconds in which an agent says its first word
 News = Callable[[int, str, Any], None]  # machine, kind, value
 
@@ -244,11 +221,9 @@ class Fleet:
         else:
             for event, content in value.items():
                 try:
-                    if not fits(content, WORDS[event]):
-                        raise TypeError
-                    self._event(number, event, content if event in NUMBERS else cleaned(content))
-                except (LookupError, TypeError, ValueError) as error:
-                    what = f"says {cleaned(event)!r} in words that are not ours; is kgdist the same everywhere?"
+                    self._event(number, event, event_of(event, content))
+                except (ProtocolError, LookupError, TypeError, ValueError) as error:
+                    what = error if isinstance(error, ProtocolError) else f"says {event!r}, which makes no sense ({error!r})"
                     raise MachineFailed(f"{self.name(number)}: its agent {what}", number, 1) from error
 
     def _event(self, number: int, event: str, content: Any) -> None:

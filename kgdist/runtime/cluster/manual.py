@@ -1,8 +1,8 @@
 """Backend manual, the launcher's end: agents that were started by hand or by a scheduler, and come by themselves.
 
-Every machine has two (`kgdist.runtime.agent.enlist`), one that serves and one that trains. To the rest of the launcher the two
-are one machine: `Pair` sends each command to the half it concerns and makes one answer of two. Connections are always encrypted,
-and whoever has the job file may connect: there is no other way in.
+Every machine has two processes (`kgdist.runtime.agent.enlist`): kgdist-server is its agent, with its servers and trainers, and
+kgdist-client gives the word that they may begin, and waits for the end. An attempt needs both of every machine. Connections are
+always encrypted, and whoever has the job file may connect: there is no other way in.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kgdist.base.errors import KgdistError, OptionError, PeersLost, UsageError
+from kgdist.base.errors import KgdistError, OptionError, PeersLost
 from kgdist.base.log import log, say
 from kgdist.kvstore.wire import Keys, Transport, Watch
 from kgdist.options.config import Config
@@ -40,19 +39,6 @@ TWIN = 1.0  # seconds in which one of two that claim the same place must show th
 PARTING = 10.0  # seconds for all to end
 HURRY = 3.0  # the same where one of them has not done what was asked of it
 SERVER, CLIENT = ROLES = ("server", "client")
-# command -> the half it is for; others are for both
-FOR = dict.fromkeys(("open", "save", "keep", "best", "write", "append"), SERVER) | dict.fromkeys(
-    ("attach", "train", "release", "task", "stop"), CLIENT
-)
-# What a half has to be told besides, because there are two.
-BESIDES: dict[tuple[str, str], dict[str, Any]] = {("open", SERVER): {"share": True}, ("check", CLIENT): {"serves": False}}
-# answer of both halves -> the machine's
-JOINED: dict[str, Callable[[Any, Any], Any]] = {
-    "hello": lambda server, client: server,
-    "checked": lambda server, client: server | {"problems": list(dict.fromkeys(server["problems"] + client["problems"]))},
-    "opened": lambda server, client: server,
-    "memory": lambda server, client: server + client,
-}
 
 
 def control_of(config: Config, machines: list[Machine]) -> tuple[str, int]:
@@ -69,7 +55,7 @@ def control_of(config: Config, machines: list[Machine]) -> tuple[str, int]:
 
 @dataclass
 class Peer:
-    """One half of a machine, as it has introduced itself."""
+    """A kgdist-server or kgdist-client, as it has introduced itself."""
 
     name: bytes  # of its connection
     machine: int
@@ -77,33 +63,30 @@ class Peer:
     turn: int  # conversations it has had before
     pid: int
     host: str
-    computer: str
     heard: float
     outbox: deque[bytes] = field(default_factory=deque)
-    pair: Pair | None = None  # whose conversation it is in
+    channel: ManualChannel | None = None  # whose conversation it is in
 
     def post(self, **message: Any) -> None:
         """Send a message as soon as possible."""
         self.outbox.append(json.dumps(message, allow_nan=False).encode())
 
 
-class Pair:
-    """A machine as its launcher sees it: commands in, and events like those of a Channel out."""
+class ManualChannel:
+    """A machine as its launcher sees it: commands in, events like those of a Channel out. Its agent is in kgdist-server; of
+    kgdist-client it only takes note whether it is there."""
 
     def __init__(self, number: int, peers: dict[str, Peer], events: queue.Queue[Heard]) -> None:
         self.number = number
         self._peers = peers
         self._events = events
-        self._answers: dict[str, dict[str, Any]] = {}
-        self._doing: dict[str, Any] = {}  # of both halves
         self._over = threading.Event()
         self.closing = False
 
     def send(self, message: dict[str, Any]) -> None:
-        """Tell the half that a command is for, or both."""
-        do = message["do"]
-        for role in (FOR[do],) if do in FOR else ROLES:
-            self._peers[role].post(**message, **BESIDES.get((do, role), {}))
+        """Tell the agent; the end is for both to know."""
+        for role in ROLES if message["do"] == "end" else (SERVER,):
+            self._peers[role].post(**message)
 
     def close(self, grace: float = PARTING) -> None:
         """End the conversation with both, after they have carried out what they were told. Waits at most `grace` seconds."""
@@ -113,29 +96,16 @@ class Pair:
         self._over.wait(timeout=grace)
 
     def hear(self, role: str, message: dict[str, Any]) -> None:
-        """What a half says."""
+        """What one of them says."""
         for kind, value in message.items():
             if kind == "log":
                 self._tell("log", f"kgdist-{role}: {value}")
-            elif kind == "shared":
-                self._peers[CLIENT].post(do="attach", **value)
-            elif kind == "beat":
-                self._doing[role] = value
-                server, client = (self._doing.get(half, ("", "", 0)) for half in ROLES)
-                self._tell("message", {kind: [server[0] or client[0], server[1] or client[1], server[2] + client[2]]})
-            elif kind not in JOINED:
+            elif kind != "here":
                 self._tell("message", {kind: value})
-            else:
-                both = self._answers.setdefault(kind, {})
-                both[role] = value
-                if len(both) == len(ROLES):
-                    joined = JOINED[kind](both[SERVER], both[CLIENT])
-                    self._tell("message", {kind: joined})
-                    del self._answers[kind]
 
     def lose(self, role: str, how: str) -> None:
-        """A half is in this conversation no longer."""
-        if all(peer.pair is not self for peer in self._peers.values()):
+        """One of them is in this conversation no longer."""
+        if all(peer.channel is not self for peer in self._peers.values()):
             self._over.set()
         self._tell("closed", Ending(None, f"(kgdist-{role}) {how}"))
 
@@ -165,7 +135,7 @@ class Reception:
     # ---- for the launcher
 
     def connect(self) -> Fleet:
-        """Wait until both halves of every machine are there. Raises AttemptFailed, naming those that are missing, UsageError."""
+        """Wait until both of every machine are there. Raises AttemptFailed, naming those that are missing, UsageError."""
         began = reminded = time.monotonic()
         if self.file is None:
             self._open()
@@ -181,24 +151,20 @@ class Reception:
                 time.sleep(0.05)
         events: queue.Queue[Heard] = queue.Queue()
         with self._lock:
-            pairs = {machine.number: self._pair(machine, events) for machine in self.machines}
-        return Fleet(self.machines, pairs, events, self.config.peer_timeout)
+            channels = {machine.number: self._channel(machine, events) for machine in self.machines}
+        return Fleet(self.machines, channels, events, self.config.peer_timeout)
 
-    def _pair(self, machine: Machine, events: queue.Queue[Heard]) -> Pair:
+    def _channel(self, machine: Machine, events: queue.Queue[Heard]) -> ManualChannel:
         peers = {role: self._places[machine.number, role] for role in ROLES}
-        server, client = peers[SERVER], peers[CLIENT]
-        if server.computer != client.computer:
-            what = f"kgdist-server runs on {server.host} and kgdist-client on {client.host}"
-            raise UsageError(f"{machine.name}: {what}, but both must see the same processes of the same machine")
-        pair = Pair(machine.number, peers, events)
+        channel = ManualChannel(machine.number, peers, events)
         for peer in peers.values():
-            peer.pair, peer.heard = pair, time.monotonic()
+            peer.channel, peer.heard = channel, time.monotonic()
             peer.post(welcome=True)
-        return pair
+        return channel
 
     def _missing(self) -> str:
         with self._lock:
-            ready = {place for place, peer in self._places.items() if peer.pair is None}
+            ready = {place for place, peer in self._places.items() if peer.channel is None}
         lacking = [(m, role) for m in self.machines for role in ROLES if (m.number, role) not in ready]
         return ", ".join(f"kgdist-{role} of {machine.name}" for machine, role in lacking)
 
@@ -268,7 +234,7 @@ class Reception:
     def _look_after(self, peer: Peer) -> None:
         while peer.outbox and self._wire.send([peer.name, peer.outbox[0]]) is not None:
             peer.outbox.popleft()
-        ending = self._parting or (peer.pair is not None and peer.pair.closing)  # and says nothing while its processes end
+        ending = self._parting or (peer.channel is not None and peer.channel.closing)  # and says nothing while its processes end
         patience = self.config.peer_timeout + (PARTING if ending else 0)
         if time.monotonic() - peer.heard > patience:
             self._drop(peer, f"has said nothing for {patience:g} s")
@@ -278,9 +244,9 @@ class Reception:
         """It has no place, and takes part in nothing, until it enlists again."""
         if self._places.get((peer.machine, peer.role)) is peer:
             del self._places[peer.machine, peer.role]
-        pair, peer.pair = peer.pair, None
-        if pair is not None:
-            pair.lose(peer.role, how)
+        channel, peer.channel = peer.channel, None
+        if channel is not None:
+            channel.lose(peer.role, how)
 
     def _hear(self, name: bytes, message: dict[str, Any]) -> None:
         if "enlist" in message:
@@ -298,8 +264,8 @@ class Reception:
             return
         elif "left" in message:
             self._drop(peer, f"has ended with exit code {message['left']}")
-        elif peer.pair is not None:
-            peer.pair.hear(peer.role, message)
+        elif peer.channel is not None:
+            peer.channel.hear(peer.role, message)
 
     def _enlist(self, name: bytes, body: dict[str, Any]) -> None:
         """Somebody asks for a place."""
@@ -326,7 +292,7 @@ class Reception:
             return
         if holder is not None:
             self._drop(holder, "has begun anew")
-        fields = {key: body[key] for key in ("machine", "role", "turn", "pid", "host", "computer")}
+        fields = {key: body[key] for key in ("machine", "role", "turn", "pid", "host")}
         self._peers[name] = self._places[place] = Peer(name, heard=now, **fields)
         self._peers[name].post(**({"over": self.code} if self._parting else {"wait": True}))
 

@@ -23,11 +23,10 @@ LIBRARIES = 450 << 20  # bytes of the agent and of what its processes are forked
 PER_PROCESS = 75 << 20  # that each of those takes beside that: a server, or a trainer with the arrays of a step of dim 400
 
 
-def problems(plan: Plan, number: int, *, serves: bool = True, copied: bool = True) -> list[str]:
+def problems(plan: Plan, number: int, *, copied: bool = True) -> list[str]:
     """One line for everything on machine `number` that keeps the job from running there; none if all is well.
 
-    A process that does not serve asks less: the one of the same machine that does asks the rest. Before the partition has been
-    `copied` there may not even be a workspace.
+    Before the partition has been `copied` there may not even be a workspace.
     """
     config = plan.config
     root = workspace(config)
@@ -35,8 +34,6 @@ def problems(plan: Plan, number: int, *, serves: bool = True, copied: bool = Tru
         return _apart(plan, number)
     if not root.is_dir():
         return [f"--path {root}: no such folder here"]
-    if not serves:
-        return _partition(plan, number, verify=False)
     return [*_partition(plan, number), *_apart(plan, number)]
 
 
@@ -45,10 +42,10 @@ def _apart(plan: Plan, number: int) -> list[str]:
     return [*_resumed(plan, number), *_connections(plan, number), *_freed(plan, number), *_disk(plan, number)]
 
 
-def _partition(plan: Plan, number: int, *, verify: bool = True) -> list[str]:
+def _partition(plan: Plan, number: int) -> list[str]:
     folder = plan.partition(number)
     try:
-        partition = Partition.open(folder, verify=verify)
+        partition = Partition.open(folder, verify=True)
     except KgdistError as error:
         return [f"{error}; or {_sent(plan)}"]
     if partition.part != number or partition.graph != plan.graph:

@@ -44,9 +44,9 @@ class SharedControl:
         counters, sums = (SharedArray.attach(handle) for handle in handles)
         return cls(counters, sums)
 
-    def handles(self, pid: int | None = None) -> list[dict[str, Any]]:
+    def handles(self) -> list[dict[str, Any]]:
         """What `attach` needs, see SharedArray.handle."""
-        return [array.handle(pid) for array in self._arrays]
+        return [array.handle() for array in self._arrays]
 
     def stop(self, *, leave: bool = False) -> None:
         """Ask all loops to end before their next step; `leave`: and not to evaluate afterwards."""

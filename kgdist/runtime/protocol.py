@@ -1,0 +1,98 @@
+"""What launcher and agents say to each other: lines of JSON, over pipes, SSH or a connection of kgdist-server. No processes here.
+
+The launcher's lines are commands, {"do": name, field: value, ...}; an agent's are events, {name: value}. `command_of` and
+`event_of` let through what stands in the two tables and nothing else, so that who reads a message need not doubt it. Shapes are
+those of `fits`: a type, [shape] for a list, a tuple of shapes for a list of just those, {key: shape} for an object.
+
+    command   the agent is to...                                                           it answers
+    beat      know that the launcher lives (every second or more often)
+    check     say what keeps the job from running there, and which checkpoints it has      checked
+    open      take the run folder (a new one if `run` is empty), fill rows, start servers   opened; ready
+    train     start the trainers                                                           progress, arrived, trained
+    release   let trainers that wait at `step` go on
+    save      write a checkpoint, or the best rows                                         saved
+    keep      remove all checkpoints but these
+    best      take the best rows, or only see whether they are whole (`trial`)             loaded
+    task      let trainers rank a share of a split, or write the embeddings of all         result, finished
+    write     write JSON into the run folder
+    append    add a line to a file of the run folder
+    stop      let trainers end before their next step; `leave`: and not evaluate either    trained
+    memory    say how much its processes hold                                              memory
+    end       leave
+
+    event     the agent...
+    hello     is there: the first word
+    beat      lives, and what it is at: verb, of what, and a number that grows as long as something is done
+    failed    is at its end; `recoverable`: another attempt may fare better
+    say       has a line for the user
+    progress  steps of each trainer, positives of all, float[4] sums of losses
+    arrived   its trainers wait at this step
+    trained   its trainers have trained to the end, with so many steps each
+    result    ranks of a share (kgdist.evaluation.shared)
+    finished  a trainer has done its task, or why not
+    interrupt somebody has pressed Ctrl-C there
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kgdist.base.errors import ProtocolError
+from kgdist.runtime.processes.lines import cleaned, fits
+
+JSON = object
+COMMANDS: dict[str, dict[str, Any]] = {
+    "beat": {},
+    "check": {"plan": dict, "machine": int, "lease": int | float, "run": str, "debug": bool, "copied": bool},
+    "open": {"run": str, "resume": int | None},
+    "train": {},
+    "release": {"step": int},
+    "save": {"step": int, "meta": dict, "best": bool},
+    "keep": {"steps": [int], "best": [int]},
+    "best": {"step": int, "trial": bool},
+    "task": {"what": {"what": str, "number": int}, "ranks": [int]},
+    "write": {"name": str, "value": JSON},
+    "append": {"name": str, "line": str},
+    "stop": {"leave": bool},
+    "memory": {},
+    "end": {},
+}
+ANSWERS: dict[str, Any] = {  # events that are waited for
+    "hello": {"version": str},
+    "checked": {"problems": [str], "checkpoints": [(int, str, dict, int)]},
+    "opened": str,
+    "ready": bool,
+    "saved": {"problem": str},
+    "loaded": {"problem": str},
+    "memory": int,
+}
+EVENTS: dict[str, Any] = ANSWERS | {
+    "beat": JSON,  # another release, which is not known to be one yet, may say it otherwise: `DOING`
+    "failed": {"what": str, "recoverable": bool, "code": int},
+    "say": str,
+    "progress": {"steps": [int], "positives": int, "sums": [float]},
+    "arrived": int,
+    "trained": [int],
+    "finished": {"rank": int, "task": int, "problem": str},
+    "result": JSON,
+    "interrupt": bool,
+}
+DOING = (str, str, int)
+NUMBERS = ("progress", "result")  # which no terminal sees
+
+
+def command_of(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name and the fields of a command. Raises ProtocolError."""
+    fields = {key: value for key, value in message.items() if key != "do"}
+    name = message.get("do")
+    shape = COMMANDS.get(name) if isinstance(name, str) else None
+    if shape is None or fields.keys() != shape.keys() or not fits(fields, shape):
+        raise ProtocolError(f"the launcher asks for {name!r:.60} in words that are not ours; is kgdist the same everywhere?")
+    return str(name), fields
+
+
+def event_of(name: str, value: Any) -> Any:
+    """The value of an event, every text in it fit for a terminal. Raises ProtocolError."""
+    if name not in EVENTS or not fits(value, EVENTS[name]):
+        raise ProtocolError(f"says {cleaned(name)!r:.60} in words that are not ours; is kgdist the same everywhere?")
+    return value if name in NUMBERS else cleaned(value)
