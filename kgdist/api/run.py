@@ -262,11 +262,11 @@ class Run:
 
         >>> run.export("word2vec", "vectors", tables="entity")
         """
-        from kgdist.exchange import targets
+        from kgdist.exchange import embeddings
         from kgdist.exchange.source import Source
 
         folder = Path(out) if out is not None else self.path / "export" / to
-        return targets.export(Source.of(self._opened.run), to, folder, tables=tables, force=force)
+        return embeddings.export(Source.of(self._opened.run), to, folder, tables=tables, force=force)
 
 
 def _unfold(found: Found, given: dict[str, np.ndarray], missing: str) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
