@@ -18,7 +18,7 @@ from kgdist.base.errors import OptionError
 from kgdist.base.files import write_json
 from kgdist.base.progress import bar
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.exchange.folder import check_replaceable, durable, whole_folder
+from kgdist.exchange.folder import check_replaceable, export_folder
 from kgdist.exchange.source import Source
 from kgdist.options.config import MODELS, OPTIONS
 from kgdist.options.configfile import run_json
@@ -44,7 +44,7 @@ def export(source: Source, target: str, out: Path, *, tables: str = "both", forc
     write = partial(write_word2vec, blank=blank) if target == "word2vec" else TARGETS[target]
     total = sum(len(rows) for rows in source.tables.values())
     about = {"format": target, **source.about()}
-    with bar(total=total, desc=f"writing {target}", unit=" rows") as progress, whole_folder(out, about, force=force) as folder:
+    with bar(total=total, desc=f"writing {target}", unit=" rows") as progress, export_folder(out, about, force=force) as folder:
         write(dataclasses.replace(source, tick=progress.update), folder)
         for kind, names in source.names.items():
             names.write_tsv(folder / _MAPS[kind])
@@ -59,7 +59,7 @@ def write_npy(source: Source, folder: Path) -> None:
 
 def _write_array(source: Source, table: str, path: Path) -> None:
     """One table as a `.npy` file of format 1.0, a block of rows at a time."""
-    with durable(path) as file:
+    with path.open("wb") as file:
         shape = source.tables[table].shape
         np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
         for rows in source.blocks(table):
@@ -81,7 +81,7 @@ def write_safetensors(source: Source, folder: Path) -> None:
         offset += rows.nbytes
     text = json.dumps(header, ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # numbers begin at a multiple of eight
-    with durable(folder / "embeddings.safetensors") as file:
+    with (folder / "embeddings.safetensors").open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for table in source.tables:
             for rows in source.blocks(table):
@@ -104,7 +104,7 @@ def write_parquet(source: Source, folder: Path) -> None:
         packed = {"id": "snappy", "name": "snappy"}
         facts |= {f"columns of {name}": source.columns(table) for name, table in zip(vectors, tables, strict=True)}
         with (
-            durable(folder / f"{kind}.parquet") as file,
+            (folder / f"{kind}.parquet").open("wb") as file,
             parquet.ParquetWriter(file, schema.with_metadata(facts), compression=packed, use_dictionary=False) as writer,
         ):
             start = 0
@@ -127,7 +127,7 @@ def write_word2vec(source: Source, folder: Path, blank: str = "_") -> None:
     for kind, names in source.names.items():
         _check_words(names, kind, blank)
     for table, rows in source.tables.items():
-        with durable(folder / f"{table}.txt") as file:
+        with (folder / f"{table}.txt").open("wb") as file:
             file.write(b"%d %d\n" % rows.shape)
             for names_of_block, block in source.named_blocks(table):
                 file.write(lines_of(block, " ", [word(name, blank) for name in names_of_block]))
@@ -165,13 +165,13 @@ def write_projector(source: Source, folder: Path) -> None:
     config = []
     for table in source.tables:
         vectors, labels = f"{table}_vectors.tsv", f"{table}_metadata.tsv"
-        with durable(folder / vectors) as numbers, durable(folder / labels) as words:
+        with (folder / vectors).open("wb") as numbers, (folder / labels).open("wb") as words:
             for names, rows in source.named_blocks(table):
                 numbers.write(lines_of(rows, "\t"))
                 words.write("".join(name.replace("\t", " ") + "\n" for name in names).encode())
         fields = {"tensor_name": table, "tensor_path": vectors, "metadata_path": labels}
         config.append("embeddings {\n" + "".join(f'  {key}: "{value}"\n' for key, value in fields.items()) + "}\n")
-    with durable(folder / "projector_config.pbtxt") as file:
+    with (folder / "projector_config.pbtxt").open("wb") as file:
         file.write("".join(config).encode())
 
 

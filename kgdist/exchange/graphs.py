@@ -19,7 +19,7 @@ from kgdist.base.log import log
 from kgdist.base.progress import bar
 from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.read.lines import suffix
-from kgdist.exchange.folder import whole_folder
+from kgdist.exchange.folder import export_folder
 from kgdist.version import __version__
 
 PIECE = 1 << 17  # triples written at once
@@ -106,7 +106,7 @@ def convert(graph: Graph, name: str, write: Writer, out: Path, *, force: bool = 
     about = {"format": name, "kgdist_version": __version__, "dataset": dataset.name, **sizes}
     with bar(total=sum(splits.values()), desc=f"writing {name}", unit=" triples") as progress:
         ticking = Graph(dataset, graph.files, graph.header, progress.update)
-        with whole_folder(out, about, force=force) as folder:
+        with export_folder(out, about, force=force) as folder:
             write(ticking, folder)
     return sorted(out.iterdir())
 

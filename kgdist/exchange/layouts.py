@@ -19,7 +19,6 @@ from kgdist.data.read.formats import Format, check_delimiter
 from kgdist.data.read.lines import BOM, MAX_LINE
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.exchange import ntriples
-from kgdist.exchange.folder import durable
 from kgdist.exchange.graphs import NOUNS, Graph, Unfit, Words, Writer, refuse_weights, warn_unused
 
 LONGEST = MAX_LINE // 4  # bytes of a name: three of them and a weight are a line that can be read again
@@ -74,7 +73,7 @@ def write_pykeen(graph: Graph, folder: Path) -> None:
     refuse_weights(graph, "pykeen")
     for kind, vocabulary in (("entity", graph.dataset.entities), ("relation", graph.dataset.relations)):
         with (
-            durable(folder / f"{kind}_to_id.tsv.gz") as raw,
+            (folder / f"{kind}_to_id.tsv.gz").open("wb") as raw,
             gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
             io.BufferedWriter(packed) as file,
         ):
@@ -103,7 +102,7 @@ def write_libkge(graph: Graph, folder: Path) -> None:
         own = {"filename": f"{split}.del", "size": len(triples), "split_type": split, "type": "triples"}
         facts |= {f"files.{split}.{key}": value for key, value in own.items()}
     facts |= {"name": dataset.name, "num_entities": len(dataset.entities), "num_relations": len(dataset.relations)}
-    with durable(folder / "dataset.yaml") as file:  # a string of JSON is one of YAML
+    with (folder / "dataset.yaml").open("wb") as file:  # a string of JSON is one of YAML
         lines = [f"  {key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in facts.items()]
         file.write(("dataset:\n" + "".join(lines)).encode())
 
@@ -122,7 +121,7 @@ def write_parquet(graph: Graph, folder: Path) -> None:
         if triples.weights is not None:
             fields.append(pa.field("weight", pa.float32(), nullable=False))
         schema = pa.schema(fields)
-        with durable(folder / f"{split}.parquet") as file, parquet.ParquetWriter(file, schema) as writer:
+        with (folder / f"{split}.parquet").open("wb") as file, parquet.ParquetWriter(file, schema) as writer:
             for piece in graph.pieces(split):
                 columns = [graph.column(piece, place, how) for place, how in enumerate(words)]
                 columns += [] if piece.weights is None else [pa.array(piece.weights)]
@@ -143,7 +142,7 @@ PLAIN: dict[str, Writer] = {
 def _write_dictionaries(graph: Graph, folder: Path, entities: str, relations: str, delimiter: str = "\t") -> None:
     """Two files of lines `id<delimiter>name`; a name may hold the delimiter."""
     for file, vocabulary in ((entities, graph.dataset.entities), (relations, graph.dataset.relations)):
-        with durable(folder / file) as lines:
+        with (folder / file).open("wb") as lines:
             for number, name in enumerate(vocabulary):
                 lines.write(f"{number}{delimiter}{name}\n".encode())
 
@@ -158,7 +157,7 @@ def _write_split(
     graph: Graph, split: str, path: Path, words: tuple[Words, Words, Words], order: str = "hrt", delimiter: str = "\t"
 ) -> None:
     """A line for each triple, its columns in `order`, and behind them its weight where there is one."""
-    with durable(path) as file:
+    with path.open("wb") as file:
         for piece in graph.pieces(split):
             columns = [graph.column(piece, "hrt".index(letter), words["hrt".index(letter)]) for letter in order]
             if piece.weights is not None:

@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 from kgdist.base.errors import OptionError
 from kgdist.data.dataset import Dataset
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.exchange.folder import durable
 from kgdist.exchange.graphs import Graph, Unfit, Writer, refuse_weights, warn_unused
 
 # The grammar of the standard, section 7, as both `re` and RE2 read it.
@@ -56,7 +55,7 @@ def write(graph: Graph, folder: Path, base: str | None) -> None:
     relations = partial(terms, graph.dataset.relations, base, None)
     blank, stop = (pa.scalar(text, pa.large_string()) for text in (" ", "."))
     for split in graph.dataset.splits:
-        with durable(folder / f"{split}.nt") as file:
+        with (folder / f"{split}.nt").open("wb") as file:
             for piece in graph.pieces(split):
                 columns = [graph.column(piece, place, words) for place, words in enumerate((entities, relations, entities))]
                 lines = pc.binary_join_element_wise(*columns, stop, blank)
