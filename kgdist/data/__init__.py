@@ -7,7 +7,6 @@ dataset.py     a data set: int32 triples, memory-mapped, and vocabularies
 encode.py      names to ids
 interner.py    names numbered as they come
 known.py       the filter: all known answers of a query
-lock.py        one builder at a time
 memory.py      triples in memory, to files that the store reads
 names.py       many strings and the way back, in arrays
 statistics.py  what a graph is like, counted from its triples
