@@ -197,11 +197,18 @@ def sweep(parent: Path) -> None:
 
 def _beside(target: Path, kind: str) -> Path:
     """A new name beside `target`, which says whose it is: folders may be shared by machines."""
-    return target.with_name(f".{target.name}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(6)}.{kind}")
+    return target.with_name(f".{target.name}.{_here()}.{os.getpid()}.{secrets.token_hex(6)}.{kind}")
+
+
+def _here() -> str:
+    """Where our process ids mean what they say: containers may share a host's name, and number their processes themselves."""
+    with contextlib.suppress(OSError):
+        return f"{socket.gethostname()}-{os.stat('/proc/self/ns/pid').st_ino}"
+    return socket.gethostname()
 
 
 def _abandoned(left: Path, host: str, process: str) -> bool:
-    if host == socket.gethostname():
+    if host == _here():
         return not Path(f"/proc/{process}").exists()
     with contextlib.suppress(OSError):
         return time.time() - left.stat().st_mtime > _STALE

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-import socket
 import subprocess
 import sys
 import zipfile
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kgdist.base import files
 from kgdist.base.errors import DataError, KgdistError, OptionError
 from kgdist.data.builtin import catalog
 from kgdist.data.builtin.catalog import BUILTIN, BuiltIn, ensure
@@ -170,7 +171,8 @@ def test_what_cannot_be_checked_does_not_come_over_an_open_line(tmp_path: Path, 
 
 
 def test_what_a_killed_process_left_is_cleared_away(site: Site, tmp_path: Path) -> None:
-    left = tmp_path / f".tiny.{socket.gethostname()}.99999999.0123456789ab.tmp"
+    left = files._beside(tmp_path / "tiny", "tmp")
+    left = left.with_name(left.name.replace(f".{os.getpid()}.", ".99999999."))
     left.mkdir()
     (left / "train.txt").write_bytes(b"half")
     (tmp_path / ".tiny.lock").write_bytes(b"")
