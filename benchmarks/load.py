@@ -1,7 +1,7 @@
 """Loading speed and memory, on one core: `make bench-load`.
 
 Each figure is one whole load in a fresh process that has imported torch and Numba, as a training has: names or ids in, the
-binary store out, the sources hashed, everything on disk, pyarrow's import included. The roofs are what no loader could leave
+binary store out, everything on disk, pyarrow's import included. The roofs are what no loader could leave
 out (to read the bytes and hash them) and what the parser underneath takes by itself; the twin is what one would write first,
 on the first lines of the same file. All are measured in the same run, in turn.
 """

@@ -62,6 +62,7 @@ LAYERS = (
 
 # library -> the files that may import it
 HOMES = {
+    "filelock": ("base/files",),
     "argparse": ("options/parse", "cli/"),
     "yaml": ("options/configfile", "tuning/space"),
     "numba": ("kernels/",),

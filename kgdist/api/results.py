@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgdist.api.wanted import Wanted, ids_of
 from kgdist.base.text_table import TextTable
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.evaluation.text import protocol_line, report_table
+from kgdist.predict.lists import Wanted, ids_of
 
 if TYPE_CHECKING:
     import pandas

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from kgdist.api.results import Embeddings, Evaluation, Table
-from kgdist.api.wanted import Wanted, ids_of
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.machine import usable_cores
 from kgdist.base.types import Side
 from kgdist.data.dataset import Dataset
+from kgdist.data.known import KnownTriples
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.evaluation.evaluator import Evaluator
 from kgdist.kvstore.tables import MemoryTables
@@ -25,7 +25,7 @@ from kgdist.models.base import Model
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.option import closest
 from kgdist.predict.engine import Found, Predictor
-from kgdist.predict.facts import known_among
+from kgdist.predict.lists import Wanted, ids_of
 from kgdist.predict.measures import MEASURES
 from kgdist.predict.similar import Search
 from kgdist.runs.opened import Opened
@@ -210,7 +210,7 @@ class Run:
     def _known(self, ids: dict[str, np.ndarray]) -> Any:
         splits = [split.array for split in self.dataset.splits.values()]
         counts = len(self.entities), len(self.relations)
-        return known_among(splits, *counts, [ids.get(name) for name in ENDS])
+        return KnownTriples.among(splits, *counts, [ids.get(name) for name in ENDS])
 
     def _table(self, ids: dict[str, np.ndarray], more: dict[str, np.ndarray]) -> Table:
         names = {end: (self.relations if end == "relation" else self.entities).names(found) for end, found in ids.items()}
@@ -262,11 +262,11 @@ class Run:
 
         >>> run.export("word2vec", "vectors", tables="entity")
         """
-        from kgdist.exchange import targets
+        from kgdist.exchange import embeddings
         from kgdist.exchange.source import Source
 
         folder = Path(out) if out is not None else self.path / "export" / to
-        return targets.export(Source.of(self._opened.run), to, folder, tables=tables, force=force)
+        return embeddings.export(Source.of(self._opened.run), to, folder, tables=tables, force=force)
 
 
 def _unfold(found: Found, given: dict[str, np.ndarray], missing: str) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:

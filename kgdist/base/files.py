@@ -1,31 +1,38 @@
-"""Files that are either whole or absent: atomic writes, `.npy` without pickle, JSON, hashes, safe paths.
+"""Files and folders that are either whole or absent: atomic writes, `.npy` without pickle, JSON, hashes, locks, safe paths.
 
-The recipe everywhere is temp file beside the target -> flush -> fsync -> rename -> fsync of the folder, so that a reader, also
+The recipe everywhere is a temporary beside the target -> flush -> fsync -> rename -> fsync of the folder, so that a reader, also
 one after a power cut, sees the old bytes or the new ones and never a mixture.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
+import socket
 import tempfile
+import time
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from kgdist.base.errors import CheckpointError, KgdistError, UsageError
+from kgdist.base.log import log
 
 PathLike = str | os.PathLike[str]
 Moved = Callable[[int], None]  # called with the bytes that were read or written since it was called last
 
 _UMASK = re.compile(rb"^Umask:\s+([0-7]+)$", re.MULTILINE)
+_UNFINISHED = re.compile(r"\.(?P<name>.+)\.(?P<host>[^/]+)\.(?P<process>\d+)\.[0-9a-f]{12}\.(?P<kind>tmp|old)")
+_STALE = 24 * 3600  # seconds after which what a process of another machine left unfinished counts as abandoned
 
 
 def unwatched(moved: int) -> None:
@@ -99,8 +106,7 @@ def _write_array(file: IO[bytes], array: np.ndarray) -> None:
 
 
 def write_npy(path: PathLike, array: np.ndarray) -> None:
-    """As `save_npy`, into a folder that gets its name when all of it is there: no temporary file, and `sync_files` is the
-    caller's."""
+    """As `save_npy`, into a folder that is being made by `whole_folders`: no temporary file, and not durable by itself."""
     try:
         with open(path, "wb") as file:
             _write_array(file, array)
@@ -109,11 +115,129 @@ def write_npy(path: PathLike, array: np.ndarray) -> None:
 
 
 def sync_files(folder: PathLike) -> None:
-    """Make the files of `folder` durable, and their names. Raises OSError (disk full)."""
-    for path in Path(folder).iterdir():
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
-    sync_folder(folder)
+    """Make the files of `folder` and of folders in it durable, and their names. Raises OSError (disk full)."""
+    for inside, _, files in os.walk(folder):
+        for name in files:
+            with open(os.path.join(inside, name), "rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(inside)
+
+
+@contextlib.contextmanager
+def whole_folders(targets: Sequence[Path], *, replaced: Sequence[Path] = (), sync: bool = True) -> Iterator[list[Path]]:
+    """Give empty folders to fill, which become `targets` when the block ends without an error: all of them, or none.
+
+    The folders `replaced` go at that moment, and come back when the new ones cannot take their names. Until then the new ones are
+    `.<name>.<host>.<process>.<random>.tmp` beside the targets, and the replaced ones are `.old` between two renames; what killed
+    processes left is swept. `sync`: their files are made durable before. Raises FileExistsError when a target that is not
+    replaced is there already, OSError when something cannot be written; everything is then as it was.
+    """
+    made = [_beside(target, "tmp") for target in targets]
+    for parent in {target.parent for target in targets}:
+        sweep(parent)
+    try:
+        for folder in made:
+            folder.mkdir(parents=True)
+        yield made
+        for folder in made if sync else ():
+            sync_files(folder)
+        _take_names(made, targets, replaced)
+    finally:
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _take_names(made: Sequence[Path], targets: Sequence[Path], replaced: Sequence[Path]) -> None:
+    moved: list[tuple[Path, Path]] = []
+    taken: list[Path] = []
+    try:
+        for old in replaced:
+            aside = _beside(old, "old")
+            old.rename(aside)
+            moved.append((old, aside))
+        for folder, target in zip(made, targets, strict=True):
+            folder.rename(target)
+            taken.append(target)
+    except OSError as error:
+        for target in taken:
+            shutil.rmtree(target, ignore_errors=True)
+        for old, aside in moved:
+            with contextlib.suppress(OSError):
+                aside.rename(old)
+        if error.errno == errno.ENOTEMPTY:  # what rename says of a folder in the way, on most systems
+            raise FileExistsError(errno.EEXIST, "a folder is in the way", str(error.filename2)) from error
+        raise
+    for parent in {target.parent for target in targets}:
+        sync_folder(parent)
+    for _, aside in moved:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Take a folder away at once, whatever is in it; those who have mapped its files keep them. A folder that cannot go stays."""
+    with contextlib.suppress(OSError):
+        aside = _beside(folder, "tmp")
+        folder.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def sweep(parent: Path) -> None:
+    """Remove what `whole_folders` of processes that are gone left in `parent`; a folder that was set aside and whose name nobody
+    took comes back."""
+    for left in parent.glob(".*.*.*.*"):
+        match = _UNFINISHED.fullmatch(left.name)
+        if match is None or not _abandoned(left, match["host"], match["process"]):
+            continue
+        if match["kind"] == "old" and not os.path.lexists(parent / match["name"]):
+            with contextlib.suppress(OSError):
+                left.rename(parent / match["name"])
+        else:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _beside(target: Path, kind: str) -> Path:
+    """A new name beside `target`, which says whose it is: folders may be shared by machines."""
+    return target.with_name(f".{target.name}.{_here()}.{os.getpid()}.{secrets.token_hex(6)}.{kind}")
+
+
+def _here() -> str:
+    """Where our process ids mean what they say: containers may share a host's name, and number their processes themselves."""
+    with contextlib.suppress(OSError):
+        return f"{socket.gethostname()}-{os.stat('/proc/self/ns/pid').st_ino}"
+    return socket.gethostname()
+
+
+def _abandoned(left: Path, host: str, process: str) -> bool:
+    if host == _here():
+        return not Path(f"/proc/{process}").exists()
+    with contextlib.suppress(OSError):
+        return time.time() - left.stat().st_mtime > _STALE
+    return False
+
+
+@contextlib.contextmanager
+def locked(path: PathLike, patience: float) -> Iterator[None]:
+    """Hold the lock `path`, a file that stays, for the block; the system frees it when its holder dies.
+
+    Raises KgdistError when another process has held it for `patience` seconds, or when the file cannot be made.
+    """
+    from filelock import FileLock, Timeout  # only here: it takes a while to import, and few need it
+
+    lock = FileLock(path)
+    try:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            log.info("%s: another process is at it, waiting", path)
+            lock.acquire(timeout=patience)
+    except Timeout as error:
+        raise KgdistError(f"{path}: another process has held it for {patience:g} s; end that process first") from error
+    except OSError as error:
+        raise KgdistError(f"{path}: cannot be made ({error.strerror or error}); name a folder that can be written") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def load_npy(path: PathLike, *, mmap: bool = False) -> np.ndarray:

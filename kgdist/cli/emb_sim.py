@@ -10,14 +10,13 @@ from kgdist.base.errors import CheckpointError, DataError, OptionError
 from kgdist.cli.command import run
 from kgdist.options import parse
 from kgdist.options.tools import EmbSimOptions
-from kgdist.predict.sources import Source
-from kgdist.predict.sources import sources as lists_of
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
     from kgdist.data.vocabulary import Vocabulary
+    from kgdist.predict.lists import Source
     from kgdist.predict.similar import Pairs, Search
 
 
@@ -36,6 +35,8 @@ def sources(options: EmbSimOptions) -> list[Source]:
 
     Raises OptionError when options contradict one another, or nothing is asked.
     """
+    from kgdist.predict.lists import sources as lists_of
+
     words = {"left": options.left, "right": options.right}
     more = ", or --format '*'"
     found = lists_of(options.format, words, options.data_files, kinds="left or right ones", asks="compares with", more=more)

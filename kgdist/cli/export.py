@@ -20,7 +20,7 @@ def export(argv: Sequence[str]) -> int:
     if "blank" in given and options.to != "word2vec":
         raise OptionError("--blank", "has no say here: only --to word2vec changes names; drop it")
     from kgdist.base import log
-    from kgdist.exchange import targets
+    from kgdist.exchange import embeddings
     from kgdist.exchange.source import Source
     from kgdist.runs import rundir
 
@@ -28,7 +28,7 @@ def export(argv: Sequence[str]) -> int:
     trained = rundir.open_run(options.model_path)
     out = Path(options.out) if options.out is not None else trained.path / "export" / options.to
     source = Source.of(trained)
-    for path in targets.export(source, options.to, out, tables=options.tables, force=options.force, blank=options.blank):
+    for path in embeddings.export(source, options.to, out, tables=options.tables, force=options.force, blank=options.blank):
         log.say(str(path))
     return 0
 

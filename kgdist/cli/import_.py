@@ -26,7 +26,7 @@ def take_over(argv: Sequence[str]) -> int:
         raise OptionError("--entity_mfile", "goes with --rel_mfile: give both, or neither")
     from kgdist.base import log
     from kgdist.data.vocabulary import Vocabulary
-    from kgdist.exchange import foreign, from_dglke, from_pykeen
+    from kgdist.exchange import adopt, pykeen
     from kgdist.options.configfile import read_run
 
     log.setup(debug=options.debug, quiet=options.quiet)
@@ -37,11 +37,11 @@ def take_over(argv: Sequence[str]) -> int:
         names = (Vocabulary.read_tsv(options.entity_mfile), Vocabulary.read_tsv(options.rel_mfile))
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder")
-    if any((folder / name).exists() for name in (from_pykeen.FACTS, "trained_model.pkl", "training_triples")):
-        model = from_pykeen.read(folder, Config(**{"dataset": "pykeen"} | changes), names)
+    if any((folder / name).exists() for name in (pykeen.FACTS, "trained_model.pkl", "training_triples")):
+        model = pykeen.read(folder, Config(**{"dataset": "pykeen"} | changes), names)
     else:
-        model = from_dglke.read(folder, read_run(folder).replace(**changes), names)
-    log.say(f"saved in {foreign.adopt(model, options.save_path)}")
+        model = adopt.read_dglke(folder, read_run(folder).replace(**changes), names)
+    log.say(f"saved in {adopt.adopt(model, options.save_path)}")
     return 0
 
 

@@ -10,8 +10,6 @@ from kgdist.base.errors import OptionError
 from kgdist.cli.command import run
 from kgdist.options import parse
 from kgdist.options.tools import PredictOptions
-from kgdist.predict.sources import Source
-from kgdist.predict.sources import sources as lists_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from kgdist.data.dataset import Dataset
     from kgdist.predict.engine import Predictor
     from kgdist.predict.explain import Calibration
+    from kgdist.predict.lists import Source
     from kgdist.runs.opened import Opened
 
 MEANING = """\
@@ -32,6 +31,8 @@ def sources(options: PredictOptions) -> list[Source]:
 
     Raises OptionError when options contradict one another, or nothing is asked.
     """
+    from kgdist.predict.lists import sources as lists_of
+
     words = {"head": options.head, "relation": options.relation, "tail": options.tail}
     kinds = "heads, relations or tails"
     found = lists_of(options.format, words, options.data_files, kinds=kinds, asks="asks for")
@@ -112,14 +113,14 @@ def _blocks(
     """Columns of answers, as they come: heads, relations, tails, scores, and what explains them."""
     import numpy as np
 
-    from kgdist.predict.ask import ask
+    from kgdist.data.known import KnownTriples
     from kgdist.predict.explain import log_sigmoid, ranks
-    from kgdist.predict.facts import known_among
+    from kgdist.predict.lists import ask
 
     splits = [] if dataset is None else [split.array for split in dataset.splits.values()]
     known = None
     if options.exclude_known:
-        known = known_among(splits, predictor.num_entities, predictor.num_relations, lists)
+        known = KnownTriples.among(splits, predictor.num_entities, predictor.num_relations, lists)
     for block in ask(predictor, lists, options.exec_mode, options.topK, known):
         plain = options.score_func == "none"
         scores = block.scores - predictor.model.offset if plain else log_sigmoid(block.scores)

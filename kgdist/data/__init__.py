@@ -1,15 +1,12 @@
 """Triples and names: read, numbered, cached, dealt into batches.
 
 batches.py     the positives of each step
-build.py       files to arrays, in one pass
+build.py       files to arrays, in one pass; names to ids
 cache.py       where the arrays lie, and whether they are current
 dataset.py     a data set: int32 triples, memory-mapped, and vocabularies
-encode.py      names to ids
-interner.py    names numbered as they come
 known.py       the filter: all known answers of a query
-lock.py        one builder at a time
 memory.py      triples in memory, to files that the store reads
-names.py       many strings and the way back, in arrays
+names.py       many strings and the way back, in arrays; names numbered as they come
 statistics.py  what a graph is like, counted from its triples
 vocabulary.py  names <-> ids
 """

@@ -1,8 +1,8 @@
-"""Where the binary form of a data set lies, whether it is still that of its sources, and how it gets there whole.
+"""Where the binary form of a data set lies, whether it is undamaged, and how it gets there whole.
 
-A cache is one folder of `.npy` files and `meta.json`, built under another name and renamed, so that it is whole or absent,
-also with several builders at once. It lies in `.kgdist` beside the data, or in the user's cache folder where that cannot be
-written. What the arrays mean is store.py's.
+A cache is one folder of `.npy` files and `meta.json`, whole or absent, also with several builders at once. Its name is a hash of
+the options and one of the sizes and times of change of the files it was made from, so a file that was touched is read again. It
+lies in `.kgdist` beside the data, or in the user's cache folder where that cannot be written. dataset.py says what arrays mean.
 """
 
 from __future__ import annotations
@@ -11,30 +11,44 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
-import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kgdist.base.errors import CheckpointError, DataError, KgdistError
-from kgdist.base.files import read_json, sha256, sync_files, sync_folder, write_json
+from kgdist.base.errors import CheckpointError, KgdistError
+from kgdist.base.files import read_json, remove_folder, sha256, sync_files, whole_folders, write_json
 from kgdist.base.log import log
 from kgdist.data.read.lines import check_file, reason
 
 VERSION = 1
 META = "meta.json"
 VERIFY_BYTES = 256 << 20  # caches up to this size have their hashes checked at every load, larger ones their sizes only
-RACY_NS = 2 * 10**9  # a file changed this shortly before it was hashed may change again with the same time stamp
-STALE_S = 24 * 3600  # a build folder this old belongs to a process that died
+TICK_S = 0.02  # what the clock of a file system may take to move on
+COARSE_S = 2.0  # where it counts in seconds
+
+Stamps = list[tuple[int, int]]  # size and time of change (ns) of each file
 
 
-def options_key(options: dict[str, Any]) -> str:
-    """Twelve hex digits that name a set of options."""
-    return hashlib.sha256(json.dumps([VERSION, options], sort_keys=True).encode()).hexdigest()[:12]
+def stamps(files: list[Path]) -> Stamps:
+    """What tells one state of the files from another. Raises DataError for one that cannot be read."""
+    found = [check_file(path, "triples" if path.suffix != ".dict" else "`id<TAB>name` lines") for path in files]
+    return [(status.st_size, status.st_mtime_ns) for status in found]
+
+
+def settled(files: list[Path]) -> Stamps:
+    """As `stamps`, once every later change must show: a file that is written twice within a tick of the clock looks alike."""
+    now = time.time_ns()
+    ticks = [(COARSE_S if changed % 10**9 == 0 else TICK_S, changed) for _, changed in stamps(files)]
+    time.sleep(max((tick for tick, changed in ticks if now - changed < tick * 1e9), default=0.0))
+    return stamps(files)
+
+
+def key(value: Any) -> str:
+    """Twelve hex digits that name some JSON."""
+    return hashlib.sha256(json.dumps([VERSION, value], sort_keys=True).encode()).hexdigest()[:12]
 
 
 def user_cache() -> list[Path]:
@@ -45,148 +59,65 @@ def user_cache() -> list[Path]:
     return [Path(root, "kgdist", "data")] if os.path.isabs(root) else []
 
 
-def fingerprints(files: list[Path], *, hashed: bool) -> list[dict[str, Any]]:
-    """Size, time of change and (if `hashed`) sha256 of each file. Raises DataError for one that cannot be read."""
-    found = []
-    for path in files:
-        status = check_file(path, "triples" if path.suffix != ".dict" else "`id<TAB>name` lines")
-        found.append({"name": path.name, "size": status.st_size, "mtime_ns": status.st_mtime_ns})
-        if hashed:
-            found[-1]["sha256"] = sha256(path)
-    return found
-
-
-def valid_meta(folder: Path, options: dict[str, Any], files: list[Path]) -> dict[str, Any] | None:
-    """The cache's meta.json if it was built from these files with these options and is undamaged, else None (with the
-    reason in the log).
-    """
-    if not (folder / META).exists():
+def read(folder: Path) -> dict[str, Any] | None:
+    """The meta.json of an undamaged cache, None where there is none. A damaged one is removed, with the reason in the log."""
+    if not folder.exists():
         return None
     try:
-        meta = read_json(folder / META)
-        if meta["version"] != VERSION or meta["options"] != options:
-            raise CheckpointError(f"{folder}: made by another version or for other options")
-        if meta["seal"] != _seal(meta):
+        meta: dict[str, Any] = read_json(folder / META)
+        if meta.pop("seal") != key(meta):
             raise CheckpointError(f"{folder / META}: wrong content")
-        _verify(folder, meta["files"])
-        return meta if _same_sources(folder, meta, files) else None
+        total = sum(entry["size"] for entry in meta["files"].values())
+        for name, entry in meta["files"].items():
+            if (folder / name).stat().st_size != entry["size"]:
+                raise CheckpointError(f"{folder / name}: wrong size")
+            if total <= VERIFY_BYTES and sha256(folder / name) != entry["sha256"]:
+                raise CheckpointError(f"{folder / name}: wrong content")
+        return meta
     except (CheckpointError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-        log.info("cached data cannot be used and will be made again: %s", reason(error))
+        discard(folder, error)
         return None
 
 
-def _verify(folder: Path, files: dict[str, dict[str, Any]]) -> None:
-    total = sum(entry["size"] for entry in files.values())
-    for name, entry in files.items():
-        if (folder / name).stat().st_size != entry["size"]:
-            raise CheckpointError(f"{folder / name}: wrong size")
-        if total <= VERIFY_BYTES and sha256(folder / name) != entry["sha256"]:
-            raise CheckpointError(f"{folder / name}: wrong content")
+def discard(folder: Path, error: Exception) -> None:
+    """Remove a damaged cache; those who have mapped its arrays keep them."""
+    log.info("cached data cannot be used and will be made again: %s", reason(error))
+    remove_folder(folder)
 
 
-def _same_sources(folder: Path, meta: dict[str, Any], files: list[Path]) -> bool:
-    recorded = meta["sources"]
-    now = fingerprints(files, hashed=False)
-    if [entry["size"] for entry in recorded] != [entry["size"] for entry in now]:
-        log.info("%s: the data files have changed and are read again", folder)
-        return False
-    trusted = [
-        old["mtime_ns"] == new["mtime_ns"] and new["mtime_ns"] < old["hashed_ns"] - RACY_NS
-        for old, new in zip(recorded, now, strict=True)
-    ]
-    if all(trusted):
-        return True
-    started = time.time_ns()
-    now = fingerprints(files, hashed=True)
-    if [entry["sha256"] for entry in recorded] != [entry["sha256"] for entry in now]:
-        log.info("%s: the data files have changed and are read again", folder)
-        return False
-    with contextlib.suppress(KgdistError):  # saves the hashing next time; a read-only cache is as good
-        _write_meta(folder, {**meta, "sources": [{**entry, "hashed_ns": started} for entry in now]})
-    return True
+def make(folders: list[Path], fill: Callable[[Path], dict[str, Any]]) -> None:
+    """Make a cache at the first of `folders` that can be written: `fill` puts the arrays into an empty folder and returns what
+    meta.json tells of them. Those of earlier states of the same files go.
 
-
-def _seal(meta: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps({**meta, "seal": None}, sort_keys=True).encode()).hexdigest()
-
-
-def _write_meta(folder: Path, meta: dict[str, Any]) -> None:
-    write_json(folder / META, {**meta, "seal": _seal(meta)})
-
-
-def discard(folder: Path, build: str) -> None:
-    """Mark a cache whose arrays turned out to be damaged as no cache, unless another builder has replaced it meanwhile."""
-    with contextlib.suppress(CheckpointError, OSError, KeyError, TypeError):
-        if read_json(folder / META)["build"] == build:
-            (folder / META).unlink()
-
-
-@contextlib.contextmanager
-def build_folder(folders: list[Path]) -> Iterator[tuple[Path, Path]]:
-    """Make an empty folder beside the first of `folders` that can be written: (folder to fill, folder it is for). It is
-    removed at the end.
-
-    Raises KgdistError if none can be written.
+    Raises KgdistError if none can be written, or the disk is full.
     """
     errors = []
     for folder in folders:
-        temporary = folder.parent / f".build-{secrets.token_hex(6)}"
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            temporary.mkdir()
-        except OSError as error:
-            errors.append(f"{folder.parent} ({reason(error)})")
-            continue
-        _sweep(folder.parent)
-        try:
-            yield temporary, folder
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        with contextlib.ExitStack() as stack:
+            try:
+                (made,) = stack.enter_context(whole_folders([folder], sync=False))
+            except OSError as error:
+                errors.append(f"{folder.parent} ({reason(error)})")
+                continue
+            meta = fill(made)
+            arrays = sorted(made.iterdir())
+            meta["files"] = {path.name: {"size": path.stat().st_size, "sha256": sha256(path)} for path in arrays}
+            try:
+                if sum(path.stat().st_size for path in arrays) > VERIFY_BYTES:
+                    sync_files(made)  # what a power cut does to a smaller cache is found out when that is next read
+                write_json(made / META, {**meta, "seal": key(meta)})
+                stack.close()
+            except FileExistsError:
+                log.debug("%s: another process has made it meanwhile", folder)
+            except OSError as error:
+                raise KgdistError(f"{folder}: cannot be written ({reason(error)})") from error
+        for other in folder.parent.glob(f"{folder.name.partition('-')[0]}*"):
+            if other != folder:
+                remove_folder(other)
         return
     raise KgdistError(
         f"no folder for the binary form of the data can be written: {', '.join(errors)}; set XDG_CACHE_HOME to one that can"
     )
-
-
-def _sweep(root: Path) -> None:
-    """Remove what builders that died left behind."""
-    for left in root.glob(".build-*"):
-        with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > STALE_S:
-                shutil.rmtree(left, ignore_errors=True)
-
-
-def publish(temporary: Path, folder: Path, meta: dict[str, Any], hashed_ns: int, files: list[Path]) -> None:
-    """Write meta.json last and give the folder its name.
-
-    Raises DataError if a source changed while it was read, KgdistError where it cannot be written.
-    """
-    before = [(entry["size"], entry["mtime_ns"]) for entry in meta["sources"]]
-    for path, old, new in zip(files, before, fingerprints(files, hashed=False), strict=True):
-        if old != (new["size"], new["mtime_ns"]):
-            raise DataError(path, "was changed while it was read; start again when it is complete")
-    made = sorted(temporary.iterdir())
-    contents = {path.name: {"size": path.stat().st_size, "sha256": sha256(path)} for path in made}
-    if sum(path.stat().st_size for path in made) > VERIFY_BYTES:
-        try:  # what a power cut does to a smaller cache is found out when that is next read
-            sync_files(temporary)
-        except OSError as error:
-            raise KgdistError(f"{folder}: cannot be written ({reason(error)})") from error
-    sources = [{**entry, "hashed_ns": hashed_ns} for entry in meta["sources"]]
-    seen = {"version": VERSION, "build": secrets.token_hex(8), "sources": sources, "files": contents}
-    _write_meta(temporary, {**meta, **seen})
-    for _ in range(100):
-        with contextlib.suppress(OSError):
-            os.rename(temporary, folder)
-            sync_folder(folder.parent)
-            return
-        if valid_meta(folder, meta["options"], files):
-            return  # another builder was first
-        with contextlib.suppress(OSError):
-            # Replaced arrays live on for those who have mapped them.
-            os.rename(folder, temporary.with_name(temporary.name + "-old"))
-        shutil.rmtree(temporary.with_name(temporary.name + "-old"), ignore_errors=True)
-    raise KgdistError(f"{folder}: cannot be replaced; remove it")
 
 
 class Appender:

@@ -8,16 +8,16 @@ only maps. Formats are told in formats.py, parsing in text.py, parquet.py, ntrip
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kgdist.base.errors import CheckpointError, OptionError
-from kgdist.base.files import PathLike, load_npy, read_json
+from kgdist.base.errors import CheckpointError, DataError, OptionError
+from kgdist.base.files import PathLike, load_npy
 from kgdist.base.log import log
 from kgdist.data import cache
 from kgdist.data.read.formats import Format, Sources, built_in_files, user_files
@@ -99,29 +99,34 @@ def load_dataset(
         "files": {role: _relative(file, sources.home) for role, file in _roles(sources).items()},
         "vocabularies": vocabularies and [vocabulary.digest for vocabulary in vocabularies],
     }
-    cache.fingerprints(sources.files, hashed=False)
-    key = cache.options_key({**options, "home": str(sources.home.absolute())})
-    folders = [root / key for root in cache.user_cache()]
+    found = cache.stamps(sources.files)
+    roots = {root: cache.key({**options, "home": str(sources.home.absolute())}) for root in cache.user_cache()}
     if sources.home.absolute().is_relative_to(Path(path).absolute()) or form.kind != "built_in":
-        folders.insert(0, sources.home / ".kgdist" / cache.options_key(options))  # the package's own folder is left alone
+        roots = {sources.home / ".kgdist": cache.key(options), **roots}  # the package's own folder is left alone
     for _ in range(TRIES):
+        folders = [root / f"{key}-{cache.key(found)}" for root, key in roots.items()]
         for folder in folders:
-            meta = cache.valid_meta(folder, options, sources.files)
+            meta = cache.read(folder)
             dataset = meta and _open(folder, meta, name)
             if dataset:
                 return replace(dataset, source=_source(path, name, format, files, delimiter, header, weighted, data_url))
-        from kgdist.data.build import build  # only here: it takes pyarrow, which a cached graph does not need
-
-        with cache.build_folder(folders) as (temporary, folder):
-            hashed_ns = time.time_ns()
-            recorded = cache.fingerprints(sources.files, hashed=True)
-            meta = {
-                "options": options,
-                "sources": recorded,
-                **build(temporary, sources, weighted, vocabularies),
-            }
-            cache.publish(temporary, folder, meta, hashed_ns, sources.files)
+        before, found = found, cache.settled(sources.files)
+        if before == found:
+            cache.make(folders, partial(_build, sources=sources, found=found, weighted=weighted, vocabularies=vocabularies))
     raise CheckpointError(f"{folders[0]}: the cached data changes again and again; is another process writing the data files?")
+
+
+def _build(
+    folder: Path, sources: Sources, found: cache.Stamps, weighted: bool, vocabularies: tuple[Vocabulary, Vocabulary] | None
+) -> dict[str, Any]:
+    """The arrays of `sources`, whose stamps are `found`. Raises DataError for a file that changes meanwhile."""
+    from kgdist.data.build import build  # only here: it takes pyarrow, which a cached graph does not need
+
+    meta = build(folder, sources, weighted, vocabularies)
+    for file, before, after in zip(sources.files, found, cache.stamps(sources.files), strict=True):
+        if before != after:
+            raise DataError(file, "was changed while it was read; start again when it is complete")
+    return meta
 
 
 def _source(
@@ -181,11 +186,8 @@ def _open(folder: Path, meta: dict[str, Any], name: str) -> Dataset | None:
             Vocabulary.load(folder, role) if count is None else Vocabulary.numbered(count)
             for role, count in zip(("entities", "relations"), meta["numbered"], strict=True)
         )
-        if read_json(folder / cache.META)["build"] != meta["build"]:
-            return None
     except Exception as error:  # whatever: a damaged header makes NumPy raise errors of the tokenizer, too
-        log.info("cached data cannot be used and will be made again: %s", error)
-        cache.discard(folder, meta["build"])
+        cache.discard(folder, error)
         return None
     _warn(name, meta)
     return Dataset(name, entities, relations, splits["train"], splits.get("valid"), splits.get("test"), meta["digest"], folder)

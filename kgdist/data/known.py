@@ -7,7 +7,7 @@ small test split that is next to nothing. It ranks nothing and knows no names; w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,6 +60,31 @@ class KnownTriples:
         indices = {side: _index(splits, questions, side, num_entities, num_relations) for side in Side}
         return cls(indices, num_entities, num_relations, complete=asked is None)
 
+    @classmethod
+    def among(
+        cls,
+        splits: Iterable[np.ndarray],
+        num_entities: int,
+        num_relations: int,
+        lists: Sequence[np.ndarray | None] = (None, None, None),
+    ) -> KnownTriples:
+        """Index the triples int[T, 3] of all `splits` whose head, relation and tail are in `lists` (None: any).
+
+        So a large graph costs only what is asked of it: next to nothing for a few heads.
+        """
+        wanted = []
+        for ids, count in zip(lists, (num_entities, num_relations, num_entities), strict=True):
+            mask = np.full(count, ids is None)
+            if ids is not None:
+                mask[ids] = True
+            wanted.append(mask)
+        found = [np.zeros((0, 3), np.int32)]
+        for split in splits:
+            for start in range(0, len(split), ROWS):
+                part = split[start : start + ROWS]
+                found.append(part[wanted[0][part[:, 0]] & wanted[1][part[:, 1]] & wanted[2][part[:, 2]]])
+        return cls.build([np.concatenate(found)], num_entities, num_relations)
+
     def save(self, folder: Path, stem: str) -> None:
         """Write `<stem>.<side>.keys.npy`, `.starts.npy` and `.ids.npy` for both sides, which `open` maps, into a folder being
         built."""
@@ -107,6 +132,15 @@ class KnownTriples:
         take = np.repeat(first - offsets[:-1], counts)  # int64[sum], tens of megabytes where answers are many
         take += np.arange(len(take))
         return offsets, ids[take]
+
+    def holds(self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray, missing: Side = Side.TAIL) -> np.ndarray:
+        """bool[B]: whether each triple, int[B] ids, is known; asked by the query whose side `missing` is missing."""
+        given, wanted = missing.pick(tails, heads), missing.pick(heads, tails)
+        offsets, ids = self.answers(missing, given, relations)
+        rows = np.repeat(np.arange(len(heads)), np.diff(offsets))  # int64[sum], whose answer each one is
+        found = np.zeros(len(heads), bool)
+        found[rows[ids == wanted[rows]]] = True
+        return found
 
 
 def _check(ids: np.ndarray, limit: int, what: str) -> None:

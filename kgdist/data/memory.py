@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import secrets
-import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kgdist.base.errors import KgdistError, UsageError
-from kgdist.base.files import PathLike, sha256
+from kgdist.base.files import PathLike, whole_folders
 from kgdist.data.names import as_binary, parts
 from kgdist.data.vocabulary import Vocabulary
 
@@ -40,21 +37,28 @@ def write_triples(root: PathLike, name: str, splits: Mapping[str, Any]) -> tuple
     """
     tables = {split: as_table(triples, split) for split, triples in splits.items() if triples is not None}
     dictionaries = _dictionaries(tables)
-    build = Path(root) / f".{name}-{secrets.token_hex(6)}"
+    folder = Path(root) / f"{name}-{_digest(tables)[:8]}"
     try:
-        build.mkdir(parents=True)
-        _write(build, tables, dictionaries)
-        digests = [f"{file.name} {sha256(file)}" for file in sorted(build.iterdir())]
-        folder = f"{name}-{hashlib.sha256(' '.join(digests).encode()).hexdigest()[:8]}"
-        with contextlib.suppress(OSError):  # the same triples are there already
-            os.rename(build, Path(root) / folder)
-        if not (Path(root) / folder / "train.parquet").exists():
-            raise KgdistError(f"{Path(root) / folder}: is in the way; remove it")
-        return folder, "weight" in tables["train"].column_names
+        if not (folder / "train.parquet").exists():
+            with contextlib.suppress(FileExistsError), whole_folders([folder], sync=False) as (made,):
+                _write(made, tables, dictionaries)
+        if not (folder / "train.parquet").exists():
+            raise KgdistError(f"{folder}: is in the way; remove it")
     except OSError as error:
         raise KgdistError(f"{root}: the triples cannot be written ({error.strerror or error}); name another data_path") from error
-    finally:
-        shutil.rmtree(build, ignore_errors=True)
+    return folder.name, "weight" in tables["train"].column_names
+
+
+def _digest(tables: Mapping[str, Any]) -> str:
+    """sha256 (hex) of the triples, split by split and column by column."""
+    digest = hashlib.sha256()
+    for split, table in tables.items():
+        for name in table.column_names:
+            column = table[name].combine_chunks()
+            digest.update(f"{split} {name} {column.type} {len(column)}\n".encode())
+            for array in parts(as_binary(column)) if pa.types.is_large_string(column.type) else [column.to_numpy()]:
+                digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def as_table(triples: Any, split: str) -> Any:

@@ -1,8 +1,8 @@
 """Many byte strings and the way back from a string to its number, without one Python object for each.
 
-The index is an array of sorted 64-bit hashes with the ids beside them: 12 bytes a name, made of plain arrays, so that it
-can be memory-mapped. A hash only proposes candidates; equal bytes decide, so that collisions cost time and never
-correctness. Not the public mapping: that is vocabulary.py.
+The index of finished names is an array of sorted 64-bit hashes with the ids beside them: 12 bytes a name, made of plain arrays,
+so that it can be memory-mapped. A hash only proposes candidates; equal bytes decide, so that collisions cost time and never
+correctness. While a graph is read, names are numbered as they come (`Interner`). Not the public mapping: that is vocabulary.py.
 
 pyarrow is imported in the functions that need it, for vocabulary.py's sake: a training that finds its graph cached does
 without the library's 40 MiB.
@@ -15,8 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kgdist.base.errors import UsageError
+
 MAX_IDS = 2**31 - 1  # ids are int32
 BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2^64
+MANY = 1 << 17  # names from which on a compiled table finds them, which a small graph is done with before Numba is imported
 _PIECE = 1 << 16  # bytes hashed at once
 BYTES = np.random.Generator(np.random.PCG64(20)).integers(0, 2**64, 256, dtype=np.uint64)
 
@@ -121,10 +124,10 @@ def hash_names(names: Any) -> np.ndarray:
     return hashes
 
 
-def make_run(hashes: np.ndarray, first: int = 0) -> Run:
-    """The index of names numbered first, first + 1, ..."""
+def make_run(hashes: np.ndarray) -> Run:
+    """The index of names numbered 0, 1, ..."""
     order = np.argsort(hashes, kind="stable")
-    return Run(hashes[order], (order + first).astype(np.int32))
+    return Run(hashes[order], order.astype(np.int32))
 
 
 def search(run: Run, hashes: np.ndarray, values: Any, names: Any) -> np.ndarray:
@@ -146,3 +149,86 @@ def search(run: Run, hashes: np.ndarray, values: Any, names: Any) -> np.ndarray:
         pending = pending[~same]  # another name with the same hash: try the next entry
         position[pending] += 1
     return found
+
+
+class Interner:
+    """Gives names the ids 0, 1, ... in the order in which they first come, while a graph is read.
+
+    Few names are found in a dict. From `MANY` on they are found in a compiled hash table (`kgdist.kernels.names_loop`): 8 bytes a
+    place, at most three quarters taken, besides 16 bytes and the text of a name.
+    """
+
+    def __init__(self, what: str = "names", limit: int = MAX_IDS) -> None:
+        self._what, self._limit, self._count = what, limit, 0
+        self._few: dict[bytes, int] | None = {}
+        self._offsets, self._data = np.zeros(1024, np.int64), np.zeros(1 << 14, np.uint8)
+        self._hashes, self._table = np.zeros(0, np.uint64), np.zeros(0, np.uint64)  # of many
+
+    def __len__(self) -> int:
+        return self._count
+
+    def find(self, values: Any) -> np.ndarray:
+        """int64[n]: ids of `values` (pa.LargeBinaryArray), -1 for those not seen before."""
+        if self._few is not None:
+            return np.array([self._few.get(name, -1) for name in values.to_pylist()], np.int64)
+        from kgdist.kernels import names_loop
+
+        found = np.empty(len(values), np.int64)
+        names_loop.find(self._table, self._offsets[: self._count + 1], self._data, *parts(values), compiled_hash(values), found)
+        return found
+
+    def add(self, values: Any) -> np.ndarray:
+        """int64[n]: the next ids, for `values` (pa.LargeBinaryArray, no repeats) that are new. Raises UsageError past int32."""
+        offsets, data = parts(values)
+        first, count = self._count, self._count + len(values)
+        if count > self._limit:
+            raise UsageError(f"more than {self._limit:,} distinct {self._what}; ids are 32-bit integers")
+        used = int(self._offsets[first])
+        self._data = _grown(self._data, used, used + len(data))
+        self._offsets = _grown(self._offsets, first + 1, count + 1)
+        self._data[used : used + len(data)] = data
+        self._offsets[first + 1 : count + 1] = offsets[1:] + used
+        self._count = count
+        if self._few is not None and count < MANY:
+            self._few.update(zip(values.to_pylist(), range(first, count), strict=True))
+        elif self._few is not None:
+            self._few = None
+            self._insert(view(self._offsets[: count + 1], self._data), 0)
+        else:
+            self._insert(values, first)
+        return np.arange(first, count)
+
+    def _insert(self, values: Any, first: int) -> None:
+        """Put the names from `first` on, which are `values`, into the table."""
+        from kgdist.kernels import names_loop
+
+        self._hashes = _grown(self._hashes, first, self._count)
+        self._hashes[first : self._count] = compiled_hash(values)
+        if 4 * self._count >= 3 * len(self._table):
+            size = 1 << (2 * self._count).bit_length()
+            self._table = np.zeros(0, np.uint64)  # the old one goes before the new one comes
+            self._table, first = np.zeros(size, np.uint64), 0
+        names_loop.insert(self._table, self._hashes[first : self._count], first)
+
+    def finish(self) -> tuple[np.ndarray, np.ndarray, Run]:
+        """(offsets int64[n + 1], data uint8[bytes], index) of all names. What finds them goes."""
+        self._table = np.zeros(0, np.uint64)
+        offsets, data = self._offsets[: self._count + 1], self._data[: self._offsets[self._count]]
+        return offsets, data, make_run(self._hashes[: self._count] if self._few is None else hash_names(view(offsets, data)))
+
+
+def compiled_hash(names: Any) -> np.ndarray:
+    """As `hash_names`, several times as fast once Numba is there."""
+    from kgdist.kernels import names_loop
+
+    out = np.empty(len(names), np.uint64)
+    names_loop.hashes(*parts(names), BYTES, np.uint64(BASE), out)
+    return out
+
+
+def _grown(array: np.ndarray, used: int, needed: int) -> np.ndarray:
+    if needed <= len(array):
+        return array
+    larger = np.zeros(max(needed, 2 * len(array)), array.dtype)
+    larger[:used] = array[:used]
+    return larger

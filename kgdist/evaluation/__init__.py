@@ -7,5 +7,5 @@ ranks.py       ranks to MRR, MR, HITS@k, AMRI
 scorer.py      scores in float64
 shared.py      the same by the processes of several machines
 text.py        metrics as lines and tables
-threads.py     settings while threads share the blocks of one computation
+threads.py     blocks of one computation dealt out to threads
 """

@@ -6,10 +6,8 @@ Both ends of every triple are ranked, exactly (`kgdist.evaluation.counting`), ag
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -29,7 +27,7 @@ from kgdist.evaluation.candidates import AllEntities, Candidates, Pool, Project,
 from kgdist.evaluation.counting import count_rivals
 from kgdist.evaluation.ranks import SIDES, Ranks, Ties, summary
 from kgdist.evaluation.text import protocol_line, reference_lines, report_table
-from kgdist.evaluation.threads import block_per_thread
+from kgdist.evaluation.threads import Deal, block_per_thread
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
 from kgdist.options.config import Config
@@ -68,10 +66,6 @@ def evaluate(
     return work.ranks
 
 
-class _Stopped(Exception):
-    """Another thread failed, or the user pressed Ctrl-C."""
-
-
 class _Work:
     """One evaluation: groups of queries, dealt out to threads, each writing ranks of its own."""
 
@@ -91,46 +85,19 @@ class _Work:
         self.pool, self.query_block, self.candidate_block, self.first = pool, query_block, candidate_block, first
         self.relation_tables = [name for name in model.tables(num_entities, 1) if name != "entity"]
         self.ranks = Ranks.of(triples, candidates=1)
-        self.stopped = threading.Event()
-        self.lock = threading.Lock()
+        self.deal = Deal()
 
     # ---- dealing out
 
     def run(self, threads: int, report: Callable[[int], object]) -> None:
-        """Do all groups on `threads` threads; an error, or Ctrl-C, ends all of them within one block."""
-        groups = self._groups()
+        """Do all groups on `threads` threads."""
 
-        def work() -> None:
-            try:
-                while True:
-                    with self.lock:
-                        group = next(groups, None)
-                    if group is None:
-                        return
-                    self._rank(group[0], group[1]())
-                    with self.lock:
-                        report(len(group[0]))
-            except _Stopped:
-                return
-            except BaseException:
-                self.stopped.set()
-                raise
+        def work(group: tuple[np.ndarray, Callable[[], Candidates]]) -> int:
+            rows, candidates = group
+            self._rank(rows, candidates())
+            return len(rows)
 
-        if threads <= 1:
-            return work()
-        with ThreadPoolExecutor(threads, "ranking", initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            futures = [pool.submit(work) for _ in range(threads)]
-            try:
-                while wait(futures, timeout=1.0).not_done:
-                    pass
-            finally:
-                self.stopped.set()
-        for future in futures:
-            future.result(timeout=0)  # all are done
-
-    def _check(self) -> None:
-        if self.stopped.is_set():
-            raise _Stopped
+        self.deal.run(self._groups(), work, threads, "ranking", report)
 
     def _groups(self) -> Iterator[tuple[np.ndarray, Callable[[], Candidates]]]:
         """(positions in `ranks` int64[P], what makes the candidates that they share)."""
@@ -176,7 +143,7 @@ class _Work:
             skip,
             project=None if relation is None else self._projection(relation),
             block=self.candidate_block * longer,
-            check=self._check,
+            check=self.deal.check,
         )
         self.ranks.greater[rows], self.ranks.equal[rows] = greater, equal
         self.ranks.candidates[rows] = len(candidates) - skip.counts + 1
@@ -194,7 +161,7 @@ class _Work:
         cuts = np.flatnonzero(np.diff(fresh // max(1, MATRIX_FLOATS // widest))) + 1
         made = []
         for part in np.split(rows, cuts):
-            self._check()
+            self.deal.check()
             anchors, relations, _ = self._given(side, part)
             unique, index = np.unique(relations, return_inverse=True)
             anchor_rows = pull_rows(self.tables, "entity", anchors)

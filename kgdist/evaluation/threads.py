@@ -1,12 +1,17 @@
-"""How Python and torch are set while threads of ours share the blocks of one computation: ranking, predicting, comparing."""
+"""Threads that share the blocks of one computation, ranking or predicting: how they are dealt out, and how torch is set."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
 
 import torch
+
+Part = TypeVar("Part")
 
 # Seconds after which a thread that prepares its block lets another one start its next product: Python's own 5 ms are as long as
 # the product of a small model, and cost two threads that rank by RESCAL 3 % of their speed.
@@ -27,3 +32,53 @@ def block_per_thread() -> Iterator[None]:
     finally:
         torch.set_num_threads(intra)
         sys.setswitchinterval(interval)
+
+
+class _Stopped(Exception):
+    """Another thread failed, or the user pressed Ctrl-C."""
+
+
+class Deal:
+    """Parts of one computation dealt out to threads. An error, or Ctrl-C, ends all of them when they next call `check`."""
+
+    def __init__(self) -> None:
+        self._lock, self._stopped = threading.Lock(), threading.Event()
+
+    def check(self) -> None:
+        """To be called once per block; ends the thread when there is no use in going on."""
+        if self._stopped.is_set():
+            raise _Stopped
+
+    def run(
+        self, parts: Iterator[Part], work: Callable[[Part], int], threads: int, name: str, report: Callable[[int], object]
+    ) -> None:
+        """Call `work` for each of `parts` on `threads` threads called `name`, and `report` with what it gives, one at a time."""
+
+        def serve() -> None:
+            try:
+                while True:
+                    self.check()
+                    with self._lock:
+                        part = next(parts, None)
+                    if part is None:
+                        return
+                    done = work(part)
+                    with self._lock:
+                        report(done)
+            except _Stopped:
+                return
+            except BaseException:
+                self._stopped.set()
+                raise
+
+        if threads <= 1:
+            return serve()
+        with ThreadPoolExecutor(threads, name, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            futures = [pool.submit(serve) for _ in range(threads)]
+            try:
+                while wait(futures, timeout=1.0).not_done:
+                    pass
+            finally:
+                self._stopped.set()
+        for future in futures:
+            future.result(timeout=0)  # all are done

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Byte strings by hash, compiled: the loops of `data.interner` for many names. Arguments are taken as checked there.
+"""Byte strings by hash, compiled: the loops of `data.names.Interner` for many names. Arguments are taken as checked there.
 
 Strings are `data[offsets[i] : offsets[i + 1]]`. A table has a power of two of places, uint64: the high half of a hash above, the
 id + 1 below, 0 for a free place; who finds its own taken looks at the next. The high half only proposes, equal bytes decide.

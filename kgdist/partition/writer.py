@@ -7,10 +7,7 @@ ones, or, between two renames, a mixture that the digests in partition.json give
 from __future__ import annotations
 
 import contextlib
-import glob
-import os
 import shutil
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kgdist.base.errors import KgdistError, OptionError
-from kgdist.base.files import free_bytes, load_npy, sync_files, sync_folder, write_npy
+from kgdist.base.files import free_bytes, load_npy, sweep, whole_folders, write_npy
 from kgdist.base.progress import bar
 from kgdist.data.cache import Appender
 from kgdist.data.dataset import Dataset, Triples
@@ -87,62 +84,21 @@ def write(
 @contextlib.contextmanager
 def staged(root: Path, parts: int) -> Iterator[list[Path]]:
     """Folders to fill, that become partition_0, ... of `root` when the block ends without an error; older ones go then."""
+    sweep(root)
     for folder in numbered(root):
         if not (folder / NAME).exists() and any(folder.iterdir()):
             kind = "text partitions of DGL-KE" if (folder / TEXT).exists() else "folders of something else"
             raise OptionError(
                 "--out", f"{folder} is there already, and such {kind} are not replaced: remove them, or name another folder"
             )
-    sweep(root)
-    made = [folder_of(root, part).with_name(f".partition_{part}.{_owner()}.tmp") for part in range(parts)]
     try:
         root.mkdir(parents=True, exist_ok=True)
-        for folder in made:
-            folder.mkdir()
-        yield made
-        for folder in made:
-            sync_files(folder)
-        _exchange(root, made)
+        with whole_folders([folder_of(root, part) for part in range(parts)], replaced=numbered(root)) as folders:
+            yield folders
     except OSError as error:
         raise KgdistError(
             f"{root}: the partitions cannot be written ({error.strerror or error}); what was there before is unchanged"
         ) from error
-    finally:
-        for folder in made:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _owner() -> str:
-    """What the names of unfinished folders say: machine and process, for folders may be shared by machines."""
-    return f"{socket.gethostname()}.{os.getpid()}"
-
-
-def sweep(root: Path) -> None:
-    """Remove the unfinished folders in `root` of processes of this machine that were killed."""
-    for folder in root.glob(f".partition_*.{glob.escape(socket.gethostname())}.*"):
-        number = folder.name.split(".")[-2]
-        if folder.suffix in (".tmp", ".old") and number.isdigit() and not Path(f"/proc/{number}").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _exchange(root: Path, made: list[Path]) -> None:
-    """The old folders go, the new ones get their names; an error on the way brings the old ones back."""
-    moved: list[tuple[Path, Path]] = []
-    try:
-        for folder in numbered(root):
-            moved.append((folder, folder.with_name(f".{folder.name}.{_owner()}.old")))
-            folder.rename(moved[-1][1])
-        for part, folder in enumerate(made):
-            folder.rename(folder_of(root, part))
-    except OSError:
-        for old, aside in moved:
-            if aside.exists():
-                shutil.rmtree(old, ignore_errors=True)
-                aside.rename(old)
-        raise
-    sync_folder(root)
-    for _, aside in moved:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _check_disk(dataset: Dataset, parts: int, root: Path) -> None:

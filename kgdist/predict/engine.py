@@ -1,15 +1,13 @@
 """The likeliest triples: the K best answers to questions, over all entities and relations or some, by any score function.
 
 Answers are those of sorting all scores in float64, equal ones by head, relation, tail, for any number of threads; how that is
-found out at the speed of a matrix product is `kgdist.predict.sweep`. Memory: a block of scores a thread, and the answers of the
+found out at the speed of a matrix product is told at `sweep`. Memory: a block of scores a thread, and the answers of the
 questions at hand (HELD), however many questions there are. Ids only: it knows no names and no files.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -21,18 +19,18 @@ from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
 from kgdist.evaluation.candidates import AllEntities, Candidates, Sample, Skip
 from kgdist.evaluation.scorer import Scorer
-from kgdist.evaluation.threads import block_per_thread
-from kgdist.kernels.top import NOBODY, Exact
+from kgdist.evaluation.threads import Deal, block_per_thread
+from kgdist.kernels.compare import largest
+from kgdist.kernels.top import NOBODY, Exact, Top
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
-from kgdist.predict.facts import are_known
 from kgdist.predict.questions import Asked, Best, Combined, Pairs, Queries
-from kgdist.predict.sweep import sweep
 from kgdist.runs.opened import Opened
 
 QUERIES = 1000  # queries that share one pass over the candidates
 CANDIDATES = 2048  # candidates of a block, when there are that many queries
 LISTED = 1 << 22  # entries of all lists of one pass
+WIDEST = 32  # times as many candidates as usual, at most, in the blocks of few queries
 HELD = 1 << 18  # answers held at a time
 
 
@@ -51,10 +49,6 @@ class Found(NamedTuple):
 
     ids: np.ndarray  # int64[B,K]
     scores: np.ndarray  # float64[B,K]
-
-
-class _Stopped(Exception):
-    """Another thread failed, or the user pressed Ctrl-C."""
 
 
 class Finder(Protocol):
@@ -151,7 +145,7 @@ class Predictor:
                 )  # float64[b, R]
                 if known is not None:
                     for column, r in enumerate(candidates.tolist()):
-                        keys[are_known(known, h, np.full(len(h), r), t), column] = -np.inf
+                        keys[known.holds(h, np.full(len(h), r), t), column] = -np.inf
                 order = np.argsort(-keys, axis=1, kind="stable")[:, :k]
                 found = np.take_along_axis(keys, order, axis=1)
                 ids[start : start + step] = np.where(found > -np.inf, candidates[order], -1)
@@ -215,7 +209,7 @@ class Predictor:
     ) -> Answers:
         """The `k` best of the triples that stand side by side, int[B] each; a triple that is listed twice is answered twice."""
         if known is not None:
-            fresh = ~are_known(known, heads, relations, tails)
+            fresh = ~known.holds(heads, relations, tails)
             heads, relations, tails = heads[fresh], relations[fresh], tails[fresh]
         scores = self.score(heads, relations, tails)
         order = np.lexsort((tails, relations, heads, -scores))[:k]
@@ -262,47 +256,19 @@ class Predictor:
         self, asked: Asked, candidates: Candidates | None, k: int, known: KnownTriples | None, report: Callable[[int], object]
     ) -> Best:
         """Answer some questions on all threads; an error, or Ctrl-C, ends all of them within one block."""
-        best = Best(asked, k)
+        best, deal = Best(asked, k), Deal()
         listed = max(1, LISTED // (2 * k + 32))
         size = max(1, min(self.query_block, listed, -(-len(asked) // self.threads)))
-        starts, lock, stopped = iter(range(0, len(asked), size)), threading.Lock(), threading.Event()
 
-        def check() -> None:
-            if stopped.is_set():
-                raise _Stopped
-
-        def work() -> None:
-            try:
-                while not stopped.is_set():
-                    with lock:
-                        start = next(starts, None)
-                    if start is None:
-                        return
-                    queries = asked.take(start, min(start + size, len(asked)))
-                    for part in self._apart(queries):
-                        self._pass(asked.side, part, candidates, known, best, check)
-                    with lock:
-                        report(len(queries.anchors))
-            except _Stopped:
-                return
-            except BaseException:
-                stopped.set()
-                raise
+        def work(start: int) -> int:
+            queries = asked.take(start, min(start + size, len(asked)))
+            for part in self._apart(queries):
+                self._pass(asked.side, part, candidates, known, best, deal.check)
+            return len(queries.anchors)
 
         with block_per_thread():
-            if self.threads == 1 or len(asked) <= size:
-                work()
-                return best
-            with ThreadPoolExecutor(self.threads, "predicting", initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                futures = [pool.submit(work) for _ in range(self.threads)]
-                try:
-                    while wait(futures, timeout=1.0).not_done:
-                        pass
-                except BaseException:
-                    stopped.set()
-                    raise
-            for future in futures:
-                future.result(timeout=0)  # all are done
+            threads = 1 if len(asked) <= size else self.threads
+            deal.run(iter(range(0, len(asked), size)), work, threads, "predicting", report)
         return best
 
     def _apart(self, queries: Queries) -> Iterator[Queries]:
@@ -339,3 +305,45 @@ class Predictor:
             blocks = self.query_block, self.candidate_block
             ids, keys = sweep(self.scorer, given, candidates, best.k, skip, bar, relation=relation, blocks=blocks, check=check)
         best.merge(queries, ids, keys)
+
+
+def sweep(
+    scorer: Scorer,
+    queries: torch.Tensor,
+    candidates: Candidates,
+    k: int,
+    skip: Skip,
+    bar: Callable[[], np.ndarray],
+    *,
+    relation: np.ndarray | None,
+    blocks: tuple[int, int],
+    check: Callable[[], None],
+) -> tuple[np.ndarray, np.ndarray]:
+    """(entities int64[P,K], order keys float64[P,K]) for queries float64[P,Q]; -1 and minus infinity where there are no more.
+
+    They are those of comparing all in float64: queries meet candidates block by block in float32 (`Comparator.order`), a running
+    selection keeps what may be among the K best (`kgdist.kernels.top`), and the few that are left are compared in float64.
+
+    `skip`: positions of candidates that are left out. `bar` tells float64[P], below which nothing is of interest. `relation`
+    int64[1]: the one that projects the candidates, if the model does. `blocks`: queries and candidates of a usual block.
+    `check` is called once per block, and may raise to end the work.
+    """
+    comparator, count = scorer.model.comparator, len(candidates)
+    project = None if relation is None else scorer.projection(relation)
+    rounded = queries.float()
+    sizes, most = comparator.size(rounded), None if project else candidates.largest
+    names = candidates.ids if isinstance(candidates, Sample) else None
+    compare = partial(scorer.compare, queries, relation=relation)
+    top = Top(len(queries), min(k, count), lambda rows, at: compare(rows, at if names is None else names[at]))
+    block = blocks[1] * min(WIDEST, max(1, blocks[0] // len(queries)))
+    reach = None
+    for start, rows in candidates.blocks(block):
+        check()
+        seen = project(rows) if project else rows
+        if reach is None or most is None:
+            bound = comparator.bound(queries.shape[1], sizes, largest(comparator.size(seen)) if most is None else most)
+            reach = 2 * bound.double()  # twice, for a query was rounded, too, and so was a projection, each less than the bound
+        top.raise_bar(bar())
+        top.add(comparator.order(rounded, seen), start, reach, skip.offsets, skip.positions)
+    _, places, keys = top.best()
+    return places if names is None else np.where(places < 0, -1, names[places]), keys

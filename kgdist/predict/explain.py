@@ -25,7 +25,6 @@ from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
 from kgdist.evaluation.evaluator import evaluate
 from kgdist.predict.engine import Answers, Predictor
-from kgdist.predict.facts import are_known
 
 FILE = "calibration.json"
 VERSION = 1
@@ -112,7 +111,7 @@ def corrupted(triples: np.ndarray, num_entities: int, known: KnownTriples, seed:
         for column in (0, 2):  # ask the query that the triple itself makes
             rows = np.flatnonzero(columns[open_] == column)
             h, r, t = made[open_[rows]].T
-            bad[rows] = are_known(known, h, r, t, Side.HEAD if column == 0 else Side.TAIL)
+            bad[rows] = known.holds(h, r, t, Side.HEAD if column == 0 else Side.TAIL)
         open_ = open_[bad]
         if not len(open_):
             break

@@ -1,4 +1,4 @@
-"""What a user lists -> ids: files of one name or id a line, or words of the command line.
+"""What a user lists -> ids: files of one name or id a line, words of the command line, values of Python; and asking for them.
 
 Whether a list holds names or ids is settled before it is read (`things`), never guessed from what stands in it. A name is
 byte-exact, as everywhere; blanks around an id are allowed. The same line may come twice. Not the parser of dictionaries or
@@ -10,21 +10,32 @@ from __future__ import annotations
 import difflib
 import heapq
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgdist.base.errors import DataError, OptionError
-from kgdist.data.read.dictionary_lines import integers, not_integers, read_lines
+from kgdist.base.errors import DataError, OptionError, UsageError
+from kgdist.base.log import log
+from kgdist.data.known import KnownTriples
+from kgdist.data.read.dictionary import integers, not_integers, read_lines
 from kgdist.data.read.lines import check_file
 from kgdist.data.read.rows import shown
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.options.option import is_integer
 
+if TYPE_CHECKING:
+    from kgdist.predict.engine import Answers, Predictor
+
+Wanted = str | int | Iterable[Any]  # in Python: a name (str) or an id (int), or several
+Source = str | tuple[str, ...] | None  # of a list on the command line: a file, words, or all there are
+
 LOOK = 1 << 18  # names that are looked through for ones like an unknown name: a second at most, however many there are
 NEAR = 64  # of them, those that share most pairs of letters are compared in full
+EACH = {"all": "all", "batch_head": "head", "batch_rel": "relation", "batch_tail": "tail"}  # mode -> whose best are asked for
+SIDE_BY_SIDE = "triplet_wise"
 PLURAL = {"entity": "entities", "relation": "relations"}
 
 
@@ -70,12 +81,8 @@ class Things:
             if is_integer(text.strip(" ")):
                 return f"{self.noun} id {shown(text)[1:-1]} is out of range, allowed: {allowed}"
             return f"{shown(text)} is no {self.noun} id (an integer, {allowed}); lists of names need --raw_data and known names"
-        near = closest(text, self.names)
-        if near:
-            return f"no {self.noun} is called {shown(text)}; did you mean {' or '.join(map(shown, near))}?"
-        if is_integer(text.strip(" ")) and 0 <= int(text) < self.count:
-            return f"no {self.noun} is called {shown(text)}; give --ids if that is an id"
-        return f"no {self.noun} is called {shown(text)}"
+        is_id = is_integer(text.strip(" ")) and 0 <= int(text) < self.count
+        return unknown(self.noun, text, self.names, "; give --ids if that is an id" if is_id else "")
 
 
 def things(
@@ -106,6 +113,38 @@ def things(
     return Things(noun, count, None if ids or known is None or known.count is not None else known)
 
 
+def ids_of(wanted: Wanted, names: Vocabulary, noun: str) -> tuple[np.ndarray, bool]:
+    """What a caller in Python names -> int64[n], and whether one alone was named. `noun`: "entity" or "relation".
+
+    Raises UsageError naming the first that is not known, with names like it.
+    """
+    single = isinstance(wanted, str) or not isinstance(wanted, Iterable)
+    several = [wanted] if single else list(wanted)  # type: ignore[arg-type]
+    texts = [each for each in several if isinstance(each, str)]
+    found = iter(names.find(texts).tolist() if texts else [])
+    ids = np.empty(len(several), np.int64)
+    for place, each in enumerate(several):
+        if isinstance(each, str):
+            number = next(found)
+            if number < 0:
+                raise UsageError(unknown(noun, each, names))
+        elif isinstance(each, int | np.integer) and not isinstance(each, bool):
+            number = int(each)
+            if not 0 <= number < len(names):
+                raise UsageError(f"{noun} id {number} is out of range, allowed: 0 to {len(names) - 1}")
+        else:
+            raise UsageError(f"{each!r:.60} is no {noun}: give a name (str) or an id (int)")
+        ids[place] = number
+    return ids, single
+
+
+def unknown(noun: str, name: str, names: Vocabulary, otherwise: str = "") -> str:
+    """What to say of a name that is not among `names`: those like it, or `otherwise`."""
+    near = closest(name, names)
+    hint = f"; did you mean {' or '.join(map(shown, near))}?" if near else otherwise
+    return f"no {noun} is called {shown(name)}{hint}"
+
+
 def closest(name: str, names: Vocabulary, most: int = 3) -> list[str]:
     """Known names that the unknown `name` may have been meant to be, the likeliest first; of the first LOOK of `names`."""
     wanted = name[:100].strip().lower()
@@ -118,3 +157,62 @@ def closest(name: str, names: Vocabulary, most: int = 3) -> list[str]:
     near = heapq.nlargest(NEAR, itertools.islice(names, LOOK), key=shared)
     rated = [(difflib.SequenceMatcher(None, wanted, other[:200].lower()).ratio(), other) for other in near]
     return [other for ratio, other in sorted(rated, key=lambda each: -each[0])[:most] if ratio >= 0.5]
+
+
+def sources(
+    format: str | None, words: Mapping[str, tuple[str, ...]], files: Sequence[str], *, kinds: str, asks: str, more: str = ""
+) -> list[Source]:
+    """The source of each list, in the order of `words` (option -> what was given with it).
+
+    `format`: a letter or * for each list, joined by _, or one * for all. `kinds`, `asks` and `more` word the refusals: what the
+    lists are of, what a * does, what else could be given. Raises OptionError when options contradict one another, or nothing is
+    asked.
+    """
+    if format is None:
+        if files:
+            raise OptionError("--data_files", f"needs --format, which says whether they list {kinds}")
+        if not any(words.values()):
+            first, *others, last = [f"--{name}" for name in words]
+            flags = f"{', '.join([first, *others])} or {last}"
+            raise OptionError(first, f"nothing is asked: give {flags}, or --format and --data_files{more}")
+        return [given or None for given in words.values()]
+    letters = ["*"] * len(words) if format == "*" else format.split("_")
+    left, found, wanted = list(files), list[Source](), 0
+    for letter, (name, given) in zip(letters, words.items(), strict=True):
+        if letter == "*" and given:
+            raise OptionError(f"--{name}", f"--format {format} {asks} all of them; write its letter for the *")
+        wanted += letter != "*" and not given
+        found.append(None if letter == "*" else given or (left.pop(0) if left else ""))
+    if wanted != len(files):
+        raise OptionError("--data_files", f"--format {format} takes {wanted} lists from files, not {len(files)}")
+    return found
+
+
+def ask(
+    predictor: Predictor, lists: Sequence[np.ndarray | None], mode: str, k: int, known: KnownTriples | None = None
+) -> Iterator[Answers]:
+    """The `k` best of the triples that `lists` of heads, relations and tails make (int[n] each; None: all there are).
+
+    `mode` "all": of all combinations; "batch_head", "batch_rel", "batch_tail": for each head, relation or tail of the list, in
+    its order; "triplet_wise": of the triples that stand side by side. Without those that are `known`. A `k` that is larger than
+    what there is is made smaller, which is said in the log. Raises OptionError for lists that do not stand side by side.
+    """
+    counts = (predictor.num_entities, predictor.num_relations, predictor.num_entities)
+    sizes = [count if ids is None else len(np.unique(ids)) for ids, count in zip(lists, counts, strict=True)]
+    if mode == SIDE_BY_SIDE:
+        heads, relations, tails = (ids for ids in lists if ids is not None)
+        if not len(heads) == len(relations) == len(tails):
+            lengths = f"{len(heads):,} heads, {len(relations):,} relations and {len(tails):,} tails"
+            raise OptionError("--exec_mode", f"triplet_wise reads lists of one length side by side, but there are {lengths}")
+        most = len(heads)
+    else:
+        own = {"head": 0, "relation": 1, "tail": 2}.get(EACH[mode])
+        most = 1
+        for place, size in enumerate(sizes):
+            most *= 1 if place == own else size
+    if k > most:
+        log.info("--topK %d: %s", most, f"there are no more triples{'' if mode in ('all', SIDE_BY_SIDE) else ' for each'}")
+    if mode == SIDE_BY_SIDE:
+        yield predictor.best_of(heads, relations, tails, k, known=known)
+    else:
+        yield from predictor.best(lists[0], lists[1], lists[2], k, each=EACH[mode], known=known)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import mmap
 import os
 import re
@@ -25,8 +26,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from kgdist.base.errors import CheckpointError, KgdistError, UsageError
-from kgdist.base.files import Moved, check_room, load_npy, read_json, safe_join, save_npy, sync_folder, unwatched, write_json
+from kgdist.base.errors import CheckpointError, UsageError
+from kgdist.base.files import Moved, atomic_write, check_room, load_npy, read_json, safe_join, save_npy, unwatched, write_json
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
@@ -101,29 +102,23 @@ def save_rows(
     Atomic, as save_embeddings; the pages are the file's, so memory holds no more than the system likes to keep. `moved` hears of
     the room that is taken and of what has reached the disk, which for a large file takes minutes.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        array = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
-        with temporary.open("rb+") as file:
-            size = array.offset + array.nbytes
-            spans = [(start, min(SPAN, size - start)) for start in range(0, size, SPAN)]
+    with atomic_write(path, "w+b") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        offset = file.tell()
+        size = offset + 4 * math.prod(shape)
+        file.flush()
+        spans = [(start, min(SPAN, size - start)) for start in range(0, size, SPAN)]
+        for start, count in spans:
+            _reserve(file.fileno(), start, count)
+            moved(count)
+        array = np.memmap(file, "<f4", "r+", offset, shape)
+        for places, rows in blocks:
+            array[places] = rows
+        del array  # which leaves its pages to the file
+        with mmap.mmap(file.fileno(), 0) as pages:
             for start, count in spans:
-                _reserve(file.fileno(), start, count)
+                pages.flush(start, count)
                 moved(count)
-            for places, rows in blocks:
-                array[places] = rows
-            del array  # which leaves its pages to the file
-            with mmap.mmap(file.fileno(), 0) as pages:
-                for start, count in spans:
-                    pages.flush(start, count)
-                    moved(count)
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise KgdistError(f"{path}: cannot be written ({error.strerror or error}); the previous file is unchanged") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _reserve(fd: int, start: int, count: int) -> None:

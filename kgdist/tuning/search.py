@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from kgdist.base.errors import KgdistError, OptionError
+from kgdist.base.files import locked
 from kgdist.base.log import log, tell
 from kgdist.base.progress import bar
 from kgdist.base.text_table import TextTable
-from kgdist.data.lock import exclusive
 from kgdist.options.config import Config
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.processes.forkserver import ForkServer
@@ -165,7 +165,7 @@ def told(row: Row) -> str:
 def owned(folder: Folder) -> Iterator[None]:
     """The folder for this process alone. Raises KgdistError when another search is at work there."""
     folder.make()
-    with exclusive(folder.root / ".lock", patience=1.0):
+    with locked(folder.root / ".lock", 1.0):
         yield
 
 

@@ -13,7 +13,7 @@ from kgdist.cli import export as export_command
 from kgdist.cli import import_ as import_command
 from kgdist.cli.kgdist import main as umbrella
 from tests.cli.graphs import FILES, Bench, embeddings, tree, write
-from tests.exchange.test_foreign import save
+from tests.exchange.test_adopt import save
 
 OLD = {"model_name": "model", "hidden_dim": "emb_size", "max_step": "max_train_step"}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import json
 import lzma
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -82,9 +81,9 @@ def named(dataset: Dataset, split: Triples | None) -> list[Triple]:
     )
 
 
-def built(folder: Path) -> dict[str, str]:
-    """Cache folder -> the token of the build that made it."""
-    return {str(meta.parent): json.loads(meta.read_text())["build"] for meta in folder.rglob("meta.json")}
+def built(folder: Path) -> dict[str, tuple[int, int]]:
+    """Cache folder -> what tells its build from another one."""
+    return {str(meta.parent): (meta.stat().st_ino, meta.stat().st_mtime_ns) for meta in folder.rglob("meta.json")}
 
 
 def fails(call: Callable[[], object], kind: type[KgdistError] = DataError) -> str:

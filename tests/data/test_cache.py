@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kgdist.base.errors import DataError, KgdistError
+from kgdist.data import build as building
 from kgdist.data import cache
 from tests.data.graphs import TEST, TRAIN, VALID, built, fails, named, raw, text, write_raw
 from tests.patience import patience
@@ -46,15 +47,15 @@ def test_the_second_load_maps_the_first(tmp_path: Path) -> None:
     assert len(built(tmp_path)) == 3  # other options, other cache
 
 
-def test_a_changed_file_is_read_again_and_a_touched_one_is_not(tmp_path: Path) -> None:
+def test_a_changed_file_is_read_again_and_a_touched_one_too(tmp_path: Path) -> None:
     files = write_raw(tmp_path)
     age(tmp_path)
     raw(tmp_path, files)
     made = built(tmp_path)
     os.utime(tmp_path / "train.txt")
     raw(tmp_path, files)
-    assert built(tmp_path) == made
-    changed = [("a", "likes", "b"), *TRAIN[1:]]  # of the same size, and within the resolution of the clock
+    assert len(built(tmp_path)) == 1 and built(tmp_path) != made
+    changed = [("a", "likes", "b"), *TRAIN[1:]]  # of the same size, and as soon as can be
     for triples in (changed, TRAIN, changed):
         (tmp_path / "train.txt").write_text(text(triples))
         dataset = raw(tmp_path, files)
@@ -132,25 +133,35 @@ def test_nowhere_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_raw(tmp_path)
-    publish = cache.publish
+    build = building.build
 
-    def late(*arguments: Any) -> None:
+    def late(*arguments: Any) -> Any:
+        meta = build(*arguments)
         with (tmp_path / "train.txt").open("a") as file:
             file.write("one\tmore\ttriple\n")
-        publish(*arguments)
+        return meta
 
-    monkeypatch.setattr(cache, "publish", late)
+    monkeypatch.setattr(building, "build", late)
     assert "train.txt: was changed while it was read" in fails(lambda: raw(tmp_path))
     assert not built(tmp_path)
 
 
-def test_builders_that_died_are_swept_away(tmp_path: Path) -> None:
-    write_raw(tmp_path)
-    for name in (".build-old", ".build-new"):
-        (tmp_path / ".kgdist" / name).mkdir(parents=True)
-    os.utime(tmp_path / ".kgdist" / ".build-old", (0, 0))
-    raw(tmp_path)
-    assert [path.name for path in (tmp_path / ".kgdist").glob(".build-*")] == [".build-new"]
+def test_builders_that_died_and_older_layouts_are_swept_away(tmp_path: Path) -> None:
+    files = write_raw(tmp_path)
+    script = (
+        "import os, sys; from kgdist.data import build; from kgdist.data.dataset import load_dataset\n"
+        "build.build = lambda *_: os.kill(os.getpid(), 9)\n"
+        "load_dataset(path=sys.argv[1], name='x', format='raw_udd_hrt', files=sys.argv[2:])"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path), *files]
+    died = subprocess.run(command, cwd=Path(__file__).parents[2], timeout=patience(100), check=False)
+    assert died.returncode == -9 and len(list((tmp_path / ".kgdist").iterdir())) == 1
+    raw(tmp_path, files)
+    (folder,) = map(Path, built(tmp_path))
+    assert list((tmp_path / ".kgdist").iterdir()) == [folder]
+    folder.rename(folder.with_name(folder.name.partition("-")[0]))  # as it was called before
+    raw(tmp_path, files)
+    assert list((tmp_path / ".kgdist").iterdir()) == [folder]
 
 
 def test_many_builders_at_once(tmp_path: Path) -> None:

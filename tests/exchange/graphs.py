@@ -12,7 +12,7 @@ from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.read.formats import read_rows
 from kgdist.data.read.rows import Spec
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.exchange.graph import Graph
+from kgdist.exchange.graphs import Graph
 
 BASE = "http://example.org/"
 HARD = (

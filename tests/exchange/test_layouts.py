@@ -23,10 +23,10 @@ from kgdist.data.dataset import Dataset, load_dataset
 from kgdist.data.read.formats import ORDERS
 from kgdist.data.read.rows import Spec
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.exchange import graph as graph_module
-from kgdist.exchange.graph import Graph, convert
-from kgdist.exchange.graph_ntriples import IRI, LITERAL, NODE, unbased, without_base
+from kgdist.exchange import graphs as graph_module
+from kgdist.exchange.graphs import Graph, convert
 from kgdist.exchange.layouts import layout
+from kgdist.exchange.ntriples import IRI, LITERAL, NODE, unbased, without_base
 from tests.cli.graphs import tree
 from tests.exchange.graphs import BASE, HARD, Triple, graph, graphs, names, read
 from tests.exchange.sources import full_disk

@@ -1,23 +1,20 @@
 """A zip file of one data set, unpacked without trusting it.
 
-The folder to fill is given and new; nothing is ever written outside of it, and links, odd names and more bytes than announced are
-refused before the first file is made. It fetches nothing and knows no data set.
+The folder to fill is given; nothing is ever written outside of it, and links, odd names and more bytes than announced are refused
+before the first file is made. It fetches nothing and knows no data set.
 """
 
 from __future__ import annotations
 
 import errno
-import os
-import shutil
 import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 from kgdist.base.errors import DataError, KgdistError
-from kgdist.base.files import free_bytes, sync_folder
+from kgdist.base.files import check_room
 from kgdist.base.progress import bar
 
 MAX_MEMBERS = 1000
@@ -28,12 +25,11 @@ DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplemented
 LITTER = ("__MACOSX/", ".DS_Store")  # what archives made on a Mac carry along
 
 
-def unpack(archive: Path, folder: Path, *, limit: int, beat: Callable[[], None] = lambda: None) -> None:
-    """Unpack `archive` into the new folder `folder`; a folder at the top of all members is taken away.
+def unpack(archive: Path, folder: Path, *, limit: int) -> None:
+    """Unpack `archive` into the empty `folder`; a folder at the top of all members is taken away.
 
-    `limit` is the most bytes that the data set can plausibly have; `beat` is called about every MiB.
-    Raises DataError for an archive that is damaged or hostile, KgdistError if the disk is too small or cannot be written.
-    `folder` is then left half filled for the caller to remove.
+    `limit` is the most bytes that the data set can plausibly have. Raises DataError for an archive that is damaged or hostile,
+    KgdistError if the disk is too small or cannot be written; `folder` may then be half filled.
     """
     if not archive.is_file():
         raise DataError(archive, "no such file")
@@ -43,23 +39,23 @@ def unpack(archive: Path, folder: Path, *, limit: int, beat: Callable[[], None] 
             need = sum(member.file_size for member in members.values())
             if need > limit:
                 raise DataError(archive, f"would unpack to {need:,} bytes, this data set has at most {limit:,}; not unpacked")
-            if need + MARGIN > free_bytes(folder):
-                raise KgdistError(f"{folder.parent}: {need:,} bytes are needed to unpack, {free_bytes(folder):,} are free")
-            folder.mkdir(parents=True)
+            check_room(folder, need + MARGIN)
             with bar(total=need, desc=f"unpacking {archive.name.lstrip('.')}", unit="B") as progress:
-
-                def wrote(size: int) -> None:
-                    progress.update(size)
-                    beat()
-
                 for name, member in members.items():
-                    _write(zipped, member, folder / name, wrote)
+                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    left = member.file_size  # the size in the directory of an archive is only a claim
+                    with zipped.open(member) as source, (folder / name).open("xb") as target:
+                        while (piece := source.read(PIECE)) and (left := left - len(piece)) >= 0:
+                            target.write(piece)
+                            progress.update(len(piece))
+                    if left != 0:
+                        raise zipfile.BadZipFile(f"{member.filename!r} does not have the size that is announced")
     except DAMAGE as error:
         raise DataError(archive, f"not a sound zip archive ({error})") from error
     except OSError as error:
         if error.errno == errno.EINVAL:  # a place in the archive before its start
             raise DataError(archive, f"not a sound zip archive ({error.strerror})") from error
-        raise KgdistError(f"{folder}: cannot be unpacked ({error.strerror or error})") from error
+        raise KgdistError(f"{folder}: cannot be written ({error.strerror or error})") from error
 
 
 def _checked(archive: Path, zipped: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
@@ -68,50 +64,21 @@ def _checked(archive: Path, zipped: zipfile.ZipFile) -> dict[str, zipfile.ZipInf
     members = [member for member in members if not member.is_dir() and Path(member.filename).name != LITTER[1]]
     if not 0 < len(members) <= MAX_MEMBERS:
         raise DataError(archive, f"holds {len(members)} files, expected 1 to {MAX_MEMBERS}")
+    tops = {member.filename.partition("/")[0] for member in members}
+    skip = 1 if len(tops) == 1 and all("/" in member.filename for member in members) else 0
+    found: dict[str, zipfile.ZipInfo] = {}
     for member in members:
         name = member.filename
         parts = name.split("/")
         # orig_filename still has what zipfile cut off (NUL) or turned round (a backslash, on some systems).
         if any(part in ("", ".", "..") for part in parts) or ":" in name or set("\\\0") & set(member.orig_filename):
             raise DataError(archive, f"refused, its member {member.orig_filename!r} would leave the folder or has an odd name")
-        kind = stat.S_IFMT(member.external_attr >> 16)
-        if kind not in (0, stat.S_IFREG):
+        if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG):
             raise DataError(archive, f"refused, its member {name!r} is a link or a device, not a file")
         if member.flag_bits & 1:
             raise DataError(archive, f"refused, its member {name!r} is encrypted")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise DataError(archive, f"its member {name!r} is compressed in an unusual way; pack it again with plain zip")
-    tops = {member.filename.partition("/")[0] for member in members}
-    skip = 1 if len(tops) == 1 and all("/" in member.filename for member in members) else 0
-    found: dict[str, zipfile.ZipInfo] = {}
-    for member in members:
-        name = "/".join(member.filename.split("/")[skip:])
-        if found.setdefault(name, member) is not member:
-            raise DataError(archive, f"refused, it holds {member.filename!r} twice")
+        if found.setdefault("/".join(parts[skip:]), member) is not member:
+            raise DataError(archive, f"refused, it holds {name!r} twice")
     return found
-
-
-def _write(zipped: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path, wrote: Callable[[int], None]) -> None:
-    """One member to the new file `path`, counting bytes: the size in the directory of an archive is only a claim."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    left = member.file_size
-    with zipped.open(member) as source, path.open("xb") as target:
-        while piece := source.read(PIECE):
-            left -= len(piece)
-            if left < 0:
-                break
-            target.write(piece)
-            wrote(len(piece))
-        if left != 0:
-            raise zipfile.BadZipFile(f"{member.filename!r} does not have the size that is announced")
-        target.flush()
-        os.fsync(target.fileno())
-    sync_folder(path.parent)
-
-
-def remove(path: Path) -> None:
-    """Take a file or a whole folder away, if there is one."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

@@ -13,17 +13,16 @@ import ipaddress
 import os
 import shutil
 import urllib.parse
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from kgdist.base.errors import DataError, KgdistError, OptionError, UsageError
-from kgdist.base.files import PathLike, safe_join, sync_folder
+from kgdist.base.files import PathLike, locked, safe_join, whole_folders
 from kgdist.data.builtin import archive, download
-from kgdist.data.lock import exclusive
 
 USUAL_PLACE = "https://data.dgl.ai/dataset"
 PACKAGED = Path(__file__).parent / "wordnet"
+PATIENCE = 3600.0  # seconds that another process may take to fetch it
 SPLITS = ("train", "valid", "test")
 
 
@@ -122,26 +121,27 @@ def ensure(name: str, path: PathLike, *, data_url: str | None = None) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise KgdistError(f"{path}: cannot be made ({error.strerror}); give a --data_path that can be written") from error
-    with exclusive(path / f".{name}.lock") as beat:
+    # What is packed into kgdist is unpacked in a moment; what is fetched is fetched by one process.
+    with contextlib.nullcontext() if known.packaged else locked(path / f".{name}.lock", PATIENCE):
         if not _has_train(folder):  # else another process was faster
             if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
                 raise DataError(folder, "is there, but has no train.txt; move it away, and it is fetched anew")
-            _bring(name, known, path, folder, base, beat)
+            _bring(name, known, path, folder, base)
     return folder
 
 
-def _bring(name: str, known: BuiltIn, path: Path, folder: Path, base: str, beat: Callable[[], None]) -> None:
+def _bring(name: str, known: BuiltIn, path: Path, folder: Path, base: str) -> None:
     """Make `folder`; the lock is held."""
     if known.packaged:
         try:
-            _unpack(PACKAGED / f"{name}.zip", known, folder, beat, extra=("LICENSE", "README.md"))
+            _unpack(PACKAGED / f"{name}.zip", known, folder, extra=("LICENSE", "README.md"))
         except DataError as error:
             raise KgdistError(f"{error}; the installation is damaged, install kgdist again") from error
         return
     url, by_hand, ours = f"{base}/{name}.zip", path / f"{name}.zip", path / f".{name}.zip"
     if by_hand.exists():
         try:
-            _unpack(by_hand, known, folder, beat)
+            _unpack(by_hand, known, folder)
         except DataError as error:
             advice = f"take it away, and it is fetched; what you unpack to {folder} yourself is used as it is"
             raise DataError(by_hand, f"{str(error).removeprefix(f'{error.path}: ')}; {advice}") from error
@@ -149,9 +149,9 @@ def _bring(name: str, known: BuiltIn, path: Path, folder: Path, base: str, beat:
     advice = f"fetch it by hand to {by_hand} or, unpacked, to {folder}, or name another place with --data_url"
     if not ours.exists():
         sha256 = download.fetch_sha256(f"{url}.sha256")
-        download.fetch(url, ours, sha256=sha256, limit=known.most_bytes, advice=advice, beat=beat)
+        download.fetch(url, ours, sha256=sha256, limit=known.most_bytes, advice=advice)
     try:
-        _unpack(ours, known, folder, beat)
+        _unpack(ours, known, folder)
     except DataError as error:
         refused = path / f"{name}.zip.refused"
         os.replace(ours, refused)
@@ -160,24 +160,20 @@ def _bring(name: str, known: BuiltIn, path: Path, folder: Path, base: str, beat:
     ours.unlink()
 
 
-def _unpack(source: Path, known: BuiltIn, folder: Path, beat: Callable[[], None], extra: tuple[str, ...] = ()) -> None:
-    """Fill a folder beside `folder`, check it, and give it the name; `extra` files lie beside the archive."""
-    temporary = folder.with_name(f".{folder.name}.unpacking")
+def _unpack(source: Path, known: BuiltIn, folder: Path, extra: tuple[str, ...] = ()) -> None:
+    """Make `folder` of an archive whose content is that of the table; `extra` files lie beside the archive."""
     try:
-        archive.remove(temporary)  # of a process that was killed
-        archive.unpack(source, temporary, limit=known.most_bytes, beat=beat)
-        for file in extra:
-            shutil.copyfile(source.with_name(file), temporary / file)
-        _verify(temporary, source, known, beat)
-        os.rename(temporary, folder)
-        sync_folder(folder.parent)
+        with whole_folders([folder]) as (made,):
+            archive.unpack(source, made, limit=known.most_bytes)
+            for file in extra:
+                shutil.copyfile(source.with_name(file), made / file)
+            _verify(made, source, known)
     except OSError as error:
-        raise KgdistError(f"{folder}: cannot be written ({error.strerror or error})") from error
-    finally:
-        archive.remove(temporary)
+        if not (isinstance(error, FileExistsError) and _has_train(folder)):  # else another process was faster
+            raise KgdistError(f"{folder}: cannot be written ({error.strerror or error})") from error
 
 
-def _verify(folder: Path, source: Path, known: BuiltIn, beat: Callable[[], None]) -> None:
+def _verify(folder: Path, source: Path, known: BuiltIn) -> None:
     """Compare the counts of lines and the digests with the table. Raises DataError naming `source`."""
 
     def expect(what: str, found: int, expected: int) -> None:
@@ -189,7 +185,7 @@ def _verify(folder: Path, source: Path, known: BuiltIn, beat: Callable[[], None]
         file = folder / f"{split}.txt"
         if not file.is_file():
             raise DataError(source, f"it has no {file.name}, found {', '.join(sorted(os.listdir(folder)))[:200]}")
-        counts.append(_count_lines(file, beat))
+        counts.append(_count_lines(file))
     for count, split, expected in zip(counts, SPLITS, known.splits or (), strict=False):
         expect(f"triples in {split}.txt", count, expected)
     expect("triples", sum(counts), known.triples)
@@ -198,7 +194,7 @@ def _verify(folder: Path, source: Path, known: BuiltIn, beat: Callable[[], None]
         ("relations.dict", "relation2id.txt", "relations", known.relations),
     ):
         if (folder / plain).is_file():
-            expect(what, _count_lines(folder / plain, beat), expected)
+            expect(what, _count_lines(folder / plain), expected)
         elif (folder / counted).is_file():
             with (folder / counted).open("rb") as file_of_ids:
                 first = file_of_ids.readline(64).strip()
@@ -206,7 +202,6 @@ def _verify(folder: Path, source: Path, known: BuiltIn, beat: Callable[[], None]
         else:
             raise DataError(source, f"it has neither {plain} nor {counted}")
     for split, digest in zip(SPLITS, known.digests or (), strict=False):
-        beat()
         if (own := _digest(folder / f"{split}.txt")) != digest:
             message = (
                 f"its {split}.txt holds other triples: the sha256 of its sorted lines is {own}, that of this data set {digest}"
@@ -221,15 +216,14 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(b"".join(line + b"\n" for line in sorted(filter(None, lines)))).hexdigest()
 
 
-def _count_lines(path: Path, beat: Callable[[], None]) -> int:
+def _count_lines(path: Path) -> int:
     """Lines, the last one with or without its end."""
     count, last = 0, b"\n"
     with path.open("rb") as file:
         while piece := file.read(1 << 20):
             count += piece.count(b"\n")
             last = piece[-1:]
-            beat()
-    return count + (last != b"\n")
+        return count + (last != b"\n")
 
 
 def _has_train(folder: Path) -> bool:

@@ -1,12 +1,11 @@
 """One file over HTTP to one place on disk: resumed, counted, checked, and whole when it has its name.
 
-The bytes come in at `NAME.part`; beside it `NAME.part.json` remembers which version of the file they belong to. Only the standard
-library is used. It unpacks nothing, knows no data set, and takes no lock: one process at a time is the caller's business.
+The bytes come in at `NAME.part`; beside it `NAME.part.json` remembers which version of the file they belong to. It unpacks
+nothing, knows no data set, and takes no lock: one process at a time is the caller's business.
 """
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import os
 import re
@@ -14,8 +13,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,16 +22,17 @@ from kgdist.base.errors import CheckpointError, DataError, KgdistError
 from kgdist.base.log import log
 from kgdist.base.progress import bar
 
+MAGIC = b"PK"  # what an archive begins with
 PIECE = 1 << 18
 MIB = 1 << 20
-TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}  # answers that may be better a little later
+TRY_AGAIN = {408, 416, 425, 429, 500, 502, 503, 504}  # answers that may be better a little later
+NETWORK = (OSError, http.client.HTTPException)  # what urllib raises; failures of the disk are KgdistError
 
 
 class Patience(NamedTuple):
     """How long to wait for a server."""
 
     timeout: float = 30.0  # seconds for connecting, and for any silence
-    slowest: int = 1024  # bytes that each `timeout` seconds must bring, or the connection counts as cut
     attempts: int = 4  # failures in a row that end it; at least a MiB of progress starts the row anew
     delay: float = 1.0  # seconds before the second attempt, doubled for each one more
 
@@ -41,63 +40,46 @@ class Patience(NamedTuple):
 PATIENCE = Patience()
 
 
-class _State(NamedTuple):
+class _Begun(NamedTuple):
     """What the bytes in `NAME.part` are a part of."""
 
     url: str
-    version: str  # a strong ETag, or the time of the last change
+    version: str  # a strong ETag, or the time of the last change: what If-Range asks with
     total: int
 
 
-def fetch(
-    url: str,
-    target: Path,
-    *,
-    magic: bytes = b"PK",
-    sha256: str | None = None,
-    limit: int,
-    advice: str,
-    patience: Patience = PATIENCE,
-    beat: Callable[[], None] = lambda: None,
-) -> None:
-    """Fetch `url` to `target`, going on with what an earlier call has left.
+def fetch(url: str, target: Path, *, sha256: str | None = None, limit: int, advice: str, patience: Patience = PATIENCE) -> None:
+    """Fetch the archive at `url` to `target`, going on with what an earlier call has left.
 
-    magic: what the content starts with, so that a log-in page is not taken for it.   sha256: hex, checked if given.
-    limit: the most bytes it can plausibly have.   advice: the next step, said in every error.   beat: called as bytes arrive.
-
+    `sha256`: hex, checked if given. `limit`: the most bytes it can plausibly have. `advice`: the next step, said in every error.
     Raises KgdistError if it cannot be fetched, DataError if it is not what was asked for. What has arrived stays for the next
     call if the server names a version of it, and unless it was wrong.
     """
     part = target.with_name(target.name + ".part")
-    job = _Job(url, part, magic, limit, advice, patience, beat)
+    job = _Job(url, part, limit, advice, patience.timeout)
     failures, furthest = 0, 0
     while True:
         try:
             job.attempt()
             break
-        except (OSError, http.client.HTTPException) as error:  # files raise KgdistError, so this is the network
-            reason = _reason(error)
-            if isinstance(error, urllib.error.HTTPError):
-                error.close()
+        except NETWORK as error:
+            reason, again = _reason(error), _passes(error)
             size = part.stat().st_size if part.exists() else 0
             failures = 1 if size >= furthest + MIB else failures + 1
             furthest = max(furthest, size)
-            if not _passing(error) or failures >= patience.attempts:
-                kept = ""
-                if _resumable(url, part):
-                    kept = f"; {size:,} bytes are kept, the same command goes on from there"
-                else:
-                    _forget(part)
+            if not again or failures >= patience.attempts:
                 times = f", {failures} times in a row" if failures > 1 else ""
-                raise KgdistError(f"{url}: {reason}{times}{kept}; {advice}") from error
+                kept = f"; {size:,} bytes are kept, the same command goes on from there" if _begun(url, part) else ""
+                if not kept:
+                    _forget(part)
+                raise job.failure(f"{reason}{times}{kept}") from error
             pause = patience.delay * 2 ** (failures - 1)
             log.warning("%s: %s; trying again in %.3g s", url, reason, pause)
             time.sleep(pause)
     if sha256 is not None and (found := files.sha256(part)) != sha256.lower():
         _forget(part)
         raise DataError(url, f"its sha256 is {found}, expected {sha256.lower()}; it is thrown away, {advice}")
-    with _writing(part):
-        os.replace(part, target)
+    os.replace(part, target)
     _forget(part)
 
 
@@ -105,123 +87,90 @@ def fetch_sha256(url: str, patience: Patience = PATIENCE) -> str | None:
     """The hash that a mirror publishes at `url` as `hex [name]`, or None if it publishes none."""
     try:
         with urllib.request.urlopen(_request(url), timeout=patience.timeout) as response:
-            words = response.read(4096).split()
-    except (OSError, http.client.HTTPException) as error:
+            word, *_ = response.read(4096).split() or [b""]
+    except NETWORK as error:
         log.debug("%s: no hash there (%s)", url, error)
         return None
-    if not words or not re.fullmatch(rb"[0-9a-fA-F]{64}", words[0]):
-        return None
-    return str(words[0].decode().lower())
+    return word.decode().lower() if re.fullmatch(rb"[0-9a-fA-F]{64}", word) else None
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What `fetch` was asked for, and one connection's worth of doing it."""
+class _Job(NamedTuple):
+    """What `fetch` was asked for."""
 
     url: str
     part: Path
-    magic: bytes
     limit: int
     advice: str
-    patience: Patience
-    beat: Callable[[], None]
+    timeout: float
+
+    def failure(self, what: str) -> KgdistError:
+        """The error that no other attempt will mend."""
+        return KgdistError(f"{self.url}: {what}; {self.advice}")
 
     def attempt(self) -> None:
-        """One connection. OSError and HTTPException are failures of the network, KgdistError is final."""
-        state = _resumable(self.url, self.part)
-        offset = self.part.stat().st_size if state else 0
-        if state and offset == state.total:
+        """One connection. Raises one of NETWORK where another may succeed, KgdistError where none will."""
+        begun = _begun(self.url, self.part)
+        size = self.part.stat().st_size if begun else 0
+        if begun and size == begun.total:
             return
-        wanted = {"Range": f"bytes={offset}-", "If-Range": state.version} if state else {}
+        wanted = {"Range": f"bytes={size}-", "If-Range": begun.version} if begun else {}
         try:
-            response = urllib.request.urlopen(_request(self.url, wanted), timeout=self.patience.timeout)
+            response = urllib.request.urlopen(_request(self.url, wanted), timeout=self.timeout)
         except urllib.error.HTTPError as error:
-            if error.code != 416:
-                raise
-            error.close()  # the file has become shorter than what we have of it
-            raise self._changed() from error
+            error.close()
+            if error.code == 416:  # the file has become shorter than what we have of it
+                _forget(self.part)
+            raise
         with response:
             if self.url.startswith("https:") and not response.url.startswith("https:"):
-                raise KgdistError(f"{self.url}: leads to {response.url}, which is not encrypted; {self.advice}")
-            if response.status == 206 and state:
-                if not _continues(response.headers, offset, state):
-                    raise self._changed()
-                self._receive(response, b"", offset, state.total)
+                raise self.failure(f"leads to {response.url}, which is not encrypted")
+            if response.status == 206 and begun:
+                if not _continues(response.headers, size, begun):
+                    _forget(self.part)
+                    raise ConnectionError("the file on the server has changed since it was begun")
+                self._receive(response, b"", size, begun.total)
             elif response.status == 200:
                 total = _length(response.headers)
-                first = self._sniff(response, total)
-                self._check_room(total)
+                first = self._first(response, total)
+                version = _version(response.headers)
                 _forget(self.part)
-                _remember(self.part, self.url, response.headers, total)
+                if version and total:
+                    files.write_json(_note(self.part), _Begun(self.url, version, total)._asdict())
                 self._receive(response, first, 0, total)
             else:
-                raise KgdistError(f"{self.url}: the server gave the unexpected answer {response.status}; {self.advice}")
+                raise self.failure(f"the server gave the unexpected answer {response.status}")
 
-    def _changed(self) -> ConnectionError:
-        _forget(self.part)
-        return ConnectionError("the file on the server has changed since it was begun")
-
-    def _sniff(self, response: Any, total: int | None) -> bytes:
-        """The first bytes, which must be `magic`."""
-        first: bytes = response.read(len(self.magic))
-        if first == self.magic:
-            return first
-        if len(first) < len(self.magic) and (total is None or total > len(first)):
+    def _first(self, response: Any, total: int | None) -> bytes:
+        """The first bytes of an archive that has room here: a log-in page is not taken for one."""
+        first: bytes = response.read(len(MAGIC))
+        if len(first) < len(MAGIC) and (total is None or total > len(first)):
             raise ConnectionError("the connection was cut at once")
-        html = first[:1] == b"<" or "html" in response.headers.get("Content-Type", "")
-        page = "a web page (a log-in page of this network?)" if html else "something else"
-        raise KgdistError(f"{self.url}: the server sent {page} instead of the archive; {self.advice}")
-
-    def _check_room(self, total: int | None) -> None:
+        if first != MAGIC:
+            html = first[:1] == b"<" or "html" in response.headers.get("Content-Type", "")
+            page = "a web page (a log-in page of this network?)" if html else "something else"
+            raise self.failure(f"the server sent {page} instead of the archive")
         if total is not None and total > self.limit:
-            raise KgdistError(f"{self.url}: has {total:,} bytes, expected at most {self.limit:,}; {self.advice}")
-        free = files.free_bytes(self.part.parent)
-        if total is not None and total > free:
-            raise KgdistError(f"{self.part.parent}: {total:,} bytes are needed to fetch {self.url}, {free:,} are free")
+            raise self.failure(f"has {total:,} bytes, expected at most {self.limit:,}")
+        files.check_room(self.part, total or 0)
+        return first
 
-    def _receive(self, response: Any, first: bytes, offset: int, total: int | None) -> None:
-        """Append the body to `part`. Raises ConnectionError if it ends early or comes too slowly."""
-        most = self.limit if total is None else total
-        size, mark, due = offset, offset, time.monotonic() + self.patience.timeout
-        name = self.url.rpartition("/")[2]
-        with _writing(self.part), self.part.open("ab") as file, bar(total=total, desc=name, unit="B", initial=offset) as progress:
-            piece = first or _read(response)
-            while piece:
+    def _receive(self, response: Any, piece: bytes, size: int, total: int | None) -> None:
+        """Append `piece` and the rest of the body to `part`, which has `size` bytes."""
+        most, name = self.limit if total is None else total, self.url.rpartition("/")[2]
+        with bar(total=total, desc=name, unit="B", initial=size) as progress:
+            while piece := piece or response.read1(PIECE):
                 size += len(piece)
                 if size > most:
-                    raise KgdistError(f"{self.url}: the server sends more than {most:,} bytes; {self.advice}")
-                file.write(piece)
+                    raise self.failure(f"the server sends more than {most:,} bytes")
+                try:
+                    with self.part.open("ab") as file:
+                        file.write(piece)
+                except OSError as error:
+                    raise KgdistError(f"{self.part}: cannot be written ({error.strerror or error})") from error
                 progress.update(len(piece))
-                self.beat()
-                if time.monotonic() > due:
-                    if size - mark < self.patience.slowest:
-                        raise _Cut(f"less than {self.patience.slowest} bytes came in {self.patience.timeout:g} s")
-                    mark, due = size, time.monotonic() + self.patience.timeout
-                piece = _read(response)
+                piece = b""
         if total is not None and size < total:
             raise ConnectionError(f"the connection was cut after {size:,} of {total:,} bytes")
-
-
-class _Cut(Exception):
-    """The network failed while a file was open; not an OSError, so that it is not taken for one of the disk."""
-
-
-def _read(response: Any) -> bytes:
-    try:
-        return bytes(response.read1(PIECE))
-    except (OSError, http.client.HTTPException) as error:
-        raise _Cut(_reason(error)) from error
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Failures of the disk become KgdistError, failures of the network ConnectionError."""
-    try:
-        yield
-    except OSError as error:
-        raise KgdistError(f"{path}: cannot be written ({error.strerror or error})") from error
-    except _Cut as cut:
-        raise ConnectionError(str(cut)) from cut
 
 
 def _request(url: str, headers: Mapping[str, str] | None = None) -> urllib.request.Request:
@@ -229,7 +178,6 @@ def _request(url: str, headers: Mapping[str, str] | None = None) -> urllib.reque
 
 
 def _version(headers: Mapping[str, str]) -> str | None:
-    """What If-Range may be asked with: a strong ETag, or else a date."""
     tag = headers.get("ETag")
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified")
 
@@ -239,43 +187,34 @@ def _length(headers: Mapping[str, str]) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def _continues(headers: Mapping[str, str], offset: int, state: _State) -> bool:
+def _continues(headers: Mapping[str, str], size: int, begun: _Begun) -> bool:
     """Whether a 206 answer is the rest of what we have; a server may change its mind about what it was asked."""
-    place = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", headers.get("Content-Range", ""))
-    if place is None or int(place[1]) != offset or int(place[2]) != state.total - 1:
-        return False
-    return place[3] in ("*", str(state.total)) and _version(headers) in (None, state.version)
+    place, _, total = headers.get("Content-Range", "").rpartition("/")
+    same = place == f"bytes {size}-{begun.total - 1}" and total in ("*", str(begun.total))
+    return same and _version(headers) in (None, begun.version)
 
 
-def _remember(part: Path, url: str, headers: Mapping[str, str], total: int | None) -> None:
-    version = _version(headers)
-    if version and total:
-        files.write_json(_note(part), {"url": url, "version": version, "total": total})
-
-
-def _resumable(url: str, part: Path) -> _State | None:
+def _begun(url: str, part: Path) -> _Begun | None:
     """What is known of a `part` that can be continued from this `url`."""
     try:
-        note = files.read_json(_note(part))
-        state = _State(note["url"], note["version"], note["total"])
-        size = part.stat().st_size
-    except (CheckpointError, OSError, LookupError, TypeError):
+        note: Any = files.read_json(_note(part))
+        begun, size = _Begun(**note), part.stat().st_size
+    except (CheckpointError, OSError, TypeError):
         return None
-    sound = isinstance(state.version, str) and state.version.isprintable() and isinstance(state.total, int)
-    return state if sound and state.url == url and 0 < size <= state.total else None
+    sound = isinstance(begun.version, str) and begun.version.isprintable() and isinstance(begun.total, int)
+    return begun if sound and begun.url == url and 0 < size <= begun.total else None
 
 
 def _forget(part: Path) -> None:
-    with _writing(part):
-        part.unlink(missing_ok=True)
-        _note(part).unlink(missing_ok=True)
+    part.unlink(missing_ok=True)
+    _note(part).unlink(missing_ok=True)
 
 
 def _note(part: Path) -> Path:
     return part.with_name(part.name + ".json")
 
 
-def _passing(error: Exception) -> bool:
+def _passes(error: Exception) -> bool:
     """Whether it may work a little later."""
     if isinstance(error, urllib.error.HTTPError):
         return error.code in TRY_AGAIN

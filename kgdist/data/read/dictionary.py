@@ -4,6 +4,8 @@ A line is `id<delimiter>name`, `name<delimiter>id` (both are met in the wild), o
 number from 0. Which one holds for the file is found by looking at all of it: the column that holds exactly 0 .. n-1 is the
 ids, the first column if both do. The name is everything beyond the delimiter next to the id, so it may hold the delimiter
 itself. Ids may come in any order, but none may be missing or come twice.
+
+pyarrow.compute takes a tenth of a second to import, so it is imported where it is needed.
 """
 
 from __future__ import annotations
@@ -14,9 +16,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kgdist.data.names import MAX_IDS, as_binary, hash_names, lengths, parts
+from kgdist.base.errors import DataError
+from kgdist.data.names import MAX_IDS, as_binary, hash_names, lengths
+from kgdist.data.read.explain import wrong_bytes
 from kgdist.data.read.lines import blocks, check_file
+from kgdist.data.read.rows import shown
 from kgdist.data.read.text import read_columns
+
+EXPECTED = "one name or `id<delimiter>name` a line"
 
 
 def read_dictionary(path: Path, delimiter: str = "\t", *, counted: bool = False, header: bool = False) -> Any:
@@ -26,13 +33,9 @@ def read_dictionary(path: Path, delimiter: str = "\t", *, counted: bool = False,
     `entity2id.txt`; when none follow, that number is returned. Raises DataError with the line (both lines, for a repeat or
     a gap).
     """
-    check_file(path, "one name or `id<delimiter>name` a line")
+    check_file(path, EXPECTED)
     names = None if counted else _in_order(path, delimiter, header)
-    if names is not None:
-        return names
-    from kgdist.data.read.dictionary_lines import read_any  # only here: pyarrow.compute takes a tenth of a second to import
-
-    return read_any(path, delimiter, counted=counted, header=header)
+    return _in_any_order(path, delimiter, counted, header) if names is None else names
 
 
 def _in_order(path: Path, delimiter: str, header: bool) -> Any:
@@ -42,17 +45,18 @@ def _in_order(path: Path, delimiter: str, header: bool) -> Any:
     Block by block, in a quarter of the time and memory that the general way takes, which holds all lines and their parts at once.
     """
     pieces: list[Any] = []
-    count, first = 0, "id"
+    count, order = 0, ("id", "name")
     for block in blocks(path, header=header):
         if not pieces:
             left, _, right = block.raw[: block.raw.index(b"\n")].rstrip(b"\r").partition(delimiter.encode())
             # Integers in front could be the ids, whatever comes behind: only all of the file tells.
             if left != b"0" and (right != b"0" or left.strip(b" ").isdigit()):
                 return None
-            first = "id" if left == b"0" else "name"
-        order = ("id", "name") if first == "id" else ("name", "id")
+            order = ("id", "name") if left == b"0" else ("name", "id")
         columns = read_columns(block.raw, {column: pa.large_string() for column in order}, delimiter)
-        if columns is None or not lengths(columns["name"]).all() or not _counts_up(as_binary(columns["id"]), count):
+        if columns is None or not lengths(columns["name"]).all():
+            return None
+        if not columns["id"].equals(pa.array(np.arange(count, count + len(columns["id"]))).cast(pa.large_string())):
             return None
         pieces.append(columns["name"])
         count += len(columns["id"])
@@ -63,18 +67,128 @@ def _in_order(path: Path, delimiter: str, header: bool) -> Any:
     return None if (hashes[1:] == hashes[:-1]).any() else names  # equal names have equal hashes
 
 
-def _counts_up(texts: Any, first: int) -> bool:
-    """Whether pa.LargeBinaryArray[n] holds the decimal digits of first, first + 1, ..."""
-    offsets, data = parts(texts)
-    place, count = 0, len(texts)
-    while place < count:
-        width = len(str(first + place))
-        stop = min(count, 10**width - first)  # numbers of so many digits lie one after another
-        if not np.array_equal(offsets[place : stop + 1] - offsets[place], np.arange(stop - place + 1) * width):
-            return False
-        digits = data[offsets[place] : offsets[stop]].reshape(-1, width).astype(np.int64) - ord("0")
-        numbers = digits @ 10 ** np.arange(width)[::-1]
-        if digits.min() < 0 or digits.max() > 9 or not np.array_equal(numbers, np.arange(first + place, first + stop)):
-            return False
-        place = stop
-    return True
+def _in_any_order(path: Path, delimiter: str, counted: bool, header: bool) -> Any:
+    """The names of any file in id order."""
+    import pyarrow.compute as pc
+
+    lines = read_lines(path, header=header)
+    first = 2 if header else 1
+    if counted:
+        text = lines[0].as_py()
+        if not text.strip().isdecimal() or len(text) > 12 or not 0 < int(text) <= MAX_IDS:
+            raise DataError(path, f"expected the number of entries (1 to {MAX_IDS:,}), found {shown(text)}", line=1)
+        lines, first = lines.slice(1), first + 1
+        if not len(lines):
+            return int(text)
+        if int(text) != len(lines):
+            raise DataError(path, f"the first line claims {int(text):,} entries, but {len(lines):,} follow", line=1)
+    if len(lines) > MAX_IDS:
+        raise DataError(path, f"more than {MAX_IDS:,} entries; ids are 32-bit integers")
+    alone = np.flatnonzero(pc.list_value_length(pc.split_pattern(lines, delimiter, max_splits=1)).to_numpy() == 1)
+    if len(alone) == len(lines):
+        numbers = integers(lines)
+        names, ids = lines, numbers if numbers is not None and _is_range(numbers) else np.arange(len(lines))
+    elif len(alone):
+        found = shown(lines[int(alone[0])])
+        message = f"expected `id<delimiter>name`, found {found}; is --delimiter right?"
+        raise DataError(path, message, line=first + int(alone[0]))
+    else:
+        names, ids = _columns(path, lines, delimiter, first)
+    _check(path, lines, names, ids, first)
+    return names.take(pa.array(np.argsort(ids)))
+
+
+def _columns(path: Path, lines: Any, delimiter: str, first: int) -> tuple[Any, np.ndarray]:
+    """(names, ids) of lines of two columns, in file order."""
+    import pyarrow.compute as pc
+
+    def halves(reverse: bool) -> tuple[Any, Any]:
+        """What is before and behind the first delimiter, or the last one."""
+        values = pc.split_pattern(lines, delimiter, max_splits=1, reverse=reverse).flatten()
+        return values.take(pa.array(np.arange(0, len(values), 2))), values.take(pa.array(np.arange(1, len(values), 2)))
+
+    left, rest = halves(reverse=False)
+    left_ids = integers(left)
+    if left_ids is not None and _is_range(left_ids):
+        return rest, left_ids
+    body, right = halves(reverse=True)
+    right_ids = integers(right)
+    if right_ids is not None and (_is_range(right_ids) or left_ids is None):
+        return body, right_ids
+    if left_ids is not None:
+        return rest, left_ids
+    row = int(min(not_integers(left), not_integers(right), key=len)[0])
+    message = f"expected `id<delimiter>name` with an integer id of 0 or more, found {shown(lines[row])}"
+    raise DataError(path, message, line=first + row)
+
+
+def read_lines(path: Path, expected: str = EXPECTED, *, header: bool = False) -> Any:
+    """The file's lines as pa.LargeStringArray[n], n >= 1, none empty. Raises DataError with the line."""
+    pieces = []
+    for block in blocks(path, header=header):
+        columns = read_columns(block.raw, {"line": pa.large_string()}, None)
+        if columns is None or not lengths(columns["line"]).all():
+            offset = block.offset
+            for number, line in enumerate(block.raw.split(b"\n")[:-1], block.line):
+                if message := wrong_bytes(line.removesuffix(b"\r"), offset):
+                    raise DataError(path, message, line=number)
+                offset += len(line) + 1
+        assert columns is not None
+        pieces.append(columns["line"])
+    if not pieces:
+        raise DataError(path, f"is empty, expected {expected}")
+    return pa.concat_arrays(pieces)
+
+
+def not_integers(texts: Any) -> np.ndarray:
+    """Places of the texts that no id can be, int64[*]."""
+    import pyarrow.compute as pc
+
+    return np.flatnonzero(~pc.match_substring_regex(texts, "^ *[0-9]{1,18} *$").to_numpy(zero_copy_only=False).astype(bool))
+
+
+def integers(texts: Any) -> np.ndarray | None:
+    """Texts as int64[n]; None if one is no id (of at most 18 digits, blanks around it allowed)."""
+    import pyarrow.compute as pc
+
+    return None if len(not_integers(texts)) else np.asarray(pc.utf8_trim(texts, " ").cast(pa.int64()).to_numpy())
+
+
+def _is_range(ids: np.ndarray) -> bool:
+    return bool(ids.min() == 0 and ids.max() == len(ids) - 1 and np.bincount(ids).max() == 1)
+
+
+def _check(path: Path, lines: Any, names: Any, ids: np.ndarray, first: int) -> None:
+    """Raise DataError unless `ids` are 0 .. n-1 and `names` differ and are not empty."""
+    empty = np.flatnonzero(lengths(names) == 0)
+    if len(empty):
+        raise DataError(path, "the name is empty", line=first + int(empty[0]))
+    codes = names.dictionary_encode()
+    if len(codes.dictionary) < len(codes) and (repeat := _first_repeat(codes.indices.to_numpy())):
+        early, late = repeat
+        if ids[early] == ids[late] or lines[early] == lines[late]:
+            raise DataError(path, f"repeats line {first + early} ({shown(lines[late])}); remove one", line=first + late)
+        message = f"name {shown(names[late])} has id {ids[late]}, but id {ids[early]} on line {first + early}"
+        raise DataError(path, message, line=first + late)
+    if _is_range(ids):
+        return
+    if repeat := _first_repeat(ids):
+        early, late = repeat
+        message = f"id {ids[late]} is {shown(names[late])}, but {shown(names[early])} on line {first + early}"
+        raise DataError(path, message, line=first + late)
+    order = np.argsort(ids)
+    gap = int(np.flatnonzero(ids[order] != np.arange(len(ids)))[0])
+    row = int(order[gap])
+    before = f"follows id {gap - 1} (line {first + int(order[gap - 1])})" if gap else "is the lowest"
+    message = f"id {ids[row]} {before}, so id {gap} is missing; ids must run from 0 to {len(ids) - 1}"
+    raise DataError(path, message, line=first + row)
+
+
+def _first_repeat(values: np.ndarray) -> tuple[int, int] | None:
+    """Rows of the earliest repeated value: (where it was first, where it comes again)."""
+    order = np.argsort(values, kind="stable")
+    again = np.flatnonzero(values[order[1:]] == values[order[:-1]])
+    if not again.size:
+        return None
+    at = again[np.argmin(order[again + 1])]
+    return int(order[at]), int(order[at + 1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import stat
 import struct
 import zipfile
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kgdist.base import files
 from kgdist.base.errors import DataError, KgdistError
 from kgdist.data.builtin.catalog import archive
 from tests.data.loopback import zipped
@@ -23,6 +23,7 @@ GOOD = {"train.txt": b"a\tr\tb\n" * 50, "entities.dict": b"0\ta\n1\tb\n"}
 def unpack(content: bytes, folder: Path, limit: int = 1 << 20) -> dict[str, bytes]:
     """What lies in folder/out afterwards; nothing else may have come into being."""
     (folder / "a.zip").write_bytes(content)
+    (folder / "out").mkdir(exist_ok=True)
     before = set(folder.rglob("*"))
     try:
         archive.unpack(folder / "a.zip", folder / "out", limit=limit)
@@ -52,7 +53,7 @@ def test_a_member_that_would_leave_the_folder_is_refused(tmp_path: Path, name: s
     content = zipped({"train.txt": b"x", "N" * len(name): b"evil"}).replace(b"N" * len(name), name.encode())
     with pytest.raises(DataError, match=r"a\.zip: refused, its member .* would leave the folder or has an odd name"):
         unpack(content, tmp_path)
-    assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "out").iterdir())
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR])
@@ -69,7 +70,7 @@ def test_links_and_devices_are_refused(tmp_path: Path, kind: int) -> None:
 def test_a_bomb_is_refused_by_what_it_announces(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"would unpack to 3,000,000 bytes, this data set has at most 1,048,576; not unpacked"):
         unpack(zipped({f"{i}.txt": bytes(1_000_000) for i in range(3)}), tmp_path)
-    assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "out").iterdir())
 
 
 @pytest.mark.parametrize("claimed", [10, 999_999, 1_000_001])
@@ -137,26 +138,14 @@ def test_no_bytes_make_it_fail_in_another_way(tmp_path_factory: pytest.TempPathF
 
 
 def test_a_small_disk_is_noticed_before_the_first_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "free_bytes", lambda _: archive.MARGIN + 100)  # such a disk cannot be made without being root
-    with pytest.raises(KgdistError, match=r"308 bytes are needed to unpack, 16,777,316 are free"):
+    monkeypatch.setattr(files, "free_bytes", lambda _: archive.MARGIN + 100)  # such a disk cannot be made without being root
+    with pytest.raises(KgdistError, match=r"out: not enough disk space \(16\.8 MB needed, 16\.8 MB free\)"):
         unpack(zipped(GOOD), tmp_path)
-    assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "out").iterdir())
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(zipped(GOOD))
     (tmp_path / "out").write_bytes(b"a file is in the way")
-    with pytest.raises(KgdistError, match=r"out: cannot be unpacked \(File exists\)"):
+    with pytest.raises(KgdistError, match=r"out: cannot be written \((File exists|Not a directory)\)"):
         archive.unpack(tmp_path / "a.zip", tmp_path / "out", limit=1 << 20)
-
-
-def test_remove_takes_files_folders_and_links_but_not_what_a_link_names(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    (kept / "file").write_bytes(b"x")
-    (tmp_path / "file").write_bytes(b"x")
-    (tmp_path / "folder/below").mkdir(parents=True)
-    os.symlink(kept, tmp_path / "link")
-    for name in ("file", "folder", "link", "absent"):
-        archive.remove(tmp_path / name)
-    assert [path.name for path in tmp_path.iterdir()] == ["kept"] and (kept / "file").exists()

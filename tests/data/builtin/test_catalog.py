@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kgdist.base import files
 from kgdist.base.errors import DataError, KgdistError, OptionError
 from kgdist.data.builtin import catalog
 from kgdist.data.builtin.catalog import BUILTIN, BuiltIn, ensure
@@ -38,7 +40,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    """What is there besides locks, which stay."""
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
 
 
 def test_a_set_is_fetched_once(site: Site, tmp_path: Path) -> None:
@@ -168,8 +171,10 @@ def test_what_cannot_be_checked_does_not_come_over_an_open_line(tmp_path: Path, 
 
 
 def test_what_a_killed_process_left_is_cleared_away(site: Site, tmp_path: Path) -> None:
-    (tmp_path / ".tiny.unpacking").mkdir()
-    (tmp_path / ".tiny.unpacking/train.txt").write_bytes(b"half")
+    left = files._beside(tmp_path / "tiny", "tmp")
+    left = left.with_name(left.name.replace(f".{os.getpid()}.", ".99999999."))
+    left.mkdir()
+    (left / "train.txt").write_bytes(b"half")
     (tmp_path / ".tiny.lock").write_bytes(b"")
     (tmp_path / ".tiny.zip.part").write_bytes(b"PK")
     assert contents(ensure("tiny", tmp_path, data_url=site.url)) == GOOD

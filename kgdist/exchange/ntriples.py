@@ -16,13 +16,13 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kgdist.base.errors import OptionError
 from kgdist.data.dataset import Dataset
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.exchange.folder import durable
-from kgdist.exchange.graph import Graph, Writer, refuse_weights, warn_unused
-from kgdist.exchange.graph_text import check, spelled
+from kgdist.exchange.graphs import Graph, Unfit, Writer, refuse_weights, warn_unused
 
 # The grammar of the standard, section 7, as both `re` and RE2 read it.
 _U = r"(?:\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8})"
@@ -45,9 +45,6 @@ def writer(base: str | None) -> Writer:
 
 def write(graph: Graph, folder: Path, base: str | None) -> None:
     """`<split>.nt`. Raises DataError for a name that is no term, if there is no `base`."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     refuse_weights(graph, "ntriples")
     warn_unused(graph)
     heads = np.zeros(len(graph.dataset.entities), bool)  # a literal that is one must be an IRI wherever it stands
@@ -58,18 +55,15 @@ def write(graph: Graph, folder: Path, base: str | None) -> None:
     relations = partial(terms, graph.dataset.relations, base, None)
     blank, stop = (pa.scalar(text, pa.large_string()) for text in (" ", "."))
     for split in graph.dataset.splits:
-        with durable(folder / f"{split}.nt") as file:
+        with (folder / f"{split}.nt").open("wb") as file:
             for piece in graph.pieces(split):
-                columns = [spelled(graph, piece, place, words) for place, words in enumerate((entities, relations, entities))]
+                columns = [graph.column(piece, place, words) for place, words in enumerate((entities, relations, entities))]
                 lines = pc.binary_join_element_wise(*columns, stop, blank)
                 file.write("\n".join([*lines.to_pylist(), ""]).encode())
 
 
 def terms(vocabulary: Vocabulary, base: str | None, heads: np.ndarray | None, ids: np.ndarray) -> Any:
     """The terms of some ids, pa.LargeStringArray[u]; `heads` bool[entities], None for relations. Raises Unfit."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     names = vocabulary.take(ids)
     iri = pc.match_substring_regex(names, f"^(?:{IRI})$")
     if base is not None:
@@ -80,7 +74,9 @@ def terms(vocabulary: Vocabulary, base: str | None, heads: np.ndarray | None, id
         asis = pc.or_(literal, pc.match_substring_regex(names, f"^(?:{NODE})$"))
     other = pc.invert(pc.or_(iri, asis))
     if base is None:
-        check(ids, other, "is no term of N-Triples in this place; --base http://example.org/ makes an IRI of every such name")
+        Unfit.check(
+            ids, other, "is no term of N-Triples in this place; --base http://example.org/ makes an IRI of every such name"
+        )
     rows = np.flatnonzero(other.to_numpy(zero_copy_only=False))
     first, last, nothing = (pa.scalar(text, pa.large_string()) for text in ("<", ">", ""))
     made = pc.if_else(asis, names, pc.binary_join_element_wise(first, names, last, nothing))

@@ -36,7 +36,7 @@ from kgdist.base.files import load_npy, read_json
 from kgdist.base.types import RelationRows
 from kgdist.data.read.lines import check_file, open_bytes
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.exchange.foreign import Foreign, Table, check
+from kgdist.exchange.adopt import Foreign, Table, check
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 

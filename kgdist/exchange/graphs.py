@@ -1,7 +1,7 @@
 """A graph on its way into another format, piece by piece, and the writing of it, whole or not at all.
 
-Triples keep their order, names their bytes. A name that the layout cannot hold is refused by file and line. The layouts by name
-are in layouts.py; what a line is in each, and which names it can hold, is said by graph_*.py.
+Triples keep their order, names their bytes. A name that the layout cannot hold is refused by file and line. What a line is in
+each layout, and which names it can hold, is said in layouts.py and ntriples.py.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from kgdist.base.errors import DataError, OptionError
 from kgdist.base.log import log
 from kgdist.base.progress import bar
 from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.read.lines import suffix
-from kgdist.exchange.folder import whole_folder
+from kgdist.exchange.folder import export_folder
 from kgdist.version import __version__
 
 PIECE = 1 << 17  # triples written at once
@@ -31,6 +32,16 @@ class Unfit(Exception):
     def __init__(self, ids: np.ndarray, why: str) -> None:
         super().__init__(why)
         self.ids, self.why = ids, why
+
+    @classmethod
+    def check(cls, ids: np.ndarray, unfit: Any, why: str) -> None:
+        """Raise Unfit for the ids where pa.BooleanArray `unfit` says so."""
+        found = ids[np.asarray(unfit.to_numpy(zero_copy_only=False), bool)]
+        if found.size:
+            raise cls(found, why)
+
+
+Words = Callable[[np.ndarray], Any]  # different ids, int[u] -> how each is written, pa.LargeStringArray[u]; raises Unfit
 
 
 class Piece(NamedTuple):
@@ -59,7 +70,15 @@ class Graph:
             yield Piece(split, start, found.array[start:stop], None if found.weights is None else found.weights[start:stop])
             self.tick(stop - start)
 
-    def refuse(self, piece: Piece, column: int, unfit: Unfit) -> DataError:
+    def column(self, piece: Piece, column: int, words: Words) -> Any:
+        """One column of triples as text, pa.LargeStringArray[b]. Raises DataError for a name that cannot be written."""
+        ids, places = np.unique(piece.triples[:, column], return_inverse=True)
+        try:
+            return words(ids).take(pa.array(places))  # each different id is spelled once
+        except Unfit as unfit:
+            raise self._refusal(piece, column, unfit) from unfit
+
+    def _refusal(self, piece: Piece, column: int, unfit: Unfit) -> DataError:
         """The error for the first triple of `piece` whose `column` holds a name that cannot be written."""
         ids = piece.triples[:, column]
         row = int(np.flatnonzero(np.isin(ids, unfit.ids))[0])
@@ -87,7 +106,7 @@ def convert(graph: Graph, name: str, write: Writer, out: Path, *, force: bool = 
     about = {"format": name, "kgdist_version": __version__, "dataset": dataset.name, **sizes}
     with bar(total=sum(splits.values()), desc=f"writing {name}", unit=" triples") as progress:
         ticking = Graph(dataset, graph.files, graph.header, progress.update)
-        with whole_folder(out, about, force=force) as folder:
+        with export_folder(out, about, force=force) as folder:
             write(ticking, folder)
     return sorted(out.iterdir())
 

@@ -15,9 +15,10 @@ import torch
 from kgdist.base.errors import CheckpointError, DataError, KgdistError
 from kgdist.base.types import RelationRows
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.exchange import foreign, from_pykeen
-from kgdist.exchange.foreign import Foreign, adopt
-from kgdist.exchange.graph_text import quoted
+from kgdist.exchange import adopt as adopting
+from kgdist.exchange import pykeen
+from kgdist.exchange.adopt import Foreign, adopt
+from kgdist.exchange.layouts import quoted
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 from kgdist.runs import rundir
@@ -92,7 +93,7 @@ def save(folder: Path, interaction: str, p: int | None = None, facts: dict[str, 
 
 
 def imported(folder: Path, save_path: Path) -> rundir.Run:
-    return rundir.open_run(adopt(from_pykeen.read(folder, Config(dataset="toy"), None), save_path))
+    return rundir.open_run(adopt(pykeen.read(folder, Config(dataset="toy"), None), save_path))
 
 
 def scores(run: rundir.Run) -> np.ndarray:
@@ -121,7 +122,7 @@ SAME = [
 def test_scores_are_those_of_the_formula(
     tmp_path: Path, interaction: str, p: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreign, "BLOCK", 12)  # two rows at once, or one
+    monkeypatch.setattr(adopting, "BLOCK", 12)  # two rows at once, or one
     made = save(tmp_path / "model", interaction, p)
     run = imported(tmp_path / "model", tmp_path / "ckpts")
     np.testing.assert_allclose(scores(run), formula(interaction, p, made), rtol=1e-5, atol=1e-5)
@@ -206,7 +207,7 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
     names, rows = Vocabulary.numbered(9), np.ones((9, 2))
     for strange in (np.nan, np.inf, 1e39):
         rows[6, 1] = strange
-        table = foreign.Table(9, 2, lambda start, stop: rows[start:stop])
+        table = adopting.Table(9, 2, lambda start, stop: rows[start:stop])
         model = Foreign(
             Config(model_name="DistMult", dataset="toy", hidden_dim=2), {"entity": table, "relation": table}, names, names
         )
@@ -218,7 +219,7 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     names = Vocabulary.numbered(5000)
     rows = np.ones((5000, 8), np.float32)
-    table = foreign.Table(5000, 8, lambda start, stop: rows[start:stop])
+    table = adopting.Table(5000, 8, lambda start, stop: rows[start:stop])
     model = Foreign(
         Config(model_name="DistMult", dataset="toy", hidden_dim=8), {"entity": table, "relation": table}, names, names
     )

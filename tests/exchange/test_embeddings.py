@@ -17,10 +17,8 @@ from hypothesis.extra import numpy as arrays
 from kgdist.base.errors import KgdistError, OptionError, UsageError
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.exchange import source as source_module
-from kgdist.exchange.lines import lines_of
+from kgdist.exchange.embeddings import TARGETS, export, lines_of, word
 from kgdist.exchange.source import Source
-from kgdist.exchange.targets import TARGETS, export
-from kgdist.exchange.word2vec import word
 from kgdist.runs import rundir
 from tests.cli.graphs import MODELS, tree
 from tests.exchange.sources import NAMES, full_disk, source
