@@ -63,7 +63,7 @@ LAYERS = (
 # library -> the files that may import it
 HOMES = {
     "argparse": ("options/parse", "cli/"),
-    "yaml": ("options/configfile", "tuning/space"),
+    "yaml": ("options/yamlfile",),
     "numba": ("kernels/",),
     "pyarrow": ("data/", "exchange/", "predict/answers", "api/results"),
     "subprocess": ("runtime/",),
