@@ -1,7 +1,6 @@
 """What a search may choose: a range or a list of values for each option, as a file says or as is usual for the model.
 
-Every value is checked by the table of options before anything is trained. How values are chosen is the business of
-`kgdist.tuning.study`; this file knows no optimiser.
+Every value is checked by the table of options before anything is trained.
 """
 
 from __future__ import annotations
@@ -33,6 +32,11 @@ class Range:
         """Whether `value` lies in it."""
         return isinstance(value, (int, float)) and self.low <= value <= self.high
 
+    def choose(self, trial: Any, name: str) -> Any:
+        """What Optuna's `trial` chooses."""
+        suggest = trial.suggest_int if isinstance(self.low, int) and isinstance(self.high, int) else trial.suggest_float
+        return suggest(name, self.low, self.high, log=self.log)
+
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
@@ -43,6 +47,10 @@ class Choices:
     def has(self, value: Any) -> bool:
         """Whether `value` is one of them."""
         return value in self.values
+
+    def choose(self, trial: Any, name: str) -> Any:
+        """What Optuna's `trial` chooses."""
+        return trial.suggest_categorical(name, self.values)
 
 
 Dimension = Range | Choices
