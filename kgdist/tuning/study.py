@@ -132,7 +132,7 @@ class Search:
         self._forks = ForkServer(threads=base.num_thread)
         self._lock = threading.Lock()  # of what is done when a trial has ended
         self._best: Row | None = None
-        self._hopeless: KgdistError | None = None
+        self._failure: KgdistError | None = None  # which ends the search
 
     def rows(self) -> list[Row]:
         """All trials that have been begun, by number."""
@@ -146,7 +146,7 @@ class Search:
         first = {name: value for name, value in first.items() if name in self.space and self.space[name].has(value)}
         if first and not self.study.get_trials(deepcopy=False):
             self.study.enqueue_trial(first)
-        over = sum(row.state != "unfinished" for row in self.rows())
+        over = self._over()
         with self._interrupts, bar(total=self.trials, desc="tune", unit="trial", initial=over) as self._bar:
             try:
                 self._keep_best()
@@ -157,15 +157,17 @@ class Search:
                     self.study.optimize(self._train, self.trials - over, n_jobs=self.jobs, catch=catch, callbacks=ended)
                 self._keep_best()
             except OSError as error:
-                raise KgdistError(f"{self.folder.root}: {error.strerror or error}; the same call goes on") from error
+                raise self._unwritten(error) from error
             finally:
                 self._forks.close()
-        if self._hopeless is not None:
-            raise self._hopeless
-        # Optuna does not tell of the last errors of its threads
-        if not self._interrupts.asked and any(row.state == "unfinished" for row in self.rows()):
+        if self._failure is not None:
+            raise self._failure
+        if not self._interrupts.asked and self._over() < self.trials:  # Optuna does not tell of the last errors of its threads
             raise KgdistError(f"{self.folder.journal}: not all could be written; the same call goes on")
         return self._interrupts.asked
+
+    def _over(self) -> int:
+        return sum(row.state != "unfinished" for row in self.rows())
 
     def _seed(self) -> None:
         """Let the next choices depend on nothing that is lost when this process ends."""
@@ -181,6 +183,12 @@ class Search:
         except KgdistError as error:
             trial.set_user_attr("error", str(error))
             raise
+        except OSError as error:  # the others are to leave, too
+            self._failure = self._unwritten(error)
+            raise
+
+    def _unwritten(self, error: OSError) -> KgdistError:
+        return KgdistError(f"{self.folder.root}: {error.strerror or error}; the same call goes on")
 
     def _follow(self, trial: optuna.Trial, params: Mapping[str, Any]) -> float:
         home, resume = self.folder.trial(trial.number), self.folder.saved(trial.number)
@@ -214,7 +222,7 @@ class Search:
                     self.study.stop()
                     log.info("trial %d saves and ends; Ctrl-C again leaves it", trial.number)
                     child.send_signal(signal.SIGTERM)
-                if self._hopeless or self._interrupts.leaving or (deadline is not None and time.monotonic() > deadline):
+                if self._failure or self._interrupts.leaving or (deadline is not None and time.monotonic() > deadline):
                     raise _Left
         finally:
             child.close(time.monotonic())
@@ -233,7 +241,7 @@ class Search:
                 self.folder.strip(row.number)
             failed = [row for row in self.rows() if row.state == "failed"]
             if len(failed) >= min(HOPELESS, self.trials) and not any(row.validations for row in self.rows()):
-                self._hopeless = KgdistError(f"all {len(failed)} trials failed, the last one: {failed[-1].error}")
+                self._failure = KgdistError(f"all {len(failed)} trials failed, the last one: {failed[-1].error}")
                 study.stop()
 
     def _keep_best(self) -> None:

@@ -222,6 +222,7 @@ def test_an_interrupted_search_goes_on(tmp_path: Path, jobs: int, again: bool) -
         assert search.run({})
     rows = search.rows()
     assert 4 < len(rows) < 12 and 1 <= sum(row.state == "unfinished" for row in rows) <= jobs
+    assert World().run(tmp_path, 4, jobs).rows() == rows  # of fewer trials nothing is left to do
     after = World().run(tmp_path, 12, jobs).rows()
     assert [row.number for row in after] == list(range(12)) and "unfinished" not in {row.state for row in after}
     assert [row.params for row in after[: len(rows)]] == [row.params for row in rows]
