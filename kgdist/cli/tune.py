@@ -6,15 +6,24 @@ import dataclasses
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.machine import usable_cores
+from kgdist.base.text_table import TextTable
 from kgdist.cli.command import run
 from kgdist.options import parse
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.resolve import resolve
 from kgdist.options.tools import TuneOptions
+
+if TYPE_CHECKING:
+    from kgdist.tuning.space import Space
+    from kgdist.tuning.study import Row
+
+    Asked = tuple[Config, Space, int]  # options, space and number of validations
+
+_GOES_ON = ": the search in {} has another; leave it out to go on with that one, or take another --out"
 
 
 def tune(argv: Sequence[str]) -> int:
@@ -23,13 +32,11 @@ def tune(argv: Sequence[str]) -> int:
     from kgdist.base import log
     from kgdist.runtime.checks import check_splits
     from kgdist.runtime.job import open_dataset
-    from kgdist.tuning import search
     from kgdist.tuning import space as spaces
-    from kgdist.tuning.study import library
+    from kgdist.tuning.study import Search, best_of
     from kgdist.tuning.trials import Folder
 
     log.setup(debug=options.debug, quiet=options.quiet, json=options.json)
-    library()
     folder = Folder(Path(options.out))
     explicit = set(parsed.explicit)
     base = parsed.config.replace(valid=True, config=None)
@@ -48,41 +55,43 @@ def tune(argv: Sequence[str]) -> int:
     check_splits(base, dataset)
     jobs = _jobs(options, base, explicit)
     log.tell(f"searching {', '.join(space)}: {options.trials} trials, {jobs} at a time, of {base.model_name} on {dataset.name}")
-    with search.owned(folder):
+    asked = {"trials": options.trials, "jobs": jobs, "validations": options.validations, "triples": len(dataset.train)}
+    with folder.owned():
         folder.remember(base, space, options.validations)
-        work = search.Search(
-            folder,
-            base,
-            space,
-            trials=options.trials,
-            jobs=jobs,
-            validations=options.validations,
-            triples=len(dataset.train),
-        )
-        first = {name: getattr(base, name) for name in space} if base.preset else {}
-        outcome = work.run(first)
-    best = outcome.best
-    for line in search.summary(outcome.rows):
+        search = Search(folder, base, space, **asked)
+        interrupted = search.run({name: getattr(base, name) for name in space} if base.preset else {})
+    rows = search.rows()
+    best = best_of(rows)
+    for line in _summary(rows):
         log.say(line)
     if best is not None:
-        log.say(f"best: {search.told(best)}")
+        log.say(f"best: {best}")
         log.say(f"its run: {folder.run(best.number)}; train with its options: kgdist-train --config {folder.best} --test")
-    if outcome.interrupted:
+    if interrupted:
         log.say(f"interrupted; go on with: kgdist-tune --out {options.out} --trials {options.trials}")
     elif best is None:
-        raise KgdistError(f"none of {len(outcome.rows)} trials was trained to its end; let it go on with more --trials")
-    log.result(
-        {
-            "best": None if best is None else _row(best) | {"config": str(folder.best), "run": str(folder.run(best.number))},
-            "trials": [_row(row) for row in outcome.rows],
-            "interrupted": outcome.interrupted,
-        }
-    )
-    return 130 if outcome.interrupted else 0
+        raise KgdistError(f"none of {len(rows)} trials was trained to its end; let it go on with more --trials")
+    run_of_best = None if best is None else _json(best) | {"config": str(folder.best), "run": str(folder.run(best.number))}
+    log.result({"best": run_of_best, "trials": [_json(row) for row in rows], "interrupted": interrupted})
+    return 130 if interrupted else 0
 
 
-def _row(row: Any) -> dict[str, Any]:
+def _json(row: Row) -> dict[str, Any]:
     return dataclasses.asdict(row) | {"params": dict(row.params)}
+
+
+def _summary(rows: list[Row], most: int = 10) -> list[str]:
+    """The best trials as a table for people, and how many ended how."""
+    shown = sorted((row for row in rows if row.mrr is not None), key=lambda row: (row.state != "finished", -(row.mrr or 0)))[
+        :most
+    ]
+    lines = []
+    if shown:
+        names = list(shown[0].params)
+        cells = [[row.number, row.mrr, row.state, *(row.params.get(name) for name in names)] for row in shown]
+        lines = TextTable(["trial", "MRR", "state", *names], sys.stdout).lines(list(zip(*cells, strict=True)))
+    counts = {state: sum(row.state == state for row in rows) for state in ("finished", "stopped", "failed", "unfinished")}
+    return [*lines, f"{len(rows)} trials: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count)]
 
 
 def _jobs(options: TuneOptions, base: Config, explicit: Collection[str]) -> int:
@@ -94,22 +103,18 @@ def _jobs(options: TuneOptions, base: Config, explicit: Collection[str]) -> int:
     return max(1, min(parse.MOST, usable_cores() // (base.num_proc * base.num_thread), options.trials))
 
 
-def _same(earlier: Any, options: TuneOptions, given: Collection[str], now: tuple[Config, Any], explicit: set[str]) -> Any:
+def _same(earlier: Asked, options: TuneOptions, given: Collection[str], now: tuple[Config, Space], explicit: set[str]) -> Asked:
     """What the search in the folder was asked for. Raises OptionError where the user now asks for something else."""
-    from kgdist.tuning.space import to_json
-
     base, space, validations = earlier
-    goes_on = f"the search in {options.out} has another; leave it out to go on with that one, or take another --out"
-    if explicit - {"config"}:
-        ignored = {"config", "save_path", "quiet", "debug", "json"}
-        for name in OPTIONS.keys() - ignored:
-            if getattr(now[0], name) != getattr(base, name):
-                raise OptionError(f"--{name}", f"{getattr(now[0], name)} now, but {getattr(base, name)} before: {goes_on}")
-    if "search" in given and to_json(now[1]) != to_json(space):
-        raise OptionError("--search", f"describes another space than before: {goes_on}")
-    if "validations" in given and options.validations != validations:
-        raise OptionError("--validations", f"{options.validations} now, but {validations} before: {goes_on}")
-    return base, space, validations
+    names = [name for name in OPTIONS if name not in ("config", "save_path", "quiet", "debug", "json")]
+    changed = [(name, getattr(now[0], name), getattr(base, name)) for name in names if explicit - {"config"}]
+    changed += [("validations", options.validations, validations)] if "validations" in given else []
+    for name, new, old in changed:
+        if new != old:
+            raise OptionError(f"--{name}", f"{new} now, but {old} before{_GOES_ON.format(options.out)}")
+    if "search" in given and now[1] != space:
+        raise OptionError("--search", f"describes another space than before{_GOES_ON.format(options.out)}")
+    return earlier
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,7 +3,7 @@
 cluster.py     the options of several machines
 commands.py    what --help says besides the options
 config.py      the table of all options
-configfile.py  YAML in, config.json in and out, both dialects of DGL-KE
+configfile.py  options from YAML, config.json in and out, both dialects of DGL-KE
 interval.py    how often a checkpoint is written: steps or minutes
 model_file.py  the names and files of score functions of your own
 option.py      what one option is
@@ -12,4 +12,5 @@ partition.py   the options of kgdist-partition
 presets.py     hyper-parameters that are known to work
 resolve.py     fills in what follows, refuses what contradicts
 tools.py       the options of the commands that come after a training
+yamlfile.py    what YAML files set, with line numbers
 """

@@ -1,29 +1,21 @@
 """Options in files: the YAML that users write, and the config.json that every run saves.
 
-The YAML is one flat mapping from option to value. It is read from the parser's events, so that no tag, alias or nested
-collection is ever built: each is refused by file and line. Numbers are decimal as in YAML 1.2 (1e-9 is a number; 0x10 and yes are
-text). config.json is read in three dialects, ours and the two of DGL-KE, and written so that DGL-KE's tools find their keys too.
+The YAML is one flat mapping from option to value (`kgdist.options.yamlfile`). config.json is read in three dialects, ours and the
+two of DGL-KE, and written so that DGL-KE's tools find their keys too.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from kgdist.base.errors import CheckpointError, DataError, OptionError
+from kgdist.base.errors import CheckpointError, OptionError
 from kgdist.base.files import PathLike, read_json
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.model_file import missing
-from kgdist.options.option import Option, closest, number, show
-
-LIMIT = 1 << 20  # bytes of a YAML file
-_WORDS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_NULLS = ("", "~", "null", "Null", "NULL")
-_REFUSED = {"config": "a file cannot name another one", "resume": "give it as a flag"}
+from kgdist.options.yamlfile import Setting, read_settings
 
 
 def read_yaml(path: PathLike, command: str, bring: Callable[[str], None] = lambda file: None) -> dict[str, Any]:
@@ -32,137 +24,22 @@ def read_yaml(path: PathLike, command: str, bring: Callable[[str], None] = lambd
     Raises DataError (file:line) for what is no option of `command`, set twice, of the wrong type or out of range, and for YAML
     beyond one flat mapping.
     """
-    return read_events(path, Reader(path, command, bring).read, "--config")
+    settings = read_settings(path, command, "--config", "lr: 0.1")
+    models = [each for each in settings if each.option.name == "model_name"]  # which a model_file in any line may bring
+    values = {each.option.name: _checked(each) for each in settings if each not in models}
+    values = {name: value for name, value in values.items() if value is not None}  # null: as if the line were not there
+    if "model_file" in values:
+        bring(values["model_file"])
+    return values | {each.option.name: _checked(each) for each in models}
 
 
-def read_events(path: PathLike, read: Callable[[Iterator[yaml.Event]], dict[str, Any]], flag: str) -> dict[str, Any]:
-    """What `read` makes of the events of the YAML file that `flag` names. Raises DataError for what is none."""
+def _checked(setting: Setting) -> Any:
+    row, value = setting.option, setting.value
     try:
-        with open(path, "rb") as file:
-            raw = file.read(LIMIT + 1)
-    except OSError as error:
-        raise DataError(path, f"cannot be read ({error.strerror}); {flag} wants a YAML file") from error
-    if len(raw) > LIMIT:
-        raise DataError(path, f"larger than {LIMIT >> 20} MiB; a file of options is a few lines")
-    try:
-        return read(yaml.parse(raw.decode("utf-8-sig"), Loader=yaml.SafeLoader))
-    except UnicodeDecodeError as error:
-        raise DataError(path, f"not UTF-8 at byte {error.start}") from error
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else None
-        raise DataError(path, f"not YAML ({error.problem or error.context})", line=line) from error
-    except yaml.YAMLError as error:
-        raise DataError(path, f"not YAML ({' '.join(str(error).split())})") from error
-
-
-class Reader:
-    """Events of one YAML document -> options."""
-
-    def __init__(self, path: PathLike, command: str, bring: Callable[[str], None] = lambda file: None) -> None:
-        self.path, self.command, self.bring = path, command, bring
-
-    def fail(self, event: yaml.Event, message: str) -> DataError:
-        return DataError(self.path, message, line=line_of(event))
-
-    def next(self, events: Iterator[yaml.Event], place: str) -> yaml.Event:
-        """The next event, unless it is an alias, an anchor or a tag."""
-        event = next(events)
-        for kind, sign in (("anchor", "*" if isinstance(event, yaml.AliasEvent) else "&"), ("tag", "")):
-            found = getattr(event, kind, None)
-            if found:
-                raise self.fail(event, f"{place}{kind}s ({sign}{found[:40]}) are not used here; write the plain value")
-        return event
-
-    def read(self, events: Iterator[yaml.Event]) -> dict[str, Any]:
-        next(events)  # start of the stream
-        if isinstance(next(events), yaml.StreamEndEvent):
-            return {}
-        event = self.next(events, "")
-        if isinstance(event, yaml.ScalarEvent) and event.style is None and event.value in _NULLS:
-            values: dict[str, Any] = {}
-        elif isinstance(event, yaml.MappingStartEvent):
-            values = self.mapping(events)
-        else:
-            raise self.fail(event, "expected one option per line, such as lr: 0.1")
-        next(events)  # end of the document
-        event = next(events)
-        if not isinstance(event, yaml.StreamEndEvent):
-            raise self.fail(event, "a second document starts here; put all options into one")
-        return values
-
-    def mapping(self, events: Iterator[yaml.Event]) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        lines: dict[str, int | None] = {}
-        named: list[tuple[yaml.Event, Any]] = []  # model_name, which a model_file in a later line may bring
-        while not isinstance(key := self.next(events, ""), yaml.MappingEndEvent):
-            if not isinstance(key, yaml.ScalarEvent):
-                raise self.fail(key, "expected the name of an option, such as lr: 0.1")
-            row = self.row(key)
-            if row.name in lines:
-                raise self.fail(key, f"{row.name}: set already in line {lines[row.name]}")
-            lines[row.name] = line_of(key)
-            value = self.value(self.next(events, f"{row.name}: "), row, events)
-            if row.name == "model_name":
-                named.append((key, value))
-            elif (checked := self.checked(key, row, value)) is not None:  # null: as if the line were not there
-                values[row.name] = checked
-        if "model_file" in values:
-            self.bring(values["model_file"])
-        for key, value in named:
-            values["model_name"] = self.checked(key, OPTIONS["model_name"], value)
-        return values
-
-    def checked(self, key: yaml.Event, row: Option, value: Any) -> Any:
-        try:
-            return row.check(value)
-        except OptionError as error:
-            hint = '; put it in "quotes"' if row.kind is str and isinstance(value, (bool, int, float)) else ""
-            raise self.fail(key, str(error).removeprefix("--") + hint) from error
-
-    def row(self, key: yaml.ScalarEvent) -> Option:
-        name = key.value
-        names = [row.name for row in OPTIONS.values() if self.command in row.commands]
-        if name in names and name not in _REFUSED:
-            return OPTIONS[name]
-        if name in _REFUSED:
-            message = f"{name}: {_REFUSED[name]}"
-        elif name in OPTIONS:
-            message = f"{name}: not an option of kgdist-{self.command}"
-        else:
-            near = closest(name, names)
-            message = f"{show(name)[1:-1]}: no such option" + (f"; did you mean {near}?" if near else "")
-        raise self.fail(key, message)
-
-    def value(self, event: yaml.Event, row: Option, events: Iterator[yaml.Event]) -> Any:
-        if isinstance(event, yaml.ScalarEvent):
-            return scalar(event)
-        if not isinstance(event, yaml.SequenceStartEvent) or not row.many:
-            given = "a list" if isinstance(event, yaml.SequenceStartEvent) else "a mapping"
-            wanted = f"a list, each {row.allowed}" if row.many else row.allowed
-            raise self.fail(event, f"{row.name}: must be {wanted}, not {given}")
-        items: list[Any] = []
-        while not isinstance(item := self.next(events, f"{row.name}: "), yaml.SequenceEndEvent):
-            if not isinstance(item, yaml.ScalarEvent):
-                raise self.fail(item, f"{row.name}[{len(items)}]: must be {row.allowed}, not a list or mapping")
-            items.append(scalar(item))
-        return items
-
-
-def line_of(event: yaml.Event) -> int | None:
-    """Where an event starts, counted from 1."""
-    return event.start_mark.line + 1 if event.start_mark else None
-
-
-def scalar(event: yaml.ScalarEvent) -> Any:
-    """The value of a YAML scalar: quoted is text; plain is null, true, false, a decimal number or text."""
-    text = event.value
-    if event.style is not None:
-        return text
-    if text in _NULLS:
-        return None
-    if text in _WORDS:
-        return _WORDS[text]
-    return number(text)
+        return row.check(value)
+    except OptionError as error:
+        hint = '; put it in "quotes"' if row.kind is str and isinstance(value, (bool, int, float)) else ""
+        raise setting.refused(error, hint) from error
 
 
 def to_json(config: Config) -> dict[str, Any]:

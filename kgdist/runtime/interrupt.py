@@ -16,10 +16,12 @@ from typing import Any
 
 class Interrupts:
     """While active, the first signal sets `asked` (or raises KeyboardInterrupt where `at_once` is set). A second one raises if
-    one of them was Ctrl-C and it is not SIGHUP. SIGHUP that was ignored before (nohup) stays ignored."""
+    one of them was Ctrl-C and it is not SIGHUP; `leaving` says so to other threads. SIGHUP that was ignored before (nohup) stays
+    ignored."""
 
     def __init__(self) -> None:
         self.asked = False
+        self.leaving = False
         self.at_once = False
         self._pressed = False  # Ctrl-C
         self._before: dict[int, Any] = {}
@@ -50,4 +52,5 @@ class Interrupts:
         again, self.asked = self.asked, True
         self._pressed |= number == signal.SIGINT
         if self.at_once or (again and self._pressed and number != signal.SIGHUP):
+            self.leaving = True
             raise KeyboardInterrupt

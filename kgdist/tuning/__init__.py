@@ -1,8 +1,7 @@
 """The search for good options.
 
-search.py  trials at work
 space.py   what may be chosen
-study.py   what is chosen, and who is stopped early
+study.py   the search: what is chosen, who is stopped early, what became of it
 trial.py   a training that is one trial of a search
 trials.py  the folder of a search
 """

@@ -1,24 +1,22 @@
 """What a search may choose: a range or a list of values for each option, as a file says or as is usual for the model.
 
-Every value is checked by the table of options before anything is trained. How values are chosen is the business of
-`kgdist.tuning.study`; this file knows no optimiser.
+Every value is checked by the table of options before anything is trained.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
-
-import yaml
 
 from kgdist.base.errors import DataError, OptionError
 from kgdist.base.files import PathLike
 from kgdist.options.config import OPTIONS, Config
-from kgdist.options.configfile import Reader, line_of, read_events, scalar
 from kgdist.options.option import Option
+from kgdist.options.yamlfile import read_settings
 
 GROUPS = ("model", "training", "loss", "negative samples")  # whose options can be searched
+EXAMPLE = "lr: [0.01, 0.3, log]"
 FIXED = ("model_file", "seed", "max_step", "max_epoch")  # but for these: trials that are to be compared train equally long
 
 
@@ -34,6 +32,11 @@ class Range:
         """Whether `value` lies in it."""
         return isinstance(value, (int, float)) and self.low <= value <= self.high
 
+    def choose(self, trial: Any, name: str) -> Any:
+        """What Optuna's `trial` chooses."""
+        suggest = trial.suggest_int if isinstance(self.low, int) and isinstance(self.high, int) else trial.suggest_float
+        return suggest(name, self.low, self.high, log=self.log)
+
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
@@ -44,6 +47,10 @@ class Choices:
     def has(self, value: Any) -> bool:
         """Whether `value` is one of them."""
         return value in self.values
+
+    def choose(self, trial: Any, name: str) -> Any:
+        """What Optuna's `trial` chooses."""
+        return trial.suggest_categorical(name, self.values)
 
 
 Dimension = Range | Choices
@@ -122,62 +129,30 @@ def usual(config: Config, explicit: Collection[str]) -> tuple[Space, Config]:
 # ---------------------------------------------------------------------------------------------------------------- a file
 def read_space(path: PathLike) -> Space:
     """The space that a YAML file describes, a line for each option. Raises DataError naming file and line."""
-    reader = _SpaceReader(path, "train")
-    space: Space = read_events(path, reader.read, "--search")
+    space: Space = {}
+    for setting in read_settings(path, "train", "--search", EXAMPLE):
+        row = setting.option
+        try:
+            if not searchable(row):
+                raise OptionError(row.flag, f"is the same for all trials; give it as a flag, {row.flag}")
+            space[row.name] = _dimension(row, setting.value)
+        except OptionError as error:
+            raise setting.refused(error) from error
     if not space:
-        raise DataError(path, "names no option to search, such as lr: [0.01, 0.3, log]")
+        raise DataError(path, f"names no option to search, such as {EXAMPLE}")
     return space
 
 
-class _SpaceReader(Reader):
-    """Events of a YAML document -> dimensions by name."""
-
-    def mapping(self, events: Iterator[yaml.Event]) -> dict[str, Any]:
-        space: Space = {}
-        while not isinstance(key := self.next(events, ""), yaml.MappingEndEvent):
-            if not isinstance(key, yaml.ScalarEvent):
-                raise self.fail(key, "expected the name of an option, such as lr: [0.01, 0.3, log]")
-            row = self.row(key)
-            if row.name in space:
-                raise self.fail(key, f"{row.name}: stands here twice")
-            if not searchable(row):
-                raise self.fail(key, f"{row.name}: is the same for all trials; give it as a flag, --{row.name}")
-            try:
-                space[row.name] = self.dimension(row, self.plain(self.next(events, f"{row.name}: "), events, row.name))
-            except OptionError as error:
-                raise DataError(self.path, str(error).removeprefix("--"), line=line_of(key)) from error
-        return space
-
-    def plain(self, event: yaml.Event, events: Iterator[yaml.Event], place: str) -> Any:
-        """A scalar, a list of scalars, or a mapping of those."""
-        if isinstance(event, yaml.ScalarEvent):
-            return scalar(event)
-        if isinstance(event, yaml.SequenceStartEvent):
-            items = []
-            while not isinstance(item := self.next(events, f"{place}: "), yaml.SequenceEndEvent):
-                if not isinstance(item, yaml.ScalarEvent):
-                    raise self.fail(item, f"{place}: expected plain values in the list")
-                items.append(scalar(item))
-            return items
-        found: dict[str, Any] = {}
-        while not isinstance(key := self.next(events, f"{place}: "), yaml.MappingEndEvent):
-            if not isinstance(key, yaml.ScalarEvent) or key.value != "choices" or found:
-                raise self.fail(key, f"{place}: expected {{choices: [...]}}")
-            found[key.value] = self.plain(self.next(events, f"{place}: "), events, place)
-        return found
-
-    def dimension(self, row: Option, value: Any) -> Dimension:
-        """What the value of one line means. Raises OptionError."""
-        numeric = row.kind in (int, float)
+def _dimension(row: Option, value: Any) -> Dimension:
+    """What the value of one line means. Raises OptionError."""
+    numeric = row.kind in (int, float)
+    if numeric and isinstance(value, list) and (len(value) == 2 or value[2:] == ["log"]):
+        return dimension(row, value[0], value[1], log=len(value) == 3)
+    values = value["choices"] if isinstance(value, dict) and value.keys() == {"choices"} else None if numeric else value
+    if not isinstance(values, list) or not values:
         example = "[low, high], [low, high, log] or {choices: [...]}" if numeric else "a list of choices"
-        if isinstance(value, dict) or (isinstance(value, list) and not numeric):
-            values = value.get("choices") if isinstance(value, dict) else value
-            if not isinstance(values, list) or not values:
-                raise OptionError(row.flag, f"expected {example}")
-            checked = tuple(row.check(each) for each in values)
-            if len(set(checked)) < len(checked):
-                raise OptionError(row.flag, "a choice stands in the list twice")
-            return Choices(checked)
-        if isinstance(value, list) and (len(value) == 2 or (len(value) == 3 and value[2] == "log")):
-            return dimension(row, value[0], value[1], log=len(value) == 3)
         raise OptionError(row.flag, f"expected {example}; what is not searched is given as a flag")
+    checked = tuple(row.check(each) for each in values)
+    if len(set(checked)) < len(checked):
+        raise OptionError(row.flag, "a choice stands in the list twice")
+    return Choices(checked)

@@ -1,33 +1,53 @@
-"""The search as Optuna sees it: which options a trial gets, which trials are stopped early, what became of them, in a file.
+"""A search by Optuna: what each trial is trained with, which trials are stopped early, what became of them.
 
 Options are chosen by tree-structured Parzen estimators (Bergstra et al. 2011); trials that lag are stopped by asynchronous
-successive halving (ASHA, Li et al. 2018). One process owns the study. What happens is appended to a journal at once, so a search
-that ends in any way goes on from there. Each choice depends on the seed, the number of its trial and the trials before, and on
-nothing that is lost: with one trial at a time an interrupted search chooses what an uninterrupted one does.
+successive halving (ASHA, Li et al. 2018). Each trial is trained in a process of its own, which one of Optuna's threads follows.
+All that happens goes into a journal at once, so a search that ends in any way goes on: on Ctrl-C its trials save and end, when it
+is killed the system ends them, and the next search begins with them. Choices depend on the seed, the number of the trial and the
+trials before: with one trial at a time an interrupted search chooses what an uninterrupted one does.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
-import math
 import os
-from collections.abc import Iterator, Mapping
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kgdist.base.errors import KgdistError, UsageError
-from kgdist.tuning.space import Choices, Space
+from kgdist.base.log import log, tell
+from kgdist.base.progress import bar
+from kgdist.options.config import Config
+from kgdist.runtime.interrupt import Interrupts
+from kgdist.runtime.processes.bell import ready
+from kgdist.runtime.processes.forkserver import ForkServer
+from kgdist.tuning.space import Space
+from kgdist.tuning.trial import start_trial
+from kgdist.tuning.trials import Folder, trial_config
 
-if TYPE_CHECKING:
+try:
     import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+    from optuna.trial import FrozenTrial, TrialState
+except ImportError as error:
+    raise UsageError(f"a search needs the package optuna ({error}); pip install 'kgdist[tune]'") from error
 
 HALVING = 3  # of the trials that reach a rung the best third goes on, to three times as many validations
+HOPELESS = 5  # trials; when that many have failed and no other has got anywhere, the search ends
+POLL = 0.5  # seconds between two looks at a trial that says nothing
+GRACE = 60.0  # seconds for a trial to finish a step and save
 _NAME = "kgdist"
-_STATES = {"COMPLETE": "finished", "PRUNED": "stopped", "FAIL": "failed", "RUNNING": "unfinished", "WAITING": "waiting"}
+_RUNGS = {f"completed_rung_{number}": HALVING**number for number in range(20)}  # the pruner's notes: at which validation each is
+optuna.logging.set_verbosity(optuna.logging.ERROR)  # trials are told of here
+warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,152 +61,200 @@ class Row:
     validations: int
     error: str | None
 
+    @classmethod
+    def of(cls, trial: FrozenTrial) -> Row:
+        """The trial as Optuna has it. One that failed and does not say why did not come to its end."""
+        error, values = trial.user_attrs.get("error"), trial.intermediate_values.values()
+        states = {"COMPLETE": "finished", "PRUNED": "stopped", "FAIL": "failed" if error else "unfinished"}
+        state = states.get(trial.state.name, "unfinished")
+        return cls(trial.number, state, dict(trial.params), max(values, default=None), len(values), error)
 
-def library() -> Any:
-    """Optuna, which is imported when first needed. Raises UsageError when it is not there."""
-    try:
-        import optuna
-    except ImportError as error:
-        raise UsageError(f"a search needs the package optuna ({error}); pip install 'kgdist[tune]'") from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
+    def __str__(self) -> str:
+        values = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in self.params.items()}
+        options = ", ".join(f"{name} {value}" for name, value in values.items())
+        if self.state == "failed":
+            return f"trial {self.number} failed: {self.error} ({options})"
+        word = "MRR" if self.state == "finished" else f"stopped after validation {self.validations}, MRR"
+        return f"trial {self.number}: {word} {self.mrr:.4f} ({options})"
 
 
-class Study:
-    """The trials of one search, in the journal `file`.
+def best_of(rows: Iterable[Row]) -> Row | None:
+    """The best of the trials that were trained to their end; the earliest of equals."""
+    return max((row for row in rows if row.state == "finished"), key=lambda row: (row.mrr, -row.number), default=None)
 
-    Raises KgdistError when the journal cannot be read. A line that was being written when its process died is dropped: nothing
-    was done yet that it tells of.
+
+def open_study(journal: Path, names: Collection[str]) -> optuna.Study:
+    """The study in `journal`, or a new one; the caller owns the folder. Raises KgdistError when it cannot be read.
+
+    Trials that an earlier search has left wait under their numbers, with what they have told, to be trained first. Optuna knows
+    no way back to waiting, so the journal is written anew, without the half line that a killed process may have left.
     """
 
-    def __init__(self, file: Path, space: Space, seed: int) -> None:
-        self._optuna = library()
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
+    def storage(file: Path) -> JournalStorage:
+        return JournalStorage(JournalFileBackend(str(file)))
 
-        self._seed = seed
-        self._distributions = {name: self._distribution(name, space) for name in space}
-        try:
-            _mend(file)
-            storage = JournalStorage(JournalFileBackend(str(file)))
-            self._study: optuna.Study = self._optuna.create_study(
-                storage=storage, study_name=_NAME, direction="maximize", load_if_exists=True
-            )
-            self._left = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state.name == "RUNNING"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise KgdistError(f"{file}: the study cannot be read ({error}); take another --out") from error
-        self._open: dict[int, optuna.Trial] = {}
+    for left in journal.parent.glob(f"{journal.name}.*"):  # the lock of a process that was killed, half a copy
+        left.unlink()
+    try:
+        found = storage(journal)
+        trials = optuna.load_study(storage=found, study_name=_NAME).get_trials() if found.get_all_studies() else []
+    except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+        raise KgdistError(f"{journal}: the study cannot be read ({error}); take another --out") from error
+    for trial in trials:
+        if trial.state == TrialState.RUNNING or (trial.state == TrialState.FAIL and "error" not in trial.user_attrs):
+            trial.state, trial.datetime_start, trial.datetime_complete, trial.user_attrs = TrialState.WAITING, None, None, {}
+            if trial.params.keys() != set(names):  # it ended while they were chosen
+                trial.params, trial.distributions = {}, {}
+            last = max(trial.intermediate_values, default=0)  # it may have ended before it was judged by this one
+            trial.system_attrs = {name: note for name, note in trial.system_attrs.items() if _RUNGS.get(name) != last}
+    fresh = journal.with_name(f"{journal.name}.new")
+    optuna.create_study(storage=storage(fresh), study_name=_NAME, direction="maximize").add_trials(trials)
+    os.replace(fresh, journal)
+    pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=HALVING)
+    return optuna.load_study(storage=storage(journal), study_name=_NAME, pruner=pruner)
 
-    def _distribution(self, name: str, space: Space) -> Any:
-        each, kinds = space[name], self._optuna.distributions
-        if isinstance(each, Choices):
-            return kinds.CategoricalDistribution(each.values)
-        if isinstance(each.low, int) and isinstance(each.high, int):
-            return kinds.IntDistribution(each.low, each.high, log=each.log)
-        return kinds.FloatDistribution(each.low, each.high, log=each.log)
 
-    def first(self, params: Mapping[str, Any]) -> None:
-        """Let the first trial of a new search have these options; what is not among them is chosen as for the others."""
-        if not self._study.get_trials(deepcopy=False) and params:
-            self._study.enqueue_trial(dict(params))
+class Search:
+    """A search at work.
 
-    def ask(self, total: int) -> tuple[int, dict[str, Any]] | None:
-        """Number and options of the next trial, one that an earlier process has left first; None after `total` trials."""
-        if self._left:
-            left = self._left.pop(0)
-            trial = self._optuna.trial.Trial(self._study, left._trial_id)
-        else:
-            done = [each for each in self._study.get_trials(deepcopy=False) if each.state.name != "WAITING"]
-            if len(done) >= total:
-                return None
-            draw = np.random.SeedSequence([self._seed, len(done)]).generate_state(1)
-            with _silent():
-                self._study.sampler = self._optuna.samplers.TPESampler(seed=int(draw[0]), constant_liar=True)
-                trial = self._study.ask(self._distributions)
-        self._open[trial.number] = trial
-        return trial.number, dict(trial.params)
+    Args:
+        trials: in the end, those of earlier searches in this folder among them.
+        triples: of the train split.
+    """
 
-    def report(self, number: int, validation: int, mrr: float) -> bool:
-        """The MRR of a trial's validation, counted from 1; returns whether the trial is to end, for others are better."""
-        told = self._study.get_trials(deepcopy=False)[number].intermediate_values
-        if validation not in told:  # else a trial that was begun again comes by once more
-            self._open[number].report(mrr, validation)
-        return self._lags(validation, mrr)
-
-    def _lags(self, validation: int, mrr: float) -> bool:
-        """Whether a trial is not among the best third of those that have come to this rung so far; the best never is.
-
-        The rule of ASHA and of Optuna's SuccessiveHalvingPruner. That one keeps its own notes beside the values, so it would not
-        judge again when the process has ended between a value and what was to follow.
-        """
-        rung = 1
-        while rung < validation:
-            rung *= HALVING
-        if rung != validation:
-            return False
-        values = [each.intermediate_values.get(rung) for each in self._study.get_trials(deepcopy=False)]
-        there = [value for value in values if value is not None]
-        return sum(value > mrr for value in there) >= max(1, len(there) // HALVING)
-
-    def finish(self, number: int, state: str, error: str | None = None) -> None:
-        """A trial has ended: finished, stopped or failed. Its value is the best of its validations."""
-        trial = self._open.pop(number)
-        if error is not None:
-            trial.set_user_attr("error", error)
-        states = self._optuna.trial.TrialState
-        if state == "failed":
-            self._study.tell(trial, state=states.FAIL)
-            return
-        best = self._row(self._study.get_trials(deepcopy=False)[number]).mrr
-        if best is None or not math.isfinite(best):
-            trial.set_user_attr("error", "no validation was made")
-            self._study.tell(trial, state=states.FAIL)
-        elif state == "stopped":
-            self._study.tell(trial, state=states.PRUNED)
-        else:
-            self._study.tell(trial, best)
+    def __init__(
+        self, folder: Folder, base: Config, space: Space, *, trials: int, jobs: int, validations: int, triples: int
+    ) -> None:
+        self.folder, self.base, self.space = folder, base, space
+        self.trials, self.jobs, self.validations, self.triples = trials, jobs, validations, triples
+        self.study = open_study(folder.journal, space)
+        self._interrupts = Interrupts()
+        self._forks = ForkServer(threads=base.num_thread)
+        self._lock = threading.Lock()  # of what is done when a trial has ended
+        self._best: Row | None = None
+        self._failure: KgdistError | None = None  # which ends the search
 
     def rows(self) -> list[Row]:
         """All trials that have been begun, by number."""
-        return [self._row(each) for each in self._study.get_trials(deepcopy=False) if each.state.name != "WAITING"]
+        return [Row.of(trial) for trial in self.study.get_trials(deepcopy=False) if trial.params]
 
-    def _row(self, trial: optuna.trial.FrozenTrial) -> Row:
-        values = list(trial.intermediate_values.values())
-        best = max(values, default=None)
-        return Row(trial.number, _STATES[trial.state.name], dict(trial.params), best, len(values), trial.user_attrs.get("error"))
+    def run(self, first: Mapping[str, Any]) -> bool:
+        """Train what is left of all trials; the first one of a new search has the options `first`, as far as they are searched.
+
+        Returns whether it was interrupted. Raises KgdistError when no trial gets anywhere, or nothing can be written.
+        """
+        first = {name: value for name, value in first.items() if name in self.space and self.space[name].has(value)}
+        if first and not self.study.get_trials(deepcopy=False):
+            self.study.enqueue_trial(first)
+        over = self._over()
+        with self._interrupts, bar(total=self.trials, desc="tune", unit="trial", initial=over) as self._bar:
+            try:
+                self._keep_best()
+                if over < self.trials:
+                    self._forks.start()  # in this thread: it would end with one of Optuna's
+                    self._seed()
+                    catch, ended = (KgdistError, _Left), [self._ended]
+                    self.study.optimize(self._train, self.trials - over, n_jobs=self.jobs, catch=catch, callbacks=ended)
+                self._keep_best()
+            except OSError as error:
+                raise self._unwritten(error) from error
+            finally:
+                self._forks.close()
+        if self._failure is not None:
+            raise self._failure
+        if not self._interrupts.asked and self._over() < self.trials:  # Optuna does not tell of the last errors of its threads
+            raise KgdistError(f"{self.folder.journal}: not all could be written; the same call goes on")
+        return self._interrupts.asked
+
+    def _over(self) -> int:
+        return sum(row.state != "unfinished" for row in self.rows())
+
+    def _seed(self) -> None:
+        """Let the next choices depend on nothing that is lost when this process ends."""
+        number = sum(trial.state != TrialState.WAITING for trial in self.study.get_trials(deepcopy=False))
+        draw = np.random.SeedSequence([self.base.seed, number]).generate_state(1)
+        self.study.sampler = optuna.samplers.TPESampler(seed=int(draw[0]), constant_liar=True)
+
+    def _train(self, trial: optuna.Trial) -> float:
+        """The objective: the best MRR of a training to its end. Raises KgdistError when it fails, TrialPruned when it lags."""
+        try:
+            params = {name: each.choose(trial, name) for name, each in self.space.items()}
+            return self._follow(trial, params)
+        except KgdistError as error:
+            trial.set_user_attr("error", str(error))
+            raise
+        except OSError as error:  # the others are to leave, too
+            self._failure = self._unwritten(error)
+            raise
+
+    def _unwritten(self, error: OSError) -> KgdistError:
+        return KgdistError(f"{self.folder.root}: {error.strerror or error}; the same call goes on")
+
+    def _follow(self, trial: optuna.Trial, params: Mapping[str, Any]) -> float:
+        home, resume = self.folder.trial(trial.number), self.folder.saved(trial.number)
+        config = trial_config(self.base, params, triples=self.triples, validations=self.validations, save_path=home)
+        told = dict(self.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
+        if told and max(told) < self.validations and trial.should_prune():
+            raise optuna.TrialPruned
+        deadline = None
+        child = start_trial(self._forks, trial.number, config, home, resume)
+        try:
+            while True:
+                ready(child.stdout, POLL)
+                for event in child.events():
+                    if "mrr" in event:
+                        if event["validation"] not in told:  # else a trial that was begun again comes by once more
+                            trial.report(event["mrr"], event["validation"])
+                            told[event["validation"]] = event["mrr"]
+                        if trial.should_prune() and event["step"] < event["total"]:  # at the end nothing is saved by stopping
+                            raise optuna.TrialPruned
+                        child.send({"go": True})
+                    elif event.get("done") is False:
+                        if not told:
+                            raise KgdistError("no validation was made")
+                        return max(told.values())
+                    elif deadline is not None:
+                        raise _Left
+                    else:
+                        raise KgdistError(str(event.get("error") or f"its process {event.get('lost', 'was ended')}"))
+                if self._interrupts.asked and deadline is None:
+                    deadline = time.monotonic() + GRACE
+                    self.study.stop()
+                    log.info("trial %d saves and ends; Ctrl-C again leaves it", trial.number)
+                    child.send_signal(signal.SIGTERM)
+                if self._failure or self._interrupts.leaving or (deadline is not None and time.monotonic() > deadline):
+                    raise _Left
+        finally:
+            child.close(time.monotonic())
+
+    def _ended(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        """A trial is over: say so, and keep of its files what is needed."""
+        with self._lock:
+            self._seed()
+            row = Row.of(trial)
+            if row.state == "unfinished":
+                return
+            self._bar.update(1)
+            tell(str(row))
+            self._keep_best()
+            if row != self._best:
+                self.folder.strip(row.number)
+            failed = [row for row in self.rows() if row.state == "failed"]
+            if len(failed) >= min(HOPELESS, self.trials) and not any(row.validations for row in self.rows()):
+                self._failure = KgdistError(f"all {len(failed)} trials failed, the last one: {failed[-1].error}")
+                study.stop()
+
+    def _keep_best(self) -> None:
+        best, before = best_of(self.rows()), self._best
+        if best is None or best.mrr is None or best == before:
+            return
+        self.folder.strip(best.number, keep_embeddings=True)
+        self.folder.write_best(best.number, best.mrr, f"trial {best.number} of {self.trials}")
+        if before is not None:
+            self.folder.strip(before.number)
+        self._best = best
+        self._bar.set_postfix({"best MRR": f"{best.mrr:.4f}"})
 
 
-def best_of(rows: list[Row]) -> Row | None:
-    """The best of the trials that were trained to their end; the earliest of equals."""
-    finished = [row for row in rows if row.state == "finished" and row.mrr is not None]
-    return max(finished, key=lambda row: (row.mrr, -row.number), default=None)
-
-
-def _mend(file: Path) -> None:
-    """Take away what a process that was killed has left: half a line, and the lock that it held. The caller owns the folder."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(f"{file}.lock")
-    if not file.exists():
-        return
-    with file.open("rb+") as journal:
-        lines = journal.read().splitlines(keepends=True)
-        whole = lines[:-1] if lines and not _whole(lines[-1]) else lines
-        journal.truncate(sum(map(len, whole)))
-
-
-def _whole(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return line.endswith(b"\n")
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Without Optuna's warnings that an argument may still change."""
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+class _Left(Exception):
+    """A trial did not come to its end, and goes on with the next search."""

@@ -13,22 +13,24 @@ import contextlib
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from kgdist.base.errors import CheckpointError, KgdistError, OptionError, UsageError
-from kgdist.base.files import atomic_write, read_json, write_json
+from kgdist.base.files import atomic_write, locked, read_json, write_json
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import from_json, read_run, to_json
 from kgdist.options.resolve import resolve
 from kgdist.runs import checkpoint
+from kgdist.runtime.job import steps_of
 from kgdist.tuning import space as spaces
 from kgdist.tuning.space import Space
 from kgdist.version import __version__
 
 _MEASURES = ("eval_percent", "neg_sample_size_eval", "neg_deg_sample_eval", "no_eval_filter")  # short cuts of a search
-_ARRAYS = ("*.npy", "ckpt-*", "best", "entities.tsv", "relations.tsv", ".*")
+_CHECKPOINTS = ("ckpt-*", "best", ".*")
+_EMBEDDINGS = ("*.npy", "entities.tsv", "relations.tsv")
 
 
 class Folder:
@@ -40,12 +42,15 @@ class Folder:
         self.journal = root / "study.journal"
         self.best = root / "best.yaml"
 
-    def make(self) -> None:
-        """Make it. Raises UsageError."""
+    @contextlib.contextmanager
+    def owned(self) -> Iterator[None]:
+        """Have it for this process alone. Raises UsageError when it cannot be made, KgdistError when another search has it."""
         try:
             (self.root / "trials").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"--out {self.root}: cannot be written ({error.strerror or error}); name another folder") from error
+        with locked(self.root / ".lock", 1.0):
+            yield
 
     def trial(self, number: int) -> Path:
         """The folder of a trial."""
@@ -67,11 +72,9 @@ class Folder:
         return None
 
     def strip(self, number: int, *, keep_embeddings: bool = False) -> None:
-        """Take away what is large: checkpoints, and, but for the best trial, embeddings and maps. Curves and options stay."""
+        """Take away what is large: checkpoints, and embeddings with their names unless they are kept. Curves and options stay."""
         run = self.run(number)
-        for pattern in _ARRAYS if run is not None else ():
-            if keep_embeddings and pattern in ("*.npy", "entities.tsv", "relations.tsv"):
-                continue
+        for pattern in (*_CHECKPOINTS, *(() if keep_embeddings else _EMBEDDINGS)):
             for path in run.glob(pattern) if run is not None else ():
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
@@ -101,7 +104,7 @@ class Folder:
         """
         run = self.run(number)
         if run is None:
-            raise KgdistError(f"{self.trial(number)}: the run of the best trial is gone")
+            raise KgdistError(f"{self.trial(number)}: the run of the best trial is gone; take another --out")
         config, plain = read_run(run), Config()
         names = [name for name, row in OPTIONS.items() if row.sticky and "train" in row.commands]
         differ = [name for name in names if getattr(config, name) != getattr(plain, name)]
@@ -120,8 +123,6 @@ def trial_config(base: Config, params: Mapping[str, Any], *, triples: int, valid
 
     All trials see equally many triples: where --max_step counts and the batch size is searched, larger batches take fewer steps.
     """
-    from kgdist.runtime.job import steps_of
-
     config = base.replace(**params, save_path=str(save_path), valid=True, quiet=True)
     config, _ = resolve(config, {*params})
     if config.max_epoch is None and "batch_size" in params:

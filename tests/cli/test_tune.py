@@ -18,9 +18,9 @@ from kgdist.base.errors import UsageError
 from kgdist.cli import train, tune
 from kgdist.options import parse
 from kgdist.runs import checkpoint
+from kgdist.runtime.processes.child import Child
 from kgdist.runtime.processes.forkserver import ForkServer
-from kgdist.tuning.search import owned
-from kgdist.tuning.trial import Trial
+from kgdist.tuning.trial import start_trial
 from kgdist.tuning.trials import Folder, trial_config
 from tests.cli.graphs import FILES, Bench, embeddings, metrics, random_splits, write
 from tests.family import alive, descendants
@@ -55,7 +55,9 @@ class Tuning:
     def reported(self, out: str, number: int) -> bool:
         """Whether so many validations have been written down."""
         journal = self.root / out / "study.journal"
-        return journal.exists() and journal.read_bytes().count(b'"intermediate_value"') >= number
+        whole = journal.read_bytes().split(b"\n")[:-1] if journal.exists() else []
+        told = [json.loads(line) for line in whole]
+        return sum("intermediate_value" in each or len(each.get("intermediate_values", ())) for each in told) >= number
 
 
 @pytest.fixture(scope="module")
@@ -128,32 +130,32 @@ def test_a_trial_that_is_interrupted_is_saved_and_goes_on(tuning: Tuning) -> Non
     config = trial_config(parsed.config, {"lr": 0.1}, triples=150, validations=10_000, save_path=folder.trial(0))
     assert config.eval_interval == 100 and folder.saved(0) is None
     forks = ForkServer(threads=1)
-    first = Trial(forks, 0, config, folder.trial(0), None)
+    first = start_trial(forks, 0, config, folder.trial(0), None)
     try:
         (told,) = heard(first)
         assert (told["validation"], told["step"], told["total"]) == (1, 100, 1_000_000) and 0 < told["mrr"] <= 1
-        first.interrupt()
-        first.go_on()
+        first.send_signal(signal.SIGTERM)
+        first.send({"go": True})
         assert heard(first) == [{"done": True}]
     finally:
-        first.close()
+        first.close(time.monotonic())
     saved = folder.saved(0)
     assert saved is not None and checkpoint.latest(saved).step in (100, 101)
-    second = Trial(forks, 0, config, folder.trial(0), saved)
+    second = start_trial(forks, 0, config, folder.trial(0), saved)
     try:
         (told,) = heard(second)
         assert (told["validation"], told["step"]) == (2, 200)
     finally:
-        second.close()
+        second.close(time.monotonic())
     forks.close()
-    assert not alive(first.child.pid) and not alive(second.child.pid)
+    assert not alive(first.pid) and not alive(second.pid)
     assert "Traceback" not in (folder.trial(0) / "log.txt").read_text()
 
 
-def heard(trial: Trial) -> list[dict[str, Any]]:
+def heard(child: Child) -> list[dict[str, Any]]:
     """What a trial says next."""
     found: list[dict[str, Any]] = []
-    wait_for(lambda: found.extend(trial.events()) or found)
+    wait_for(lambda: found.extend(child.events()) or found)
     return found
 
 
@@ -200,7 +202,7 @@ def test_a_search_goes_on_as_it_was_asked(
 
 
 def test_one_search_a_folder(tuning: Tuning, capsys: pytest.CaptureFixture[str]) -> None:
-    with owned(Folder(tuning.root / "taken")):
+    with Folder(tuning.root / "taken").owned():
         assert tune.main(tuning.words("taken")) == 1
     assert "end that process first" in capsys.readouterr().err
     assert sorted(os.listdir(tuning.root / "taken")) == [".lock", "trials"]

@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -26,11 +27,13 @@ from kgdist.runtime.processes.interpreter import environment, program
 
 LONGEST = 4096  # bytes of a message between the two
 PATIENCE = 60.0  # seconds until it takes an order: it has room for some hundred while it imports
+GLANCE = 0.2  # seconds between two looks at what other threads have heard
 FORCE = 2.0  # seconds in which it is gone when it is killed, unless the system holds it
 
 
 class ForkServer:
-    """Started with the first child, and again with the first after it was lost. `close` when its children have ended.
+    """Started with the first child, and again with the first after it was lost. `close` when its children have ended. Several
+    threads may use it; the system ends it with the thread that has started it.
 
     Args:
         fds: descriptors that the jobs' handles name; every child has them, under the same numbers.
@@ -44,19 +47,26 @@ class ForkServer:
         self._numbers = itertools.count()
         self._pids: dict[int, int] = {}  # of the children that have begun, by number
         self._codes: dict[int, int | None] = {}  # of all of them
+        self._lock = threading.RLock()  # of all this
+
+    def start(self) -> None:
+        """Have it import already, as a child of this thread."""
+        with self._lock:
+            if self._line is None:
+                self._start()
 
     def fork(self, name: str, stdin: int, stdout: int) -> int:
         """Have a child called `name` with these two descriptors; its number. It comes when all is imported.
 
         Raises WorkerError when nothing takes the order.
         """
-        number = next(self._numbers)
-        self._hear()
-        if self._line is None:
-            self._start()
-        self._codes[number] = None
-        self._order({"fork": number, "name": name}, stdin, stdout)
-        return number
+        with self._lock:
+            number = next(self._numbers)
+            self._hear()
+            self.start()
+            self._codes[number] = None
+            self._order({"fork": number, "name": name}, stdin, stdout)
+            return number
 
     def pid(self, number: int) -> int:
         """Of a child; 0 before it has begun."""
@@ -71,31 +81,35 @@ class ForkServer:
     def wait(self, number: int, seconds: float) -> bool:
         """Whether a child has ended, now or in that time."""
         deadline = time.monotonic() + seconds
-        while self.code(number) is None and self._line is not None and (left := deadline - time.monotonic()) > 0:
-            ready(self._line, left)
+        while self.code(number) is None and (line := self._line) is not None and (left := deadline - time.monotonic()) > 0:
+            with contextlib.suppress(ValueError):  # another thread has lost it this moment, or has heard what is waited for
+                ready(line, min(left, GLANCE))
         return self._codes[number] is not None
 
     def send_signal(self, number: int, which: signal.Signals) -> None:
         """To a child, once it has begun; to none that has ended."""
-        if self.code(number) is not None:
-            return
-        if pid := self._pids.get(number):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, which)
-        else:
-            self._order({"signal": number, "which": int(which)})
+        with self._lock:
+            if self.code(number) is not None:
+                return
+            if pid := self._pids.get(number):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, which)
+            else:
+                self._order({"signal": number, "which": int(which)})
 
     def pids(self) -> list[int]:
         """Of the children that run, in the order in which they have begun, and of the process that has forked them."""
-        self._hear()
-        own = [self._process.pid] if self._process is not None else []
-        return [pid for number, pid in self._pids.items() if self._codes[number] is None] + own
+        with self._lock:
+            self._hear()
+            own = [self._process.pid] if self._process is not None else []
+            return [pid for number, pid in self._pids.items() if self._codes[number] is None] + own
 
     def close(self) -> None:
         """End it, and with it whatever child is left."""
-        if self._line is not None:
+        with self._lock:
             self._hear()
-            self._lost()
+            if self._line is not None:
+                self._lost()
 
     def _start(self) -> None:
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -122,19 +136,20 @@ class ForkServer:
 
     def _hear(self) -> None:
         """Take what it has told."""
-        while self._line is not None and ready(self._line, 0.0):
-            try:
-                data = self._line.recv(LONGEST)
-            except ConnectionError:
-                data = b""
-            if not data:
-                self._lost()
-                return
-            told = json.loads(data)
-            if "pid" in told:
-                self._pids[told["number"]] = told["pid"]
-            else:
-                self._codes[told["number"]] = told["code"]
+        with self._lock:
+            while self._line is not None and ready(self._line, 0.0):
+                try:
+                    data = self._line.recv(LONGEST)
+                except ConnectionError:
+                    data = b""
+                if not data:
+                    self._lost()
+                    return
+                told = json.loads(data)
+                if "pid" in told:
+                    self._pids[told["number"]] = told["pid"]
+                else:
+                    self._codes[told["number"]] = told["code"]
 
     def _lost(self) -> None:
         """It has died, or shall: no child outlives it."""

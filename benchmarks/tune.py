@@ -1,0 +1,98 @@
+"""kgdist-tune over several seeds, beside another checkout's: `make bench-tune`, with `AGAINST=folder` for the other one.
+
+The same search by each checkout and seed, in turn and in turns of their own (the second seed begins with the other one): the
+wall time of the command, and the best MRR that it found on the valid split. Searches of several jobs are not repeatable, so two
+checkouts are alike when their medians are; with `--jobs 1` equal code finds equal trials.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import optuna
+from roofs import machine
+
+from kgdist.base.machine import usable_cores
+
+HERE = Path(__file__).resolve().parent
+BASE = "--dataset wordnet --model_name ComplEx --hidden_dim 100 --max_step 3000 --validations 9 --eval_percent 0.2"
+
+
+class Found(NamedTuple):
+    """What one search came to."""
+
+    mrr: float
+    seconds: float
+    states: str
+
+
+def search(checkout: Path, words: list[str], data: Path, out: Path) -> Found:
+    """Run the command of a checkout, whose folder is `out`."""
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "kgdist.cli.tune", *words, "--data_path", str(data), "--out", str(out), "--json"],
+        stdout=subprocess.PIPE,
+        cwd=checkout,
+        env=os.environ | {"PYTHONPATH": str(checkout)},
+        timeout=6 * 3600,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    states = [row["state"] for row in found["trials"]]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states)))
+    return Found(found["best"]["mrr"], time.monotonic() - started, counts)
+
+
+def main() -> None:
+    """Print and save the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--against", type=Path, help="folder of another checkout")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--jobs", type=int, default=usable_cores())
+    parser.add_argument("--data", type=Path, default=HERE / "data")
+    parser.add_argument("--base", default=BASE, help="options of kgdist-tune")
+    options = parser.parse_args()
+    checkouts = {"this": HERE.parent} | ({"other": options.against.resolve()} if options.against else {})
+    command = f"{options.base} --trials {options.trials} --jobs {options.jobs}"
+    rows: dict[str, list[Found]] = {name: [] for name in checkouts}
+    lines = ["| seed | checkout | best MRR | seconds | trials |", "|---:|---|---:|---:|---|"]
+    for seed in range(options.seeds):
+        for name in list(checkouts)[:: -1 if seed % 2 else 1]:
+            with tempfile.TemporaryDirectory() as folder:
+                words = [*command.split(), "--seed", str(seed)]
+                found = search(checkouts[name], words, options.data.resolve(), Path(folder) / "tune")
+            rows[name].append(found)
+            lines.append(f"| {seed} | {name} | {found.mrr:.4f} | {found.seconds:.0f} | {found.states} |")
+            print(lines[-1], flush=True)
+    for name, each in rows.items():
+        mrr, seconds = (statistics.median(column) for column in ([one.mrr for one in each], [one.seconds for one in each]))
+        lines.append(f"| median | {name} | {mrr:.4f} | {seconds:.0f} | |")
+    text = [
+        "# Searches for options",
+        "",
+        f"Best MRR on the valid split and wall time of whole searches, {options.seeds} seeds, checkouts interleaved. Written by",
+        "`make bench-tune`. Command:",
+        "",
+        f"`kgdist-tune {command} --seed N`",
+        "",
+        *lines,
+        "",
+        f"Machine: {machine()}, Optuna {optuna.__version__}.",
+        "",
+    ]
+    (HERE / "results" / "tune.md").write_text("\n".join(text), encoding="utf-8")
+    print("\n".join(text))
+
+
+if __name__ == "__main__":
+    main()

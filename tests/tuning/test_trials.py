@@ -1,0 +1,58 @@
+"""The folder of a search: what it remembers, and the options that it leaves for training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kgdist.base.errors import OptionError, UsageError
+from kgdist.base.files import write_json
+from kgdist.options.config import Config
+from kgdist.options.configfile import read_yaml, to_json
+from kgdist.tuning.space import Choices, Range, Space
+from kgdist.tuning.trials import Folder, trial_config
+
+SPACE: Space = {"lr": Range(0.01, 1.0, True), "batch_size": Choices((16, 32))}
+
+
+def test_trials_train_equally_long(tmp_path: Path) -> None:
+    base = Config(max_step=1000, batch_size=1024, dataset="wordnet")
+    large = trial_config(base, {"batch_size": 2048}, triples=10**6, validations=9, save_path=tmp_path)
+    assert (large.max_step, large.eval_interval) == (500, 56) and large.valid and large.quiet
+    same = trial_config(base, {"lr": 0.5}, triples=10**6, validations=9, save_path=tmp_path)
+    assert (same.max_step, same.eval_interval, same.lr) == (1000, 112, 0.5)
+    epochs = trial_config(base.replace(max_epoch=4.0), {"batch_size": 2000}, triples=10**5, validations=4, save_path=tmp_path)
+    assert epochs.eval_interval == 49  # a quarter of 4 epochs: batches are rounded up to 2048, and 49 make an epoch
+    with pytest.raises(OptionError, match="half"):
+        trial_config(base.replace(model_name="ComplEx"), {"hidden_dim": 7}, triples=9, validations=1, save_path=tmp_path)
+
+
+def test_what_a_folder_remembers(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "tune")
+    assert folder.recall() is None
+    with folder.owned():
+        pass
+    base = Config(lr=0.3, dataset="mine", preset=False)
+    folder.remember(base, SPACE, 5)
+    assert folder.recall() == (base, SPACE, 5)
+    folder.asked.write_text("{}")
+    with pytest.raises(UsageError, match=r"tune.json: not what kgdist-tune has written"):
+        folder.recall()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="--out"), Folder(tmp_path / "file" / "tune").owned():
+        pass
+
+
+def test_the_best_options_are_a_file_for_training(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    run = folder.trial(3) / "ComplEx_mine_0"
+    run.mkdir(parents=True)
+    config = Config(
+        model_name="ComplEx", dataset="mine", lr=1e-5, delimiter="\t", data_files=("a b.tsv", 'c"d.tsv'), max_epoch=3.0
+    )
+    write_json(run / "config.json", to_json(config))
+    folder.write_best(3, 0.25, "trial 3 of 9")
+    read = read_yaml(folder.best, "train")
+    assert Config(**read) == config and "max_step" not in read and read["num_proc"] == 1
+    assert folder.best.read_text().startswith("# kgdist-tune, trial 3 of 9: MRR 0.2500")
