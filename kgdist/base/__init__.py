@@ -3,7 +3,7 @@
 errors.py      every error raised on purpose, and its exit code
 files.py       files that are whole or absent; .npy without pickle; safe paths
 log.py         the logger, lines that users parse, manners of a terminal
-machine.py     how many cores there are to use, and what processor
+machine.py     how many cores and how much memory there are to use, and what processor
 progress.py    bars, and metrics.jsonl
 text_table.py  rows as aligned lines for a person
 types.py       the nouns and the letters of shapes: Side, Batch

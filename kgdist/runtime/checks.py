@@ -6,11 +6,11 @@ Contradictions between options alone are refused earlier, by `kgdist.options.res
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.files import free_bytes, size
+from kgdist.base.machine import free_memory
 from kgdist.data.dataset import Dataset
 from kgdist.kvstore.optim import OPTIMIZERS
 from kgdist.kvstore.tables import MemoryTables
@@ -49,15 +49,6 @@ def check_memory(config: Config, shapes: dict[str, tuple[int, int]]) -> None:
     if free is not None and need > free and config.gpu[0] < 0:
         message = f"the tables take {size(need)} and {size(free)} of memory are free"
         raise OptionError("--hidden_dim", f"{message}; take a smaller --hidden_dim or more machines")
-
-
-def free_memory() -> int | None:
-    """Bytes that processes can still take; None where the system does not tell."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        return None
 
 
 def check_disk(config: Config, tables: MemoryTables) -> None:

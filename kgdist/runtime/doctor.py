@@ -1,7 +1,6 @@
-"""Is this machine fit for kgdist? One finding for everything that it needs or can use, with advice in words one can act on.
+"""Findings: whether this machine has what kgdist needs or can use, each with advice in words that one can act on.
 
-A finding is `ok`, a `note` (something that kgdist can do without) or a `problem` (something that it needs). Nothing is changed
-here but for compiled loops, which are kept for the next run. How findings are printed is the business of `kgdist.cli.doctor`.
+Nothing is changed here but for compiled loops, which are kept for the next run. `kgdist.cli.doctor` prints the findings.
 """
 
 from __future__ import annotations
@@ -13,23 +12,22 @@ import os
 import platform
 import re
 import resource
-import shutil
 import socket
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kgdist.base.errors import one_line
 from kgdist.base.files import free_bytes
-from kgdist.base.machine import processor, usable_cores
+from kgdist.base.machine import free_memory, memory_limit, processor, usable_cores
 from kgdist.runtime.ip_config import Machine, read_cluster
 from kgdist.version import __version__
 
 STANDS_ON = ("torch", "numpy", "numba", "pyarrow", "pyzmq", "paramiko", "pymetis")
+ROOM = 1 << 30  # bytes; less than that, of memory or on a disk, is said
+FILES = 1024  # descriptors: a server has one for each trainer of the job, and some to spare
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+).*?(?:;.*extra == [\"']([^\"']+)[\"'])?$")
-_ROOM = 1 << 30  # bytes; less than that on a disk is said
-_FILES = 1024  # descriptors: a server has one for each trainer of the job, and some to spare
-_CGROUP = Path("/sys/fs/cgroup")
+
+Check = Callable[[], tuple[str, str]]  # -> what it found, and advice where there is something to do; raises for a problem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Finding:
     """What was found about one thing. `advice` is empty when there is nothing to do."""
 
     name: str
-    state: str  # ok, note, problem
+    state: str  # ok, note (kgdist can do without it), problem (it cannot)
     found: str
     advice: str = ""
 
@@ -52,19 +50,15 @@ def version_of(package: str) -> str | None:
 
 def versions() -> list[str]:
     """kgdist and what it stands on, a line each."""
-    lines = [f"kgdist {__version__}", f"Python {platform.python_version()} on {platform.system()} {platform.release()}"]
-    for name in STANDS_ON:
-        more = f" (libzmq {_libzmq()})" if name == "pyzmq" else ""
-        lines.append(f"{name} {version_of(name) or 'not installed'}{more}")
-    return [*lines, f"CPU {processor()[0]}, {usable_cores()} of {os.cpu_count()} cores to use"]
-
-
-def _libzmq() -> str:
     try:
         import zmq
+
+        library = f" (libzmq {zmq.zmq_version()})"
     except ImportError:
-        return "cannot be loaded"
-    return zmq.zmq_version()
+        library = " (cannot be loaded)"
+    lines = [f"kgdist {__version__}", f"Python {platform.python_version()} on {platform.system()} {platform.release()}"]
+    lines += [f"{name} {version_of(name) or 'not installed'}{library * (name == 'pyzmq')}" for name in STANDS_ON]
+    return [*lines, f"CPU {processor()[0]}, {usable_cores()} of {os.cpu_count()} cores to use"]
 
 
 def examine(ip_config: str | None = None) -> list[Finding]:
@@ -73,220 +67,134 @@ def examine(ip_config: str | None = None) -> list[Finding]:
     Raises DataError when that file cannot be used.
     """
     machines = read_cluster(ip_config) if ip_config is not None else []
-    checks: list[Callable[[], Iterator[Finding]]] = [
-        packages, pytorch, cpu, memory, kernels, shared_memory, huge_pages, disks, open_files, extras, ssh,
-    ]  # fmt: skip
-    found = [finding for check in checks for finding in _guarded(check)]
-    for machine in machines:
-        found.append(ports(machine))
-    return found
+    return [look(name) for name in CHECKS] + [ports(machine) for machine in machines]
 
 
-def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """A check that fails itself is a finding, too."""
+def look(name: str) -> Finding:
+    """What one of CHECKS finds. That it fails itself is a problem, too, which hides none of the others."""
+    check, mend = CHECKS[name]
     try:
-        yield from check()
-    except Exception as error:  # whatever it is, the other checks are of use
-        name = check.__name__.replace("_", " ")
-        yield Finding(name, "problem", one_line(f"{type(error).__name__}: {error}"), "this should work; please report it")
+        found, advice = check()
+    except Exception as error:
+        return Finding(name, "problem", one_line(f"{type(error).__name__}: {error}"), mend)
+    return Finding(name, "note" if advice else "ok", found, advice)
 
 
-# ---------------------------------------------------------------------------------------------------------------- packages
 def _requirements() -> Iterator[tuple[str, str | None]]:
     """(package, extra or None) of everything that kgdist says it needs or can use."""
-    for line in importlib.metadata.requires("kgdist") or ():
-        if match := _REQUIREMENT.match(line):
-            yield match[1], match[2]
+    found = (_REQUIREMENT.match(line) for line in importlib.metadata.requires("kgdist") or ())
+    yield from ((match[1], match[2]) for match in found if match and match[2] not in ("dev", "docs"))
 
 
-def packages() -> Iterator[Finding]:
-    """What kgdist cannot do without."""
-    missing = sorted({name for name, extra in _requirements() if extra is None and version_of(name) is None})
-    if missing:
-        yield Finding("packages", "problem", f"missing: {', '.join(missing)}", f"pip install {' '.join(missing)}")
-        return
-    yield Finding("packages", "ok", ", ".join(f"{name} {version_of(name)}" for name in STANDS_ON))
+def _packages() -> tuple[str, str]:
+    if missing := sorted({name for name, extra in _requirements() if extra is None and version_of(name) is None}):
+        raise ImportError(f"not installed: {', '.join(missing)}")
+    return ", ".join(f"{name} {version_of(name)}" for name in STANDS_ON), ""
 
 
-def extras() -> Iterator[Finding]:
+def _extras() -> tuple[str, str]:
     """What kgdist can do without."""
-    wanted: dict[str, list[str]] = {}
-    for name, extra in _requirements():
-        if extra is not None and extra not in ("dev", "docs"):
-            wanted.setdefault(extra, []).append(name)
-    for extra, names in wanted.items():
-        missing = [name for name in names if version_of(name) is None]
-        if missing:
-            yield Finding(f"extra {extra}", "note", f"not installed: {', '.join(missing)}", f"pip install 'kgdist[{extra}]'")
-        else:
-            yield Finding(f"extra {extra}", "ok", ", ".join(f"{name} {version_of(name)}" for name in names))
+    found = [(name, extra, version_of(name)) for name, extra in _requirements() if extra is not None]
+    there = ", ".join(f"{name} {version}" for name, _, version in found if version is not None)
+    missing = [(name, extra) for name, extra, version in found if version is None]
+    if not missing:
+        return there, ""
+    wanted = ",".join(dict.fromkeys(extra for _, extra in missing))
+    return f"{there or 'none'}; without {', '.join(name for name, _ in missing)}", f"pip install 'kgdist[{wanted}]' for all"
 
 
-def pytorch() -> Iterator[Finding]:
-    """Which build of torch there is, and whether it sees the GPUs that the system has."""
-    try:
-        import torch
-    except ImportError as error:
-        advice = "pip install --force-reinstall torch"
-        yield Finding("torch", "problem", one_line(f"cannot be imported: {error}"), advice)
-        return
-    build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "for CPUs"
-    found = f"{torch.__version__}, {build}"
-    nvidia = sorted(Path("/dev").glob("nvidia[0-9]*"))
+def _torch() -> tuple[str, str]:
+    """Which build there is, and whether it sees the GPUs that the system has."""
+    import torch
+
+    found = f"{torch.__version__}, for " + (f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPUs")
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-        yield Finding("torch", "ok", f"{found}; GPUs: {', '.join(names)}")
-    elif nvidia and torch.version.cuda:
-        advice = "look at nvidia-smi: the driver may be too old for this build, or CUDA_VISIBLE_DEVICES hides the GPU"
-        yield Finding("torch", "note", f"{found}; {len(nvidia)} GPUs are there, but torch cannot use them", advice)
-    elif nvidia:
-        advice = "install the CUDA build of torch to train with --gpu (pytorch.org, Get started)"
-        yield Finding("torch", "note", f"{found}; {len(nvidia)} GPUs are there", advice)
-    else:
-        yield Finding("torch", "ok", f"{found}; no GPU here")
+        return f"{found}; GPUs: {', '.join(names)}", ""
+    if not (there := len(list(Path("/dev").glob("nvidia[0-9]*")))):
+        return f"{found}; no GPU here", ""
+    driver = "look at nvidia-smi: the driver may be too old for this build, or CUDA_VISIBLE_DEVICES hides the GPU"
+    build = "install the CUDA build of torch to train with --gpu (pytorch.org, Get started)"
+    return f"{found}; {there} GPUs are there, but torch cannot use them", driver if torch.version.cuda else build
 
 
-# ---------------------------------------------------------------------------------------------------------------- the machine
-def cpu() -> Iterator[Finding]:
-    """What the processor can, and how much of it this process may use."""
-    name, flags = processor()
+def _cpu() -> tuple[str, str]:
+    (name, flags), cores, there = processor(), usable_cores(), os.cpu_count() or 1
     sets = {"AVX2": "avx2", "AVX-512": "avx512f", "bfloat16": "avx512_bf16", "AMX": "amx_bf16"}
-    has = [shown for shown, flag in sets.items() if flag in flags]
-    cores, there = usable_cores(), os.cpu_count() or 1
-    found = f"{name}: {', '.join(has) or 'no vector units that Linux tells of'}; {cores} of {there} cores to use"
-    if platform.machine() in ("x86_64", "AMD64") and "avx2" not in flags and flags:
-        yield Finding(
-            "CPU", "note", found, "without AVX2 training is several times slower; a virtual machine can often pass it on"
-        )
-    elif cores < there:
-        yield Finding("CPU", "ok", found, "the others are kept from this process by taskset or the container's quota")
-    else:
-        yield Finding("CPU", "ok", found)
+    has = ", ".join(shown for shown, flag in sets.items() if flag in flags) or "no vector units that Linux tells of"
+    kept = " (taskset or the container's quota keeps the others from this process)" if cores < there else ""
+    slow = platform.machine() in ("x86_64", "AMD64") and flags and "avx2" not in flags
+    advice = "without AVX2 training is several times slower; a virtual machine can often pass it on"
+    return f"{name}: {has}; {cores} of {there} cores to use{kept}", advice if slow else ""
 
 
-def memory() -> Iterator[Finding]:
-    """How much is free, and how much a container allows."""
-    from kgdist.runtime.checks import free_memory
-
-    free = free_memory()
+def _memory() -> tuple[str, str]:
+    free, limit = free_memory(), memory_limit()
     if free is None:
-        yield Finding("memory", "note", "this system does not tell how much is free")
-        return
-    limit = _cgroup("memory.max")
-    left = min(free, max(limit - (_cgroup("memory.current") or 0), 0)) if limit is not None else free
-    found = f"{left / 1e9:.1f} GB free" + (f" of the {limit / 1e9:.1f} GB that the container may take" if limit else "")
-    advice = "close other programs, or take a smaller --hidden_dim" if left < _ROOM else ""
-    yield Finding("memory", "note" if advice else "ok", found, advice)
+        return "this system does not tell how much is free", ""
+    found = f"{free / 1e9:.1f} GB free" + (f" of the {limit / 1e9:.1f} GB that the container may take" if limit else "")
+    return found, "close other programs, or take a smaller --hidden_dim" if free < ROOM else ""
 
 
-def _cgroup(name: str) -> int | None:
-    try:
-        return int((_CGROUP / name).read_text(encoding="ascii"))
-    except (OSError, ValueError):  # "max", or no such limit
-        return None
-
-
-def kernels() -> Iterator[Finding]:
+def _kernels() -> tuple[str, str]:
     """Whether loops compile, and whether the compiled code can be kept."""
-    try:
-        import numpy as np
+    import numpy as np
 
-        from kgdist.kernels import jit
-        from kgdist.kernels.unique import unique
+    from kgdist.kernels import jit
+    from kgdist.kernels.unique import unique
 
-        found, places = unique(np.array([7, 3, 7], np.int64))
-        if found.tolist() != [7, 3] or places.tolist() != [0, 1, 0]:
-            raise RuntimeError("a compiled loop gives wrong results")
-    except Exception as error:  # Numba, LLVM or the cache may fail in many ways
-        advice = "pip install --force-reinstall numba llvmlite; until then KGDIST_KERNELS=torch trains, more slowly"
-        yield Finding("compiled loops", "problem", one_line(f"{type(error).__name__}: {error}"), advice)
-        return
+    found, places = unique(np.array([7, 3, 7], np.int64))
+    if found.tolist() != [7, 3] or places.tolist() != [0, 1, 0]:
+        raise RuntimeError("a compiled loop gives wrong results")
     folder = os.environ["NUMBA_CACHE_DIR"]
     if jit.CACHE:
-        yield Finding("compiled loops", "ok", f"compiled, and kept in {folder}")
-    else:
-        advice = "set NUMBA_CACHE_DIR to a folder that can be written, or each run compiles for half a minute"
-        yield Finding("compiled loops", "note", f"compiled, but {folder} cannot be written", advice)
+        return f"compiled, and kept in {folder}", ""
+    advice = "set NUMBA_CACHE_DIR to a folder that can be written, or each run compiles for half a minute"
+    return f"compiled, but {folder} cannot be written", advice
 
 
-def shared_memory() -> Iterator[Finding]:
-    """Whether memory can be shared between processes (memfd), and how large /dev/shm is, which libraries use."""
+def _shared_memory() -> tuple[str, str]:
+    """Whether processes can share memory."""
     from kgdist.kvstore.shared_memory import SharedArray
 
-    try:
-        shared = SharedArray.allocate((mmap.PAGESIZE,), "u1")
-        shared.array[:] = 1
-        shared.close()
-    except OSError as error:
-        advice = "allow memfd_create in the container's seccomp profile, or train with --worker thread"
-        yield Finding("shared memory", "problem", f"refused: {error.strerror or error}", advice)
-        return
-    kind = "memfd" if hasattr(os, "memfd_create") else f"files in {tempfile.gettempdir()}"
-    shm = Path("/dev/shm")
-    size = f"; /dev/shm has {shutil.disk_usage(shm).total / 1e9:.2f} GB, which kgdist does not need" if shm.is_dir() else ""
-    yield Finding("shared memory", "ok", kind + size)
+    shared = SharedArray.allocate((mmap.PAGESIZE,), "u1")
+    shared.array[:] = 1
+    shared.close()
+    return "memfd" if hasattr(os, "memfd_create") else "files without a name", ""
 
 
-def huge_pages() -> Iterator[Finding]:
-    """Whether --huge_pages would be honoured, for threads and for processes."""
-    from kgdist.kvstore.shared_memory import huge_pages_refused
-
-    for name, shared in (("huge pages of one process", False), ("huge pages of several processes", True)):
-        reason = huge_pages_refused(shared=shared)
-        if reason is None:
-            yield Finding(name, "ok", "allowed: --huge_pages makes large tables faster")
-        else:
-            found, _, advice = reason.partition("; ")
-            yield Finding(name, "note", found, f"for a few percent of speed on large tables: {advice}" if advice else "")
+def _disk() -> tuple[str, str]:
+    """Room, and the right to write, in the folder where runs go."""
+    folder = Path.cwd()
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"{folder}: cannot be written", "name another folder with --save_path and --data_path"
+    advice = "a large run takes several GB: make room, or name another --save_path"
+    return f"{folder}: {free_bytes(folder) / 1e9:.1f} GB free", advice if free_bytes(folder) < ROOM else ""
 
 
-def disks() -> Iterator[Finding]:
-    """Room, and the right to write, where runs and temporary files go."""
-    for name, folder in (("disk, this folder", Path.cwd()), ("disk, temporary files", Path(tempfile.gettempdir()))):
-        free, found = free_bytes(folder), f"{folder}: {free_bytes(folder) / 1e9:.1f} GB free"
-        if not os.access(folder, os.W_OK | os.X_OK):
-            yield Finding(name, "note", f"{folder}: cannot be written", "name another folder with --save_path and --data_path")
-        elif free < _ROOM:
-            yield Finding(name, "note", found, "a large run takes several GB: make room, or name another --save_path")
-        else:
-            yield Finding(name, "ok", found)
-
-
-def open_files() -> Iterator[Finding]:
-    """How many descriptors a process may have."""
+def _open_files() -> tuple[str, str]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     shown = ["unlimited" if limit == resource.RLIM_INFINITY else str(limit) for limit in (soft, hard)]
-    few = soft != resource.RLIM_INFINITY and soft < _FILES
-    advice = f"ulimit -n {_FILES} before a job on several machines" if few else ""
-    yield Finding("open files", "note" if few else "ok", f"{shown[0]} (at most {shown[1]})", advice)
+    few = soft != resource.RLIM_INFINITY and soft < FILES
+    return f"{shown[0]} (at most {shown[1]})", f"ulimit -n {FILES} before a job on several machines" if few else ""
 
 
-# ---------------------------------------------------------------------------------------------------------------- other machines
-def ssh() -> Iterator[Finding]:
-    """What starting processes on other machines takes: a key, by agent or file, and, here, a server for the others."""
-    agent = bool(os.environ.get("SSH_AUTH_SOCK"))
-    files = [path.stem for path in sorted((Path.home() / ".ssh").glob("id_*.pub"))]
-    has = (["an agent (ssh-add -l shows its keys)"] if agent else []) + ([f"key files {', '.join(files)}"] if files else [])
-    if has:
-        yield Finding("ssh keys", "ok", "; ".join(has))
-    else:
-        yield Finding(
-            "ssh keys",
-            "note",
-            "no agent, and no key file in ~/.ssh",
-            "only for several machines: ssh-keygen, then ssh-copy-id to each of them",
-        )
-    client = shutil.which("ssh")
-    found = client or "not found; kgdist brings its own (paramiko)"
-    yield Finding("ssh client", "ok", found)
+def _ssh_keys() -> tuple[str, str]:
+    """What starting processes on other machines takes."""
+    has = ["an agent (ssh-add -l shows its keys)"] if os.environ.get("SSH_AUTH_SOCK") else []
+    has += [f"key file {path.stem}" for path in sorted((Path.home() / ".ssh").glob("id_*.pub"))]
+    advice = "only for several machines: ssh-keygen, then ssh-copy-id to each of them"
+    return "; ".join(has) or "no agent, and no key file in ~/.ssh", "" if has else advice
+
+
+def _ssh_server() -> tuple[str, str]:
+    """What others need to start processes here."""
     try:
         with socket.create_connection(("127.0.0.1", 22), timeout=2) as connection:
-            connection.settimeout(2)
-            banner = connection.recv(100).decode("latin-1").strip()
-        yield Finding("ssh server", "ok", f"answers on port 22: {banner}")
+            return f"answers on port 22: {connection.recv(100).decode('latin-1').strip()}", ""
     except OSError:
         advice = "only if others shall start processes here: install and start an SSH server, or use --backend manual"
-        yield Finding("ssh server", "note", "nothing answers on port 22 of this machine", advice)
+        return "nothing answers on port 22 of this machine", advice
 
 
 def ports(machine: Machine) -> Finding:
@@ -301,3 +209,19 @@ def ports(machine: Machine) -> Finding:
         advice = "check the line in the file: the address, and a first port from which on ports are free"
         return Finding(machine.name, "problem", "; ".join(problems), advice)
     return Finding(machine.name, "ok", f"this machine; ports {numbers} are free")
+
+
+REPORT = "this should work; please report it"
+CHECKS: dict[str, tuple[Check, str]] = {  # and what to do about a problem
+    "packages": (_packages, "pip install them, or kgdist again"),
+    "torch": (_torch, "pip install --force-reinstall torch"),
+    "CPU": (_cpu, REPORT),
+    "memory": (_memory, REPORT),
+    "compiled loops": (_kernels, "pip install --force-reinstall numba llvmlite; until then KGDIST_KERNELS=torch trains, slowly"),
+    "shared memory": (_shared_memory, "allow memfd_create in the container's seccomp profile, or train with --worker thread"),
+    "disk": (_disk, REPORT),
+    "open files": (_open_files, REPORT),
+    "extras": (_extras, REPORT),
+    "ssh keys": (_ssh_keys, REPORT),
+    "ssh server": (_ssh_server, REPORT),
+}

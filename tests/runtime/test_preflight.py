@@ -132,6 +132,23 @@ def test_several_processes_of_one_machine_need_them_as_well(monkeypatch: pytest.
         checks.check_memory(Config(optimizer="sgd", num_proc=40), shapes)
 
 
+def test_a_container_that_may_take_less_than_the_tables_is_refused_before_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = {"entity": (1000, 1000)}
+    monkeypatch.setattr("kgdist.base.machine.CGROUP", tmp_path)
+    (tmp_path / "memory.current").write_text("1000000")
+    (tmp_path / "memory.max").write_text("6000000")
+    checks.check_memory(Config(optimizer="sgd"), shapes)
+    (tmp_path / "memory.max").write_text("4000000")
+    with pytest.raises(OptionError, match=r"^--hidden_dim: the tables take 4\.0 MB and 3\.0 MB of memory are free"):
+        checks.check_memory(Config(optimizer="sgd"), shapes)
+    config = Config(path=str(tmp_path), hidden_dim=1000, optimizer="sgd")
+    book = Book(np.array([0, 1000]), np.array([0, 1]))
+    (line,) = preflight._memory(Plan(config, [Machine("127.0.0.1", 30050, 1, 0)], "run", 0, "", book, 1), 0)
+    assert "3.0 MB are free" in line
+
+
 @pytest.mark.parametrize(
     ("trainers", "update", "most"),
     [(1, "direct", 8), (3, "direct", 11), (60, "direct", 210), (1, "owner", 16), (3, "owner", 24)],

@@ -9,12 +9,13 @@ import time
 
 from kgdist.base.errors import CheckpointError, KgdistError
 from kgdist.base.files import free_bytes, size
+from kgdist.base.machine import free_memory
 from kgdist.kvstore.places import in_use
 from kgdist.kvstore.wire import too_many
 from kgdist.partition.folder import Partition
 from kgdist.runs import checkpoint
 from kgdist.runtime.agent.shard import Shard
-from kgdist.runtime.checks import STATE, changed, free_memory, meaning
+from kgdist.runtime.checks import STATE, changed, meaning
 from kgdist.runtime.cluster.plan import Plan, run_folder, workspace
 from kgdist.runtime.ip_config import Machine
 from kgdist.runtime.memory import page_tables
