@@ -1,8 +1,8 @@
 """kgdist-tune over several seeds, beside another checkout's: `make bench-tune`, with `AGAINST=folder` for the other one.
 
-The same search by each checkout and seed, in turn and in turns of their own (the second seed begins with the other one): the
-wall time of the command, and the best MRR that it found on the valid split. Searches of several jobs are not repeatable, so two
-checkouts are alike when their medians are; with `--jobs 1` equal code finds equal trials.
+The same search by each checkout in turn, every other seed the other way round: the wall time of the command, and the best MRR
+that it found on the valid split. With one job, equal rules choose equal trials; searches of several jobs are not repeatable, and
+only their medians can be compared.
 """
 
 from __future__ import annotations
@@ -58,32 +58,32 @@ def main() -> None:
     parser.add_argument("--against", type=Path, help="folder of another checkout")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--trials", type=int, default=20)
-    parser.add_argument("--jobs", type=int, default=usable_cores())
+    parser.add_argument("--jobs", type=int, nargs="+", default=sorted({1, usable_cores()}))
     parser.add_argument("--data", type=Path, default=HERE / "data")
     parser.add_argument("--base", default=BASE, help="options of kgdist-tune")
     options = parser.parse_args()
     checkouts = {"this": HERE.parent} | ({"other": options.against.resolve()} if options.against else {})
-    command = f"{options.base} --trials {options.trials} --jobs {options.jobs}"
-    rows: dict[str, list[Found]] = {name: [] for name in checkouts}
-    lines = ["| seed | checkout | best MRR | seconds | trials |", "|---:|---|---:|---:|---|"]
+    command = f"{options.base} --trials {options.trials}"
+    rows: dict[tuple[int, str], list[Found]] = {(jobs, name): [] for jobs in options.jobs for name in checkouts}
+    lines = ["| jobs | seed | checkout | best MRR | seconds | trials |", "|---:|---:|---|---:|---:|---|"]
     for seed in range(options.seeds):
-        for name in list(checkouts)[:: -1 if seed % 2 else 1]:
+        for jobs, name in list(rows)[:: -1 if seed % 2 else 1]:
             with tempfile.TemporaryDirectory() as folder:
-                words = [*command.split(), "--seed", str(seed)]
+                words = [*command.split(), "--jobs", str(jobs), "--seed", str(seed)]
                 found = search(checkouts[name], words, options.data.resolve(), Path(folder) / "tune")
-            rows[name].append(found)
-            lines.append(f"| {seed} | {name} | {found.mrr:.4f} | {found.seconds:.0f} | {found.states} |")
+            rows[jobs, name].append(found)
+            lines.append(f"| {jobs} | {seed} | {name} | {found.mrr:.4f} | {found.seconds:.0f} | {found.states} |")
             print(lines[-1], flush=True)
-    for name, each in rows.items():
-        mrr, seconds = (statistics.median(column) for column in ([one.mrr for one in each], [one.seconds for one in each]))
-        lines.append(f"| median | {name} | {mrr:.4f} | {seconds:.0f} | |")
+    for (jobs, name), each in rows.items():
+        mrr, seconds = statistics.median(one.mrr for one in each), statistics.median(one.seconds for one in each)
+        lines.append(f"| {jobs} | median | {name} | {mrr:.4f} | {seconds:.0f} | |")
     text = [
         "# Searches for options",
         "",
         f"Best MRR on the valid split and wall time of whole searches, {options.seeds} seeds, checkouts interleaved. Written by",
         "`make bench-tune`. Command:",
         "",
-        f"`kgdist-tune {command} --seed N`",
+        f"`kgdist-tune {command} --jobs JOBS --seed SEED`",
         "",
         *lines,
         "",

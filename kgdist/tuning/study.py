@@ -151,7 +151,6 @@ class Search:
             try:
                 self._keep_best()
                 if over < self.trials:
-                    self._forks.start()  # in this thread: it would end with one of Optuna's
                     self._seed()
                     catch, ended = (KgdistError, _Left), [self._ended]
                     self.study.optimize(self._train, self.trials - over, n_jobs=self.jobs, catch=catch, callbacks=ended)
@@ -219,7 +218,6 @@ class Search:
                         raise KgdistError(str(event.get("error") or f"its process {event.get('lost', 'was ended')}"))
                 if self._interrupts.asked and deadline is None:
                     deadline = time.monotonic() + GRACE
-                    self.study.stop()
                     log.info("trial %d saves and ends; Ctrl-C again leaves it", trial.number)
                     child.send_signal(signal.SIGTERM)
                 if self._failure or self._interrupts.leaving or (deadline is not None and time.monotonic() > deadline):
@@ -230,7 +228,10 @@ class Search:
     def _ended(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """A trial is over: say so, and keep of its files what is needed."""
         with self._lock:
-            self._seed()
+            if self._interrupts.asked:
+                study.stop()
+            if self.jobs == 1:  # Optuna draws new seeds for threads
+                self._seed()
             row = Row.of(trial)
             if row.state == "unfinished":
                 return

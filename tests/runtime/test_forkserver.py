@@ -118,8 +118,9 @@ def test_when_it_dies_its_children_do_and_the_next_child_has_another(forks: Fork
 
 
 def test_threads_may_have_children_of_their_own(forks: ForkServer) -> None:
-    """Started by the thread that waits for them, it outlives each of theirs; one that is killed is every thread's loss."""
-    forks.start()
+    """It outlives the thread that has asked for the first child; when it is killed, that is every thread's loss."""
+    with ThreadPoolExecutor(1) as threads:
+        (first,) = threads.submit(named, forks, "first").result(timeout=LIMIT)
 
     def live(number: int) -> tuple[int, int | None]:
         child = Child(forks, name=f"t-{number}")
@@ -133,12 +134,13 @@ def test_threads_may_have_children_of_their_own(forks: ForkServer) -> None:
     with ThreadPoolExecutor(4) as threads:
         ended = list(threads.map(live, range(12)))
     assert len({pid for pid, _ in ended}) == 12 and [code for _, code in ended] == [1, -signal.SIGKILL] * 6
+    assert first.code is None and parent(first.pid) == own(forks)
     with ThreadPoolExecutor(4) as threads:
         children = list(threads.map(lambda number: named(forks, f"u-{number}")[0], range(4)))
         os.kill(own(forks), signal.SIGKILL)
         assert list(threads.map(lambda child: (child.wait(LIMIT), child.code), children)) == [(True, -signal.SIGKILL)] * 4
-    until("they are gone", lambda: not any(alive(child.pid) for child in children))
-    end(children, time.monotonic())
+    until("they are gone", lambda: not any(alive(child.pid) for child in (first, *children)))
+    end([first, *children], time.monotonic())
 
 
 def test_one_that_dies_before_its_first_child_has_begun(forks: ForkServer) -> None:

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from kgdist.base.errors import WorkerError
@@ -33,7 +34,7 @@ FORCE = 2.0  # seconds in which it is gone when it is killed, unless the system 
 
 class ForkServer:
     """Started with the first child, and again with the first after it was lost. `close` when its children have ended. Several
-    threads may use it; the system ends it with the thread that has started it.
+    threads may use it.
 
     Args:
         fds: descriptors that the jobs' handles name; every child has them, under the same numbers.
@@ -49,12 +50,6 @@ class ForkServer:
         self._codes: dict[int, int | None] = {}  # of all of them
         self._lock = threading.RLock()  # of all this
 
-    def start(self) -> None:
-        """Have it import already, as a child of this thread."""
-        with self._lock:
-            if self._line is None:
-                self._start()
-
     def fork(self, name: str, stdin: int, stdout: int) -> int:
         """Have a child called `name` with these two descriptors; its number. It comes when all is imported.
 
@@ -63,7 +58,8 @@ class ForkServer:
         with self._lock:
             number = next(self._numbers)
             self._hear()
-            self.start()
+            if self._line is None:
+                self._start()
             self._codes[number] = None
             self._order({"fork": number, "name": name}, stdin, stdout)
             return number
@@ -112,17 +108,20 @@ class ForkServer:
                 self._lost()
 
     def _start(self) -> None:
-        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._starter = ThreadPoolExecutor(1, "starter")  # the system ends it with the thread that has started it: with this one
         with theirs:
-            self._line.settimeout(PATIENCE)
-            self._process = subprocess.Popen(
+            ours.settimeout(PATIENCE)
+            self._process = self._starter.submit(
+                subprocess.Popen,
                 [sys.executable, "-c", program("kgdist.runtime.processes.forking")],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 pass_fds=self._fds,
                 env=environment(self._threads),
                 start_new_session=True,
-            )
+            ).result(timeout=PATIENCE)
+        self._line = ours
 
     def _order(self, what: dict[str, Any], *fds: int) -> None:
         if self._line is None:
@@ -159,6 +158,7 @@ class ForkServer:
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=FORCE)
+        self._starter.shutdown(wait=False)
         ended = self._process.returncode
         self._process = None
         for number, code in self._codes.items():
