@@ -1,8 +1,8 @@
 """How large the package is, and how it hangs together: `python scripts/house.py` prints a table, and what breaks a limit.
 
 Lines and files by folder; rooms (folders and loose files; the folders of runtime/ apart); arrows and floors (imports between the
-rooms, and the longest way up; runtime/ is one); imports inside functions; blocks of eight equal lines. The limits are those of the
-plan of the house; a figure beyond one is marked, and nothing fails.
+rooms, and the longest way up; runtime/ is one); imports inside functions; blocks of eight equal lines. The limits are the
+plan's; a figure beyond one is marked, and nothing fails.
 """
 
 from __future__ import annotations
