@@ -160,6 +160,17 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     assert links and [link for link in links if not (ROOT / link).exists()] == []
 
 
+def test_the_files_that_a_change_takes_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = [
+        re.findall(r"`([\w/.]+/[a-z_]+\.\w+)`", files)
+        for _, files in re.findall(r"^\| ([a-z].*?) \| (.*) \|$", text, re.MULTILINE)
+    ]
+    assert len(rows) >= 20 and all(len(row) <= 3 for row in rows)
+    lost = [path for row in rows for path in row if not (ROOT / "kgdist" / path).exists() and not (ROOT / path).exists()]
+    assert lost == []
+
+
 def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     assert reader.type("pip install 'kgdist[docs]'") == 0 and reader.type("pip install 'kgdist[nothing]'") == 2

@@ -2,7 +2,7 @@
 
 Comments (#), blank lines, tabs, host names, IPv6 with or without brackets, different server counts and several machines on one
 host are fine. Here nothing is resolved or reached: whether an address leads anywhere is asked by
-`kgdist.runtime.cluster.preflight`.
+`kgdist.runtime.agent.preflight`.
 """
 
 from __future__ import annotations

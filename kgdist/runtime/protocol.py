@@ -78,6 +78,7 @@ EVENTS: dict[str, Any] = ANSWERS | {
     "interrupt": bool,
 }
 DOING = (str, str, int)
+Doing = tuple[str, str, int]
 NUMBERS = ("progress", "result")  # which no terminal sees
 
 

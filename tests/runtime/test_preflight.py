@@ -21,7 +21,8 @@ from kgdist.kvstore.wire import SPARE
 from kgdist.options.config import Config
 from kgdist.partition.book import Book
 from kgdist.runtime import checks
-from kgdist.runtime.cluster import launch, preflight
+from kgdist.runtime.agent import preflight
+from kgdist.runtime.cluster import launch
 from kgdist.runtime.cluster.plan import Plan
 from kgdist.runtime.ip_config import Machine
 from kgdist.runtime.memory import page_tables

@@ -19,8 +19,9 @@ from kgdist.base.files import write_json
 from kgdist.options.config import Config
 from kgdist.options.configfile import run_json
 from kgdist.partition.book import Book
+from kgdist.runtime.agent import preflight
 from kgdist.runtime.agent.shard import Shard
-from kgdist.runtime.cluster import launch, preflight
+from kgdist.runtime.cluster import launch
 from kgdist.runtime.cluster.plan import Plan
 from kgdist.runtime.ip_config import Machine
 

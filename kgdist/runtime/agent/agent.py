@@ -23,9 +23,9 @@ from typing import Any
 from kgdist.base.errors import KgdistError
 from kgdist.base.files import safe_join, write_json
 from kgdist.base.log import log, setup
-from kgdist.runtime.agent.beside import Beside, Doing
+from kgdist.runtime.agent.beside import Beside
 from kgdist.runtime.processes.owner import Owner, Partner
-from kgdist.runtime.protocol import command_of
+from kgdist.runtime.protocol import Doing, command_of
 from kgdist.version import __version__
 
 TICK = 0.05  # seconds between two looks at the children's numbers; their words are heard at once
@@ -140,9 +140,9 @@ class Agent:
     def check(self, plan: dict[str, Any], machine: int, lease: float, run: str, debug: bool, copied: bool) -> None:
         """Say what keeps the job `plan` from running here, and which checkpoints of `run` are here. `copied`: the partition is
         here."""
+        from kgdist.runtime.agent.preflight import problems
         from kgdist.runtime.agent.site import Site
         from kgdist.runtime.cluster.plan import Plan
-        from kgdist.runtime.cluster.preflight import problems
 
         setup(debug=debug)
         self.lease = lease

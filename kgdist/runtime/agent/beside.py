@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from kgdist.runtime.processes.bell import Bell
-
-Doing = tuple[str, str, int]  # "read", "written", ..., of what, and a number that grows as long as something is done
+from kgdist.runtime.protocol import Doing
 
 
 def nothing() -> None:

@@ -17,7 +17,6 @@ import numpy as np
 from kgdist.base.log import log
 from kgdist.kvstore.server import COUNTERS, TURNS
 from kgdist.kvstore.shared_memory import SharedArray
-from kgdist.runtime.agent.beside import Doing
 from kgdist.runtime.agent.shard import Shard
 from kgdist.runtime.cluster.plan import Plan
 from kgdist.runtime.memory import used_now
@@ -26,6 +25,7 @@ from kgdist.runtime.processes.child import Child, Event
 from kgdist.runtime.processes.control import ALIVE, ARRIVED, BEAT, DONE, POSITIVES, RELEASED, STOP
 from kgdist.runtime.processes.forkserver import ForkServer
 from kgdist.runtime.processes.workers import STALL
+from kgdist.runtime.protocol import Doing
 
 Tell = Callable[..., None]
 LEAVE = 3.0  # seconds that a trainer has after Ctrl-C to end its step

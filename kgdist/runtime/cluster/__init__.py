@@ -7,6 +7,5 @@ jobfile.py    how agents find their launcher
 launch.py     all of it: attempts until one comes to its end
 manual.py     agents that come by themselves
 plan.py       what every process of a job on several machines is told
-preflight.py  what a machine must have
 saved.py      which checkpoints all machines have
 """

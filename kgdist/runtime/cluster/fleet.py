@@ -16,12 +16,11 @@ from typing import Any, Protocol
 
 from kgdist.base.errors import KgdistError, PeersLost, ProtocolError
 from kgdist.base.log import log, say
-from kgdist.runtime.agent.beside import Doing
 from kgdist.runtime.channels.channel import Heard
 from kgdist.runtime.ip_config import Machine
 from kgdist.runtime.processes.lines import cleaned, fits
 from kgdist.runtime.processes.workers import STALL
-from kgdist.runtime.protocol import ANSWERS, DOING, event_of
+from kgdist.runtime.protocol import ANSWERS, DOING, Doing, event_of
 from kgdist.runtime.silence import NAMED
 from kgdist.version import __version__
 

@@ -123,7 +123,7 @@ def check(config: Config, machines: list[Machine], partition: Partition) -> None
     """Refuse what the machines, the partition, the options and a run that is resumed together cannot be. Raises KgdistError.
 
     A run whose folder cannot be read from here is compared on the machines, by its checkpoints
-    (`kgdist.runtime.cluster.preflight`).
+    (`kgdist.runtime.agent.preflight`).
     """
     if config.tensorboard:
         curves_writer()
