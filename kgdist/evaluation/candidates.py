@@ -81,13 +81,11 @@ class AllEntities:
         return self.num_entities
 
     def blocks(self, size: int) -> Iterator[tuple[int, torch.Tensor]]:
-        """See Candidates."""
         parts = (self._first, self.num_entities), (0, self._first)
         spans = [(start, min(start + size, stop)) for begin, stop in parts for start in range(begin, stop, size)]
         return zip((start for start, _ in spans), self.tables.blocks("entity", spans), strict=True)
 
     def locate(self, entities: Skip) -> Skip:
-        """See Candidates."""
         return entities
 
 
@@ -109,7 +107,6 @@ class Sample:
             yield start, pull_rows(self.tables, "entity", self.ids[start : start + size])
 
     def locate(self, entities: Skip) -> Skip:
-        """See Candidates."""
         first = np.searchsorted(self.ids, entities.positions, "left")
         counts = np.searchsorted(self.ids, entities.positions, "right") - first  # how often each is listed
         ends = np.concatenate([[0], np.cumsum(counts)])

@@ -213,7 +213,6 @@ class Evaluator:
 
     @cached_property
     def categories(self) -> np.ndarray:
-        """See `relation_categories`."""
         return relation_categories(self.dataset.train.array, len(self.dataset.relations))
 
     def triples(self, split: str) -> np.ndarray:

@@ -40,18 +40,15 @@ class SharedEvaluator(Evaluator):
         self.queries = QUERIES  # candidates travel once for all of these
 
     def known(self, split: str) -> KnownTriples | None:
-        """See Evaluator."""
         if not self.config.no_eval_filter and split not in self._known:
             self._known[split] = self.partition.known(split)
         return self._known.get(split)
 
     @cached_property
     def categories(self) -> np.ndarray:
-        """See Evaluator."""
         return self.partition.categories()
 
     def report(self, ranks: Ranks, split: str) -> dict[str, Any]:
-        """See Evaluator."""
         original = self.partition.book.original_relations()
         return super().report(replace(ranks, relation=original[ranks.relation]), split)
 

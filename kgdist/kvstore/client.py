@@ -333,7 +333,6 @@ class StoreTables:
         return self.layout.rows(name), self.layout.widths[name]
 
     def names(self) -> list[str]:
-        """See Tables."""
         return list(self._names)
 
     def traffic(self) -> tuple[int, int]:

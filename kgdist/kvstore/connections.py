@@ -70,7 +70,6 @@ class Connections:
         self._unsaid[connection] = None
 
     def request(self, server: int, message: Sealed, size: int, asked: Sizes, answer: Answer) -> None:
-        """See Connection."""
         connection = self.of[server]
         connection.request(message, size, asked, answer, time.monotonic())
         self._unsaid[connection] = None

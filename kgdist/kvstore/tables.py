@@ -143,7 +143,6 @@ class MemoryTables:
         """See Tables; all rows are here."""
 
     def push(self, updates: Mapping[str, Update], lr: float) -> None:
-        """See Tables."""
         for name, update in updates.items():
             self.apply(name, torch.from_numpy(update.ids), update.grads, lr, update.squares)
 
@@ -168,25 +167,20 @@ class MemoryTables:
         )
 
     def local(self, name: str) -> torch.Tensor | None:
-        """See Tables."""
         rows = self.rows[name]
         return rows if rows.device.type == "cpu" else None
 
     def block(self, name: str, start: int, stop: int) -> torch.Tensor:
-        """See Tables."""
         return self.rows[name][start:stop]
 
     def blocks(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[torch.Tensor]:
-        """See Tables."""
         return (self.block(name, start, stop) for start, stop in spans)
 
     def shape(self, name: str) -> tuple[int, int]:
-        """See Tables."""
         count, width = self.rows[name].shape
         return count, width
 
     def names(self) -> list[str]:
-        """See Tables."""
         return list(self.rows)
 
     def flush(self) -> None:
@@ -236,7 +230,6 @@ class AsyncTables:
         self._pending = self._thread.submit(self.tables.push, entities, lr)
 
     def flush(self) -> None:
-        """See Tables."""
         if self._pending is not None:
             self._pending.result(timeout=UPDATE_LIMIT)
             self._pending = None

@@ -60,7 +60,6 @@ class Pairs:
         return len(self.anchors)
 
     def take(self, start: int, stop: int) -> Queries:
-        """See Asked."""
         rows = self._order[start:stop]
         return Queries(self.anchors[rows], self.relations[rows], rows)
 
@@ -76,14 +75,12 @@ class Combined:
 
     @property
     def questions(self) -> int:
-        """See Asked."""
         return {"anchor": len(self.anchors), "relation": len(self.relations), "all": 1}[self.by]
 
     def __len__(self) -> int:
         return len(self.anchors) * len(self.relations)
 
     def take(self, start: int, stop: int) -> Queries:
-        """See Asked."""
         relation, anchor = np.divmod(np.arange(start, stop), len(self.anchors))
         question = {"anchor": anchor, "relation": relation, "all": np.zeros_like(anchor)}[self.by]
         return Queries(self.anchors[anchor], self.relations[relation], question)

@@ -35,38 +35,29 @@ class Result:
 
 
 class Place(Protocol):
-    """Where the rows are, and the run folder. What saves or loads returns what went wrong, a line each; nothing when it worked.
+    """Where the rows are, and the run folder. What saves or loads returns what went wrong, a line each; nothing when it worked."""
 
-    Attributes:
-        best: the best validation so far, {"mrr", "step", "waited"}; the rows of that step are kept.
-        folder: the run folder, if this process can read it.
-        where: the run folder in words.
-        command: what goes on with the run.
-        hint: how to go on when nothing more is saved.
-        unsaved: whether there is no checkpoint yet, and could be one.
-    """
-
-    best: dict[str, Any]
+    best: dict[str, Any]  # the best validation so far, {"mrr", "step", "waited"}; the rows of that step are kept
 
     @property
     def folder(self) -> Path | None:
-        """See above."""
+        """The run folder, if this process can read it."""
 
     @property
     def where(self) -> str:
-        """See above."""
+        """The run folder in words."""
 
     @property
     def command(self) -> str:
-        """See above."""
+        """What goes on with the run."""
 
     @property
     def hint(self) -> str:
-        """See above."""
+        """How to go on when nothing more is saved."""
 
     @property
     def unsaved(self) -> bool:
-        """See above."""
+        """Whether there is no checkpoint yet, and could be one."""
 
     def evaluate(self, split: str) -> dict[str, Any]:
         """Rank a split with the rows as they are. Raises EvaluationError; KeyboardInterrupt when the user wants to leave."""

@@ -84,7 +84,7 @@ def train(config: Config, callbacks: Iterable[Callback] = ()) -> Result:
 
 
 class Session:
-    """One training: its tables, its folder, and what is known of its course."""
+    """One training: its tables, its workers and its folder, which together are the `Place` of its course."""
 
     def __init__(self, config: Config, dataset: Dataset, interrupts: Interrupts, callbacks: Callbacks) -> None:
         self.config = config
@@ -246,26 +246,21 @@ class Session:
 
     @property
     def where(self) -> str:
-        """See Place."""
         return str(self.folder)
 
     @property
     def command(self) -> str:
-        """See Place."""
         return resume_command("kgdist-train", self.folder, self.config)
 
     @property
     def hint(self) -> str:
-        """See Place."""
         return last_words(max((step for step, _ in checkpoint.numbered(self.folder)), default=None), self.command)
 
     @property
     def unsaved(self) -> bool:
-        """See Place."""
         return self.folder.is_dir() and not checkpoint.numbered(self.folder)
 
     def evaluate(self, split: str) -> dict[str, Any]:
-        """See Place."""
         with self.interrupts.immediate():
             return self.evaluator.run(self.model, self.tables, split)
 
@@ -275,30 +270,24 @@ class Session:
         return self._written(partial(checkpoint.save, self.folder, step, self.tables.arrays(), meta))
 
     def save_best(self, step: int, mrr: float) -> list[str]:
-        """See Place."""
         problems = self._written(partial(checkpoint.save, self.folder, step, self._rows(), {"mrr": mrr}, name="best"))
         if not problems:
             self.best = {"mrr": mrr, "step": step, "waited": 0}
         return problems
 
     def take_best(self) -> list[str]:
-        """See Place."""
         return _problems(lambda: self.tables.load(checkpoint.load(self.folder / "best").arrays))
 
     def publish(self) -> list[str]:
-        """See Place."""
         return _problems(lambda: rundir.save_embeddings(self.folder, self.config, self._rows()))
 
     def write(self, name: str, value: dict[str, Any]) -> list[str]:
-        """See Place."""
         return _problems(lambda: write_json(self.folder / name, value))
 
     def rest(self) -> None:
-        """See Place."""
         time.sleep(0.1)
 
     def memory(self) -> str:
-        """See Place."""
         return f"peak memory: {max(self._memory, peak_of_this_process()) / 2**20:.0f} MiB"
 
     def _rows(self) -> dict[str, np.ndarray]:
@@ -338,21 +327,17 @@ class _SoloControl:
         self.say = session.say
 
     def stopping(self) -> bool:
-        """See Control."""
         return self.session.course.stopping()
 
     def report(self, step: int, positives: int, losses: Losses) -> None:
-        """See Control."""
         self.sums += (losses.positive, losses.negative, losses.total, losses.regularization)
         self.positives += positives
         self.session.steps = [step]
         self.session.observer.update(step, self.positives, self.sums)
 
     def meeting(self, step: int) -> bool:
-        """See Control."""
         return self.session.meeting(step) or self.session.course.rhythm.by_clock()
 
     def meet(self, step: int) -> None:
-        """See Control."""
         self.session.steps = [step]
         self.session.course.meet(step)

@@ -111,13 +111,11 @@ class Conversation:
         return "over" in (self.end or {}) or self._interrupts.asked
 
     def send(self, **event: Any) -> None:
-        """See Partner."""
         if self.end is not None:
             raise EOFError
         self._line.post(**event)
 
     def receive(self, seconds: float) -> Message | None:
-        """See Partner."""
         if self._interrupts.asked and not self._told:
             self._told = True
             self._line.post(interrupt=True)

@@ -158,7 +158,6 @@ class RemoteControl(WorkerControl):
         self.tasks.owner.send(arrived=step)
 
     def idle(self) -> None:
-        """See WorkerControl."""
         self.tasks.one(0.002)
 
 
@@ -262,19 +261,16 @@ class Beating:
         self._beat()
 
     def pull(self, name: str, ids: Ids, out: torch.Tensor | None = None) -> torch.Tensor:
-        """See Tables."""
         self._alive()
         with self._lock:
             return self.tables.pull(name, ids, out)
 
     def block(self, name: str, start: int, stop: int) -> torch.Tensor:
-        """See Tables."""
         self._alive()
         with self._lock:
             return self.tables.block(name, start, stop)
 
     def blocks(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[torch.Tensor]:
-        """See Tables."""
         found = self.tables.blocks(name, spans)
         while True:
             self._alive()

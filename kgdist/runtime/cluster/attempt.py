@@ -35,7 +35,7 @@ GRACE = 15.0  # seconds that agents have to end their processes
 
 
 class Attempt:
-    """One attempt at a job, from connecting to the end."""
+    """One attempt at a job, from connecting to the end, and the `Place` of its course."""
 
     def __init__(self, plan: Plan, partition: Partition, saved: Saved, interrupts: Interrupts) -> None:
         self.plan, self.config, self.partition, self.interrupts = plan, plan.config, partition, interrupts
@@ -229,7 +229,6 @@ class Attempt:
 
     @property
     def where(self) -> str:
-        """See Place."""
         return f"{self.config.save_path}/{self.saved.run} on {self.fleet.name(0)}"
 
     @property
@@ -243,17 +242,14 @@ class Attempt:
 
     @property
     def command(self) -> str:
-        """See Place."""
         return self.saved.command
 
     @property
     def hint(self) -> str:
-        """See Place."""
         return self.saved.hint
 
     @property
     def unsaved(self) -> bool:
-        """See Place."""
         return not self.saved
 
     def evaluate(self, split: str) -> dict[str, Any]:
@@ -268,17 +264,14 @@ class Attempt:
         return self.evaluator.tell(self._collected.ranks, split, time.perf_counter() - started)
 
     def save(self, step: int) -> list[str]:
-        """See Place."""
         problems = self.saved.save(self.fleet, step)
         self.progressed = self.progressed or (not problems and step > self._start)
         return problems
 
     def save_best(self, step: int, mrr: float) -> list[str]:
-        """See Place."""
         return self.saved.save_best(self.fleet, step, mrr)
 
     def take_best(self) -> list[str]:
-        """See Place."""
         return self.saved.take_best(self.fleet)
 
     def publish(self) -> list[str]:
@@ -291,22 +284,19 @@ class Attempt:
         return []
 
     def rest(self) -> None:
-        """See Place."""
         self.fleet.pump(0.1)
 
     def memory(self) -> str:
-        """See Place."""
         found = self.fleet.ask("memory", "memory", 60.0)
         return f"memory: {', '.join(f'{value / 2**20:.0f} MiB' for _, value in sorted(found.items()))}"
 
 
 class _Remote:
-    """metrics.jsonl on the first machine."""
+    """Rows of metrics.jsonl, on the first machine."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
 
     def write(self, kind: str, **values: Any) -> None:
-        """See Rows."""
         line = json.dumps({"time": round(time.time(), 3), "kind": kind, **values}, ensure_ascii=False)
         self.fleet.tell("append", [0], name="metrics.jsonl", line=line)

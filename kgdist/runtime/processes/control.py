@@ -101,18 +101,15 @@ class WorkerControl:
         self._say = say
 
     def stopping(self) -> bool:
-        """See Control."""
         return bool(self.shared.header[STOP])
 
     def report(self, step: int, positives: int, losses: Losses) -> None:
-        """See Control."""
         self.sums += (losses.positive, losses.negative, losses.total, losses.regularization)
         self.mine[POSITIVES] += positives
         self.mine[DONE] = step
         self.mine[ALIVE] += 1
 
     def meeting(self, step: int) -> bool:
-        """See Control."""
         return self.shared.holding or self._meeting(step)
 
     def meet(self, step: int) -> None:
@@ -143,5 +140,4 @@ class WorkerControl:
         time.sleep(0.001)
 
     def say(self, line: str) -> None:
-        """See Control."""
         self._say(line)

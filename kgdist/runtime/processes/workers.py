@@ -211,7 +211,6 @@ class Processes:
                 self._selector.unregister(child.stdout)
 
     def pids(self) -> list[int]:
-        """See Crew."""
         return self._forks.pids()
 
     def show_stacks(self) -> None:
@@ -243,7 +242,6 @@ class Threads:
         ]
 
     def begin(self) -> None:
-        """See Crew."""
         for thread in self.threads:
             thread.start()
 
@@ -259,7 +257,6 @@ class Threads:
             send(error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc(), code=1)
 
     def events(self, seconds: float) -> Iterator[tuple[int, Event]]:
-        """See Crew."""
         try:
             yield self._events.get(timeout=seconds)
             while True:
@@ -272,7 +269,6 @@ class Threads:
         return []
 
     def show_stacks(self) -> None:
-        """See Crew."""
         with tempfile.TemporaryFile("w+") as file:
             faulthandler.dump_traceback(file, all_threads=True)
             file.seek(0)
