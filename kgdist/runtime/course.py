@@ -35,7 +35,7 @@ class Result:
 
 
 class Place(Protocol):
-    """Where the rows are, and the run folder. What saves or loads returns what went wrong, a line each; nothing when it worked."""
+    """Where the rows are, and the run folder. What saves or loads returns what went wrong, a line each, or nothing."""
 
     best: dict[str, Any]  # the best validation so far, {"mrr", "step", "waited"}; the rows of that step are kept
 
