@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kgdist.data.dataset import Triples
-from kgdist.kernels.sample import shuffled
+from kgdist.kernels.random import shuffled
 
 
 class Positives(NamedTuple):

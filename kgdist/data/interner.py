@@ -2,7 +2,7 @@
 
 Few names are looked up in sorted arrays, in NumPy, which a small graph is done with before Numba would be imported. From `MANY`
 on they are looked up in a compiled hash table: 8 bytes a place, at most three quarters taken, besides 16 bytes and the text of a
-name. Without Numba the sorted arrays serve graphs of any size, at about half the speed.
+name. With KGDIST_KERNELS=torch the sorted arrays serve graphs of any size, at about half the speed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from kgdist.base.errors import UsageError
 from kgdist.data.names import BASE, BYTES, MAX_IDS, Run, hash_names, make_run, parts, search, view
+from kgdist.kernels import jit, strings
 
 MANY = 1 << 17
 
@@ -49,7 +50,7 @@ class Interner:
         self._offsets[first + 1 : count + 1] = offsets[1:] + used
         self._hashes[first:count] = self._index.hash(values)
         self._count = count
-        if count >= MANY and isinstance(self._index, _Runs) and _compiled():
+        if count >= MANY and isinstance(self._index, _Runs) and jit.compiled():
             self._index = _Table()
         self._index.insert(self._hashes[:count], first)
         return np.arange(first, count)
@@ -103,40 +104,28 @@ class _Runs:
 
 
 class _Table:
-    """A hash table (`kernels.names_loop`), the same from outside."""
+    """A hash table (`kernels.strings`), the same from outside."""
 
     def __init__(self) -> None:
         self._table = np.zeros(0, np.uint64)
 
     def hash(self, values: Any) -> np.ndarray:
-        from kgdist.kernels import names_loop
-
         out = np.empty(len(values), np.uint64)
-        names_loop.hashes(*parts(values), BYTES, np.uint64(BASE), out)
+        strings.hashes(*parts(values), BYTES, np.uint64(BASE), out)
         return out
 
     def find(self, offsets: np.ndarray, data: np.ndarray, values: Any) -> np.ndarray:
-        from kgdist.kernels import names_loop
-
         out = np.empty(len(values), np.int64)
-        names_loop.find(self._table, offsets, data, *parts(values), self.hash(values), out)
+        strings.find(self._table, offsets, data, *parts(values), self.hash(values), out)
         return out
 
     def insert(self, hashes: np.ndarray, first: int) -> None:
         """`hashes` uint64[n] of all names, of which those from `first` on are new."""
-        from kgdist.kernels import names_loop
-
         if 4 * len(hashes) > 3 * len(self._table):
             size = 1 << (2 * len(hashes)).bit_length()
             self._table = np.zeros(0, np.uint64)  # the old one goes before the new one comes
             self._table, first = np.zeros(size, np.uint64), 0
-        names_loop.insert(self._table, hashes[first:], first)
-
-
-def _compiled() -> bool:
-    from kgdist.kernels import choice
-
-    return choice.numba()
+        strings.insert(self._table, hashes[first:], first)
 
 
 def _grown(array: np.ndarray, used: int, needed: int) -> np.ndarray:

@@ -12,7 +12,7 @@ import torch
 from kgdist.base.errors import KgdistError
 from kgdist.base.types import RelationRows, Side
 from kgdist.evaluation.candidates import Project, all_finite, pull_rows
-from kgdist.kernels import choice
+from kgdist.kernels import exact, jit
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
 
@@ -76,9 +76,7 @@ class Scorer:
             given = self._relation(relation, np.zeros(1, np.int64))
             seen = torch.cat([self.model.project(row, given) for row in torch.split(seen.double(), 1)])
         comparator = self.model.comparator
-        if queries.device.type == "cpu" and choice.numba():
-            from kgdist.kernels import exact
-
+        if queries.device.type == "cpu" and jit.compiled():
             return exact.pairs(comparator.name, queries, seen, rows, place).numpy()
         return comparator.exact_pairs(queries, seen.double(), rows, place).cpu().numpy()
 

@@ -7,12 +7,13 @@ import math
 
 import numpy as np
 
+from kgdist.kernels.euclid import NOTHING
 from kgdist.kernels.jit import disjoint
+from kgdist.kernels.modulus import TINY
 
 KINDS = {"dot": 0, "l2": 1, "l1": 2, "modulus": 3}
 DOT, L2, L1 = 0, 1, 2
-_NOTHING = np.float32(1e-30)  # euclid.NOTHING
-_TINY = np.float32(2.0**-120)  # blocked.TINY
+_NOTHING, _TINY = np.float32(NOTHING), np.float32(TINY)
 _ONE, _ZERO = np.float32(1), np.float32(0)
 
 
@@ -81,18 +82,27 @@ def _modulus_backward(queries, entities, places, grad, gq1, gq2, gc1, gc2):
             v2[k] += slope * j
 
 
-def forward(name: str, queries: np.ndarray, entities: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
-    """Comparator `name`: float32[B,Q], float32[U,Q], int64[B] rows of it; fills float32[B]."""
-    _forward(KINDS[name], queries, entities, places, out)
+class Pairs:
+    """Each query with the entity that is its own.
 
+    Args:
+        name: of a comparator.
+        queries: float32[B,Q].
+        entities: float32[U,Q].
+        places: int64[B], rows of these.
+    """
 
-def backward(
-    name: str, queries: np.ndarray, entities: np.ndarray, places: np.ndarray, scores: np.ndarray, grad: np.ndarray,
-    grad_queries: np.ndarray, grad_entities: np.ndarray,
-) -> None:  # fmt: skip
-    """`scores` float32[B] of the forward pass and their gradient; adds to float32[B,Q] and float32[U,Q]."""
-    if name == "modulus":
-        flat_q, flat_c, half = grad_queries.reshape(-1), grad_entities.reshape(-1), queries.shape[1] // 2
-        _modulus_backward(queries, entities, places, grad, flat_q, flat_q[half:], flat_c, flat_c[half:])
-    else:
-        _backward(KINDS[name], queries, entities, places, scores, grad, grad_queries, grad_entities)
+    def __init__(self, name: str, queries: np.ndarray, entities: np.ndarray, places: np.ndarray) -> None:
+        self.kind, self.given = KINDS[name], (queries, entities, places)
+
+    def forward(self, out: np.ndarray) -> None:
+        """Fills float32[B]."""
+        _forward(self.kind, *self.given, out)
+
+    def backward(self, scores: np.ndarray, grad: np.ndarray, grad_queries: np.ndarray, grad_entities: np.ndarray) -> None:
+        """`scores` float32[B] of the forward pass and their gradient; adds to float32[B,Q] and float32[U,Q]."""
+        if self.kind == KINDS["modulus"]:
+            flat_q, flat_c, half = grad_queries.reshape(-1), grad_entities.reshape(-1), grad_queries.shape[1] // 2
+            _modulus_backward(*self.given, grad, flat_q, flat_q[half:], flat_c, flat_c[half:])
+        else:
+            _backward(self.kind, *self.given, scores, grad, grad_queries, grad_entities)

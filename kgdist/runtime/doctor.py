@@ -198,11 +198,11 @@ def kernels() -> Iterator[Finding]:
         if found.tolist() != [7, 3] or places.tolist() != [0, 1, 0]:
             raise RuntimeError("a compiled loop gives wrong results")
     except Exception as error:  # Numba, LLVM or the cache may fail in many ways
-        advice = "pip install --force-reinstall numba llvmlite; until then KGDIST_KERNELS=torch trains, more slowly"
+        advice = "pip install --force-reinstall numba llvmlite"
         yield Finding("compiled loops", "problem", one_line(f"{type(error).__name__}: {error}"), advice)
         return
     folder = os.environ["NUMBA_CACHE_DIR"]
-    if jit.CACHE:
+    if jit.cached():
         yield Finding("compiled loops", "ok", f"compiled, and kept in {folder}")
     else:
         advice = "set NUMBA_CACHE_DIR to a folder that can be written, or each run compiles for half a minute"
