@@ -3,7 +3,6 @@
 adjacency.py    triples to neighbours, counts, repairs, streaming
 compare.py      the four comparators, and how far rounding can go
 euclid.py       L2 as a matrix product
-exact.py        float64 keys for near ties
 gemm.py         the fastest matrix product that is sure to keep float32's bits, or one of bfloat16
 gradients.py    gradients by use gathered by row, with the regularisation
 jit.py          how loops are compiled, and whether
@@ -11,7 +10,7 @@ l1.py           the loops of L1
 loss.py         losses and their gradients in one pass
 matrices.py     rows times the matrix of their relation: RESCAL, TransR
 modulus.py      the loops of the complex modulus
-pairs.py        the comparators for a positive and its query
+pairs.py        the comparators row by row: positives, and float64 keys for near ties
 query.py        the queries of vector relations
 random.py       random numbers without state, shuffling without memory
 rank.py         who is surely above, who is too close to call

@@ -195,11 +195,11 @@ def settle(starts, neighbours, weights, loads, limit, held, assigned):
 
 
 @inlined
-def _fits(held, load):
-    """Whether held + load, float[c] each, is within 1 everywhere."""
+def _fits(held, load, most):
+    """Whether held + load, float[c] each, is within `most` everywhere."""
     fits = True
     for c in range(len(load)):
-        fits = fits and held[c] + load[c] <= 1.0
+        fits = fits and held[c] + load[c] <= most
     return fits
 
 
@@ -221,12 +221,8 @@ def gather(order, start, starts, neighbours, load, most, held, label, joined):
         best, count = old, joined[old]
         for j in range(begin, end):
             other = label[neighbours[j]]
-            if joined[other] > count:
-                fits = True
-                for c in range(width):
-                    fits = fits and held[other, c] + load[v, c] <= most
-                if fits:
-                    best, count = other, joined[other]
+            if joined[other] > count and _fits(held[other], load[v], most):
+                best, count = other, joined[other]
         for j in range(begin, end):
             joined[label[neighbours[j]]] = 0
         if best != old:
@@ -288,7 +284,7 @@ def place(order, start, starts, neighbours, load, scale, held, assigned):
                 least = p
             score = joined[p] - own * price[p]
             joined[p] = 0
-            if (score > most or (score == most and price[p] < price[best])) and _fits(held[p], load[v]):
+            if (score > most or (score == most and price[p] < price[best])) and _fits(held[p], load[v], 1.0):
                 best, most = p, score
         if best < 0:
             best = least

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
-from kgdist.kernels import euclid, exact, gemm, l1, modulus, torch_twins
+from kgdist.kernels import euclid, gemm, l1, modulus, pairs, torch_twins
 from kgdist.kernels.gemm import BFLOAT16, FLOAT32, Out, Products
-from kgdist.kernels.jit import compiled_for
+from kgdist.kernels.jit import compiled, compiled_for
 
 PAIRS = 1 << 20  # floats of one slice of pairs that plain torch compares exactly
 UNIT = 2.0**-24  # unit roundoff of float32
@@ -150,9 +150,9 @@ class Comparator(abc.ABC):
 
     @torch.no_grad()
     def exact_pairs(self, q: torch.Tensor, c: torch.Tensor, left: np.ndarray, right: np.ndarray) -> torch.Tensor:
-        """float32[P,Q], float32[N,Q] -> float64[B]: `exact` of the rows `left` int64[B] of q and `right` int64[B] of c."""
-        if compiled_for(q, c):
-            return exact.pairs(self.name, q, c, left, right)
+        """float[P,Q], float[N,Q] -> float64[B]: `exact` of the rows `left` int64[B] of q and `right` int64[B] of c."""
+        if q.is_cpu and compiled():
+            return pairs.exact(self.name, q, c, left, right)
         keys, step = [torch.empty(0, dtype=torch.float64, device=q.device)], max(1, PAIRS // max(1, q.shape[-1]))
         for start in range(0, len(left), step):
             here = [torch.from_numpy(each[start : start + step]).to(q.device) for each in (left, right)]
@@ -304,7 +304,7 @@ class L1(_Lengths):
     """-sum_k |q_k - c_k|."""
 
     name = "l1"
-    loops, length, slope = l1, staticmethod(torch_twins.absolute), staticmethod(torch_twins.absolute_slope)
+    loops, length, slope = l1, staticmethod(torch_twins.absolute), staticmethod(torch.sign)
 
     def pair(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return (q - c).abs().sum(-1).neg()

@@ -106,15 +106,11 @@ class Penalty:
         """
         return float(_rows(values, places, grads, counts, *self._numbers(), squares))
 
-    def gather(
-        self, values: np.ndarray, places: np.ndarray, grads: np.ndarray, out: np.ndarray, squares: np.ndarray
-    ) -> float:  # fmt: skip
+    def gather(self, values: np.ndarray, places: np.ndarray, grads: np.ndarray, out: np.ndarray, squares: np.ndarray) -> float:
         """Adds grads float32[n,D] to out[places] and their mean squares to squares[places]; values float32[V,D], as `out`."""
         return float(_gather(values, places, grads, *self._numbers(), out, squares))
 
-    def settle(
-        self, values: np.ndarray, places: np.ndarray, first: int, grads: np.ndarray, squares: np.ndarray
-    ) -> float:  # fmt: skip
+    def settle(self, values: np.ndarray, places: np.ndarray, first: int, grads: np.ndarray, squares: np.ndarray) -> float:
         """The draws of a step, whose gradients lie in grads[first:], one row each, become rows of unique ids where they lie.
 
         Draw u, of values float32[n,D], belongs to row places[u]; rows from `first` on are numbered by first occurrence, so none

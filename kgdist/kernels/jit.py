@@ -158,6 +158,9 @@ class Loop:
 class Instruction(Loop):
     """Made of LLVM's own instructions by a function of Numba's typing context and of types."""
 
+    def __init__(self, function: Function) -> None:
+        super().__init__(function, dict)
+
     def make(self) -> Function:
         return _numba().extending.intrinsic(self.function)  # type: ignore[no-any-return]
 
@@ -180,8 +183,3 @@ def disjoint(function: Function) -> Function:
 def inlined(function: Function) -> Function:
     """A small function for other loops; its code is part of theirs."""
     return Loop(function, lambda: {"fastmath": FAST})
-
-
-def instruction(function: Function) -> Function:
-    """See Instruction."""
-    return Instruction(function, dict)

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from kgdist.kernels.jit import disjoint, inlined, kernel, strict
-from kgdist.kernels.rows import ahead
-from kgdist.kernels.unique import FREE, GOLDEN, bits_for
+from kgdist.kernels.rows import ahead, copy_rows
+from kgdist.kernels.unique import FREE, slot_of, table_for
 
 FINITE = np.finfo(np.float32).max
 MAGNITUDE, ALL_BITS = 0x7FFFFFFF, 0xFFFFFFFF
@@ -56,45 +56,35 @@ def _shifted(ids, low, high, base, out):
 
 @disjoint
 def _look_up(table, ids, low, high, base, out):
-    """As shifted, and where that is -1 out[i * D + k] = table[ids[i] - base, k]; float32[n, D], float32[.]."""
+    """As _shifted, and where that is -1 the rows are copied, too."""
     rows = np.empty(len(ids), np.int64)
     wrong = _shifted(ids, low, high, base, rows)
     if wrong < 0:
-        width = table.shape[1]
-        for i in range(len(rows)):
-            ahead(table, rows, i)
-            row = rows[i]
-            for k in range(width):
-                out[i * width + k] = table[row, k]
+        copy_rows(table, rows, out.reshape(len(rows), table.shape[1]))
     return wrong
 
 
 @strict
 def _distinct(rows):
     """Whether no number of int64[n] >= 0 comes twice."""
-    size, shift = 16, np.uint64(60)
-    while size < 2 * len(rows):  # at most half full
-        size, shift = 2 * size, shift - np.uint64(1)
-    keys = np.full(size, FREE)
+    keys, shift = table_for(len(rows))
     for i in range(len(rows)):
-        slot = np.int64((np.uint64(rows[i]) * GOLDEN) >> shift)
-        while keys[slot] != FREE:
-            if keys[slot] == rows[i]:
-                return False
-            slot = (slot + 1) & (size - 1)
+        slot = slot_of(keys, shift, rows[i])
+        if keys[slot] != FREE:
+            return False
         keys[slot] = rows[i]
     return True
 
 
 @strict
-def _route(ids, starts, low, high, shift, keys, numbers, found, owner, slots, offsets):
+def _route(ids, starts, low, high, found, slots, offsets):
     """Number the different ids outside of low..high in the order of their owners.
 
-    keys int64[2^x] of FREE, numbers int64[2^x]; writes found[U] (ids by owner), slots[n] (place in found, or -1 for an id within
-    low..high) and offsets[S + 1]. Returns U, or -1 - i when nobody owns the i-th id.
+    Writes found[U] (ids by owner), slots[n] (place in found, or -1 for an id within low..high) and offsets[S + 1]. Returns U, or
+    -1 - i when nobody owns the i-th id.
     """
-    count, last = 0, len(keys) - 1
-    wanted = np.empty(len(ids), np.int64)
+    count, (keys, shift) = 0, table_for(len(ids))
+    numbers, wanted, owner = np.empty(len(keys), np.int64), np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
     for i in range(len(ids)):
         row = ids[i]
         if low <= row < high:
@@ -102,9 +92,7 @@ def _route(ids, starts, low, high, shift, keys, numbers, found, owner, slots, of
             continue
         if row < starts[0] or row >= starts[-1]:
             return -1 - i
-        slot = np.int64((np.uint64(row) * GOLDEN) >> shift)
-        while keys[slot] != FREE and keys[slot] != row:
-            slot = (slot + 1) & last
+        slot = slot_of(keys, shift, row)
         if keys[slot] == FREE:
             keys[slot] = row
             numbers[slot] = count
@@ -147,7 +135,6 @@ def _sort_places(slots, offsets, places, bounds):
 
 @disjoint
 def _scatter(source, rows, places, out):
-    """out[places[i]] = source[rows[i]]; float32[m, D], int64[k], int64[k], float32[n, D]."""
     for i in range(len(rows)):
         ahead(source, rows, i)
         row, place = rows[i], places[i]
@@ -157,7 +144,7 @@ def _scatter(source, rows, places, out):
 
 @disjoint
 def _scatter_bfloat(source, rows, places, out):
-    """The same from the bits of bfloat16 to those of float32: uint16[m, D], uint32[n, D]."""
+    """From the bits of bfloat16 to those of float32: uint16[m, D], uint32[n, D]."""
     for i in range(len(rows)):
         row, place = rows[i], places[i]
         for k in range(out.shape[1]):
@@ -165,12 +152,12 @@ def _scatter_bfloat(source, rows, places, out):
 
 
 @disjoint
-def _gather_bfloat(table, bits, rows, out):
-    """out[i] = table[rows[i]] rounded to bfloat16, to even; float32[m, D], the same as uint32, int64[k], uint16[k, D]. NaN stays
-    NaN. Numba would add two uint32 in 64 bits, at half the speed: hence the casts."""
+def _gather_bfloat(bits, rows, out):
+    """From the bits of float32 to those of bfloat16, rounded to even; NaN stays NaN. Numba would add two uint32 in 64 bits, at
+    half the speed: hence the casts."""
     u32 = np.uint32
     for i in range(len(rows)):
-        ahead(table, rows, i)
+        ahead(bits, rows, i)
         row = rows[i]
         for k in range(out.shape[1]):
             x = bits[row, k]
@@ -182,24 +169,16 @@ def _gather_bfloat(table, bits, rows, out):
 
 @disjoint
 def _gather_parts(table, places, bounds, at, out):
-    """For each group g: rows places[bounds[g]:bounds[g + 1]] of float32[n, D], one after another from out[at[g]] on."""
     for g in range(len(at)):
-        first = at[g]
-        for i in range(bounds[g], bounds[g + 1]):
-            ahead(table, places, i)
-            row = places[i]
-            for k in range(table.shape[1]):
-                out[first + k] = table[row, k]
-            first += table.shape[1]
+        rows = places[bounds[g] : bounds[g + 1]]
+        copy_rows(table, rows, out[at[g] : at[g] + len(rows) * table.shape[1]].reshape(len(rows), table.shape[1]))
 
 
 @disjoint
-def _gather_parts_bfloat(table, bits, places, bounds, at, out):
-    """The same rounded to bfloat16; uint16[.]."""
+def _gather_parts_bfloat(bits, places, bounds, at, out):
     for g in range(len(at)):
         rows = places[bounds[g] : bounds[g + 1]]
-        part = out[at[g] : at[g] + len(rows) * table.shape[1]]
-        _gather_bfloat(table, bits, rows, part.reshape(len(rows), table.shape[1]))
+        _gather_bfloat(bits, rows, out[at[g] : at[g] + len(rows) * bits.shape[1]].reshape(len(rows), bits.shape[1]))
 
 
 @kernel
@@ -297,12 +276,10 @@ def route(ids: np.ndarray, starts: np.ndarray, low: int = 0, high: int = 0) -> R
     Raises IndexError for an id in no range.
     """
     ids = np.ascontiguousarray(ids, np.int64)
-    size, servers, bits = len(ids), len(starts) - 1, bits_for(len(ids))
+    size, servers = len(ids), len(starts) - 1
     slots, found, places = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
     offsets, bounds = np.zeros(servers + 1, np.int64), np.zeros(servers + 2, np.int64)
-    scratch = np.full(1 << bits, FREE), np.empty(1 << bits, np.int64)
-    count = _route(ids, starts, low, high, np.uint64(64 - bits), *scratch, found, np.empty(size, np.int64), slots, offsets)
-    if count < 0:
+    if (count := _route(ids, starts, low, high, found, slots, offsets)) < 0:
         _refuse(starts, int(ids[-1 - count]))
     _sort_places(slots, offsets, places, bounds)
     return Route(found[:count], offsets, slots, places, bounds)
@@ -319,14 +296,14 @@ def scatter_rows(source: np.ndarray, rows: np.ndarray, places: np.ndarray, out: 
 
 def gather_bfloat(table: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
     """float32[m, D], int64[k] in bounds, uint16[k, D]: rows rounded to bfloat16."""
-    _gather_bfloat(table, table.view(np.uint32), rows, out)
+    _gather_bfloat(table.view(np.uint32), rows, out)
 
 
 def gather_parts(table: np.ndarray, places: np.ndarray, bounds: np.ndarray, at: np.ndarray, out: np.ndarray) -> None:
     """The rows of each group, one after another from out[at[g]] on: rows places[bounds[g]:bounds[g + 1]] of float32[n, D], into
     float32[.] or as uint16[.] of bfloat16; int64[k] in bounds, int64[G + 1], int64[G]."""
     if out.dtype == np.uint16:
-        _gather_parts_bfloat(table, table.view(np.uint32), places, bounds, at, out)
+        _gather_parts_bfloat(table.view(np.uint32), places, bounds, at, out)
     else:
         _gather_parts(table, places, bounds, at, out)
 

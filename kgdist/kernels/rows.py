@@ -15,7 +15,7 @@ import math
 import numpy as np
 import torch
 
-from kgdist.kernels.jit import compiled_for, disjoint, inlined, instruction
+from kgdist.kernels.jit import Instruction, compiled_for, disjoint, inlined
 
 EPS = 1e-10  # DGL-KE
 AHEAD = 4  # rows between the one in work and the one asked for
@@ -23,9 +23,9 @@ LINE = 16  # floats of a cache line
 ALL, NONE = np.empty(0, np.int64), np.empty(0, np.float32)
 
 
-@instruction
+@Instruction
 def _touch(typing, table, row, column):
-    """void(float32[:, :], int64, int64): ask for the cache line of one element."""
+    """void(number[:, :], int64, int64): ask for the cache line of one element."""
     import numba  # slow, and here already when this is called
     from llvmlite import ir
     from numba.core import cgutils
@@ -86,16 +86,22 @@ def _adagrad(table, state, ids, places, grads, squares, lr, eps, mean):
 
 
 @disjoint
-def _gather(table, ids, out):
-    """As _adagrad."""
-    if not _inside(ids, len(table)):
-        return False
+def copy_rows(table, ids, out):
+    """out[i] = table[ids[i]], all in bounds."""
     for i in range(len(ids)):
         ahead(table, ids, i)
         row = ids[i]
         for k in range(out.shape[1]):
             out[i, k] = table[row, k]
-    return True
+
+
+@disjoint
+def _gather(table, ids, out):
+    """As _adagrad."""
+    inside = _inside(ids, len(table))
+    if inside:
+        copy_rows(table, ids, out)
+    return inside
 
 
 def _check(rows: int, ids: torch.Tensor) -> None:

@@ -25,11 +25,6 @@ def absolute(difference: torch.Tensor) -> torch.Tensor:
     return difference.abs().sum(-1)
 
 
-def absolute_slope(difference: torch.Tensor) -> torch.Tensor:
-    """Derivative of `absolute`: the sign, 0 at 0."""
-    return difference.sign()
-
-
 def _floored(square: torch.Tensor) -> torch.Tensor:
     return square.clamp_min(max(TINY, torch.finfo(square.dtype).tiny))
 

@@ -176,7 +176,7 @@ def test_the_loops_are_vectors(tmp_path: Path) -> None:
     result = run(VECTORS, XDG_CACHE_HOME=os.fspath(tmp_path / "file"))
     assert result.returncode == 0, result.stderr
     found = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines()}
-    assert found["rows._gather"][2] == "True"  # its loop became a copy
+    assert found["rows.copy_rows"][2] == "True"  # its loop became a copy
     assert all(promised == "True" for _, promised, _ in found.values())
     loops = {name: int(found[name][0]) for name in LOOPS}
     assert all(loops[name] >= least for name, least in LOOPS.items()), loops
