@@ -19,12 +19,12 @@ import torch
 from roofs import CHUNKS, DIM, GEMM_FLOPS, HEADER, N, P, Roofs, big_table, draws, machine, measure
 
 from kgdist.base.types import Side
-from kgdist.kernels import loss, pairs
-from kgdist.kernels.adagrad import adagrad_rows, gather_rows
-from kgdist.kernels.bilinear import Matrices
+from kgdist.kernels import jit, loss
 from kgdist.kernels.compare import COMPARATORS, Comparator
-from kgdist.kernels.grouped import grouped_matmul
+from kgdist.kernels.matrices import Matrices, grouped_matmul
+from kgdist.kernels.pairs import Pairs
 from kgdist.kernels.query import KINDS, VectorQuery
+from kgdist.kernels.rows import adagrad_rows, gather_rows
 from kgdist.kernels.unique import unique
 from kgdist.models.base import Model
 from kgdist.models.registry import make_model
@@ -64,9 +64,9 @@ def compare(name: str, comparator: Comparator) -> list[Case]:
 
     def slow(call: Call) -> Call:
         def twin() -> None:
-            os.environ["KGDIST_KERNELS"] = "torch"
+            jit.WANTED = "torch"
             call()
-            del os.environ["KGDIST_KERNELS"]
+            jit.WANTED = "numba"
 
         return twin
 
@@ -82,9 +82,10 @@ def compare(name: str, comparator: Comparator) -> list[Case]:
 def losses() -> list[Case]:
     """Log-sigmoid with self-adversarial weights, and pairwise; values and gradients."""
     positive, negative = torch.randn(B), torch.randn(B, N)
-    grad, grad_scores, share = np.empty(B, np.float32), np.empty((B, N), np.float32), np.empty(N, np.float32)
+    grad, grad_scores = np.empty(B, np.float32), np.empty((B, N), np.float32)
     keep, weights, number = np.empty((0, N), np.bool_), np.empty(0, np.float32), np.float32
-    given = positive.numpy(), negative.numpy(), keep, weights, number(0), number(np.inf), False, number(1)
+    rule = loss.Rule(number(0), number(np.inf), hinge=False, margin=number(1), temperature=number(1))
+    given = positive.numpy(), negative.numpy(), keep, weights, rule, grad, grad_scores
 
     def plain(*, pairwise: bool) -> None:
         leaves = [each.clone().requires_grad_() for each in (positive, negative)]
@@ -94,13 +95,13 @@ def losses() -> list[Case]:
     return [
         Case(
             "loss, adversarial",
-            lambda: loss.pointwise(*given, number(1), grad, grad_scores, share),
+            lambda: loss.pointwise(*given),
             lambda: plain(pairwise=False),
             size=8.0 * B * N,
         ),
         Case(
             "loss, pairwise",
-            lambda: loss.pairwise(*given, grad, grad_scores),
+            lambda: loss.pairwise(*given),
             lambda: plain(pairwise=True),
             size=8.0 * B * N,
         ),
@@ -154,8 +155,9 @@ def positives(name: str, comparator: Comparator) -> Case:
     grad_q, grad_rows = np.zeros((B, DIM), np.float32), np.zeros((2 * B, DIM), np.float32)
 
     def loop() -> None:
-        pairs.forward(name, q.numpy(), rows.numpy(), places.numpy(), scores)
-        pairs.backward(name, q.numpy(), rows.numpy(), places.numpy(), scores, grad.numpy(), grad_q, grad_rows)
+        pairs = Pairs(name, q.numpy(), rows.numpy(), places.numpy())
+        pairs.forward(scores)
+        pairs.backward(scores, grad.numpy(), grad_q, grad_rows)
 
     def twin() -> None:
         leaves = [q.clone().requires_grad_(), rows.clone().requires_grad_()]

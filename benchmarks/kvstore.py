@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kgdist.kernels.adagrad import adagrad_rows, gather_rows
+from kgdist.kernels.rows import adagrad_rows, gather_rows
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.layout import Layout

@@ -52,9 +52,9 @@ def one(options: dict[str, Any]) -> dict[str, float]:
     import torch  # noqa: F401  (a training has it)
 
     from kgdist.data.batches import Batches
-    from kgdist.kernels import choice
+    from kgdist.kernels import jit
 
-    choice.numba()
+    jit.load()
     before, started, used = memory("VmRSS"), time.perf_counter(), time.process_time()
     dataset = load_dataset(**options)
     seconds, used, peak = time.perf_counter() - started, time.process_time() - used, memory("VmHWM")

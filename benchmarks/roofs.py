@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from kgdist.kernels import gemm
-from kgdist.kernels.adagrad import gather_rows
+from kgdist.kernels.rows import gather_rows
 
 CHUNKS, P, N, DIM = 5, 200, 200, 400  # a step: 1000 positives, 200 negatives for each
 TABLE = 1 << 30  # bytes

@@ -43,7 +43,7 @@ KINDS = ("bash", "bash parsed", "python", "text", "yaml", "", "{toctree}", "{eva
 PROGRAMS = ("printf", "cat", "head", "ls", "mkdir", "cut")  # of the system, with their pipes and redirections
 ELSEWHERE = ("ssh-keygen", "ssh-copy-id")  # what a block that is parsed only may hold beside our commands
 
-COMPILED = jit.CACHE  # where the loops are kept is settled before a page has a home folder of its own
+COMPILED = jit.cached()  # where the loops are kept is settled before a page has a home folder of its own
 _TRAIN = "--hidden_dim 16 --batch_size 128 --neg_sample_size 32 --log_interval 10 --eval_interval 10 --eval_percent .02"
 SMALLER = {"train": f"{_TRAIN} --num_proc 1", "eval": "--eval_percent .02 --num_proc 1"}
 SMALLER["tune"] = "--hidden_dim 16 --eval_percent .02 --trials 2 --validations 1 --jobs 1"

@@ -1,6 +1,6 @@
 """Which positives come next. Every process has its own share of each epoch; nothing is kept between steps.
 
-An epoch is a pseudo-random permutation of the triples that is computed, not stored (`kernels.sample.shuffled`), so that a step's
+An epoch is a pseudo-random permutation of the triples that is computed, not stored (`kernels.random.shuffled`), so that a step's
 positives follow from (seed, rank, step) alone: O(1) memory however large the graph, and a resumed run continues exactly.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kgdist.data.dataset import Triples
-from kgdist.kernels.sample import shuffled
+from kgdist.kernels.random import shuffled
 
 
 class Positives(NamedTuple):

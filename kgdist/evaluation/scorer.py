@@ -12,7 +12,6 @@ import torch
 from kgdist.base.errors import EvaluationError
 from kgdist.base.types import RelationRows, Side
 from kgdist.evaluation.candidates import Project, all_finite, pull_rows
-from kgdist.kernels import choice
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
 
@@ -75,12 +74,7 @@ class Scorer:
         if relation is not None and len(unique):
             given = self._relation(relation, np.zeros(1, np.int64))
             seen = torch.cat([self.model.project(row, given) for row in torch.split(seen.double(), 1)])
-        comparator = self.model.comparator
-        if queries.device.type == "cpu" and choice.numba():
-            from kgdist.kernels import exact
-
-            return exact.pairs(comparator.name, queries, seen, rows, place).numpy()
-        return comparator.exact_pairs(queries, seen.double(), rows, place).cpu().numpy()
+        return self.model.comparator.exact_pairs(queries, seen, rows, place).cpu().numpy()
 
     @torch.no_grad()
     def keys(self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray) -> np.ndarray:

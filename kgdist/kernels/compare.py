@@ -3,8 +3,8 @@
 A comparator turns queries and candidates of the same width Q into scores, larger = better, without the margin gamma, which
 belongs to the model. It knows nothing of heads, relations or sides. `cross` trains, `pair` scores the positives, and `order`,
 `slack` and `exact` rank: `order` is fast and nearly right, `slack` bounds how far it may be off, `exact` settles the candidates
-within that distance. Dot and L2 are GEMMs; L1 and ComplexModulus are Numba kernels on float32 CPU tensors and torch (`blocked`)
-elsewhere.
+within that distance. Dot and L2 are GEMMs; L1 and ComplexModulus are loops (`l1`, `modulus`), compiled for float32 on the CPU
+and plain torch elsewhere (`torch_twins`).
 
 Rounding bounds follow Higham, Accuracy and Stability of Numerical Algorithms, section 3.1: a sum of n products, in any order and
 with or without fused multiply-add, is off by at most gamma_n = n u / (1 - n u) times the sum of their absolute values, u = 2^-24.
@@ -15,14 +15,16 @@ from __future__ import annotations
 import abc
 import copy
 import math
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
-from kgdist.kernels import blocked, choice, euclid, gemm
-from kgdist.kernels.products import BFLOAT16, FLOAT32, Out, Products
+from kgdist.kernels import euclid, gemm, l1, modulus, pairs, torch_twins
+from kgdist.kernels.gemm import BFLOAT16, FLOAT32, Out, Products
+from kgdist.kernels.jit import compiled, compiled_for
 
 PAIRS = 1 << 20  # floats of one slice of pairs that plain torch compares exactly
 UNIT = 2.0**-24  # unit roundoff of float32
@@ -148,11 +150,9 @@ class Comparator(abc.ABC):
 
     @torch.no_grad()
     def exact_pairs(self, q: torch.Tensor, c: torch.Tensor, left: np.ndarray, right: np.ndarray) -> torch.Tensor:
-        """float32[P,Q], float32[N,Q] -> float64[B]: `exact` of the rows `left` int64[B] of q and `right` int64[B] of c."""
-        if choice.numba_for(q, c):
-            from kgdist.kernels import exact
-
-            return exact.pairs(self.name, q, c, left, right)
+        """float[P,Q], float[N,Q] -> float64[B]: `exact` of the rows `left` int64[B] of q and `right` int64[B] of c."""
+        if q.is_cpu and compiled():
+            return pairs.exact(self.name, q, c, left, right)
         keys, step = [torch.empty(0, dtype=torch.float64, device=q.device)], max(1, PAIRS // max(1, q.shape[-1]))
         for start in range(0, len(left), step):
             here = [torch.from_numpy(each[start : start + step]).to(q.device) for each in (left, right)]
@@ -258,33 +258,53 @@ class L2(Comparator):
 
 
 class _Lengths(Comparator):
-    """Minus a sum over dims of some length of the difference: compiled (`tiled`), or in blocks of plain torch (`blocked`)."""
+    """Minus a sum over dims of some length of the difference: compiled, or in blocks of plain torch (`torch_twins`)."""
 
+    loops: ModuleType  # its forward and backward
     length: staticmethod[[torch.Tensor], torch.Tensor]
     slope: staticmethod[[torch.Tensor], torch.Tensor]
 
     def scores(self, q: torch.Tensor, c: torch.Tensor, out: Out = None) -> torch.Tensor:
-        if choice.numba_for(q, c):
-            from kgdist.kernels import tiled
-
-            return tiled.scores(self.name, q, c, out)
-        return blocked.scores(self.length, q, c, out)
+        if not compiled_for(q, c):
+            return torch_twins.scores(self.length, q, c, out)
+        if out is None:
+            out = q.new_empty(q.shape[0], q.shape[1], c.shape[1])
+        if out.numel():
+            for each in zip(*_arrays(q, c), out.numpy(), strict=True):
+                self.loops.forward(*each)
+        return out
 
     def slopes(
         self, q: torch.Tensor, c: torch.Tensor, scores: torch.Tensor, grad: torch.Tensor, out_q: Out = None, out_c: Out = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        if choice.numba_for(q, c):
-            from kgdist.kernels import tiled
+        if not compiled_for(q, c):
+            return torch_twins.slopes(self.slope, q, c, grad, out_q, out_c)
+        (chunks, p, width), n = q.shape, c.shape[1]
+        # The loops want whole pairs of queries and fours of candidates; they write in place where there are no others.
+        grad_q = out_q.zero_() if out_q is not None and p % 2 == 0 else q.new_zeros(chunks, -(-p // 2) * 2, width)
+        grad_c = out_c.zero_() if out_c is not None and n % 4 == 0 else c.new_zeros(chunks, -(-n // 4) * 4, width)
+        if grad.numel():
+            for each in zip(*_arrays(q, c, grad), grad_q.numpy(), grad_c.numpy(), strict=True):
+                self.loops.backward(*each)
+        return _only(grad_q, p, out_q), _only(grad_c, n, out_c)
 
-            return tiled.slopes(self.name, q, c, grad, out_q, out_c)
-        return blocked.slopes(self.slope, q, c, grad, out_q, out_c)
+
+def _arrays(*tensors: torch.Tensor) -> list[np.ndarray]:
+    return [each.detach().contiguous().numpy() for each in tensors]
+
+
+def _only(grads: torch.Tensor, rows: int, out: Out) -> torch.Tensor:
+    """The first `rows` of each chunk, in `out` if that is asked for."""
+    if out is None:
+        return grads[:, :rows]
+    return out if grads is out else out.copy_(grads[:, :rows])
 
 
 class L1(_Lengths):
     """-sum_k |q_k - c_k|."""
 
     name = "l1"
-    length, slope = staticmethod(blocked.absolute), staticmethod(blocked.absolute_slope)
+    loops, length, slope = l1, staticmethod(torch_twins.absolute), staticmethod(torch.sign)
 
     def pair(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return (q - c).abs().sum(-1).neg()
@@ -301,7 +321,7 @@ class ComplexModulus(_Lengths):
     """-sum_k |q_k - c_k| over K complex numbers; a row is K real parts, then K imaginary parts (RotatE, arXiv:1902.10197)."""
 
     name = "modulus"
-    length, slope = staticmethod(blocked.modulus), staticmethod(blocked.modulus_slope)
+    loops, length, slope = modulus, staticmethod(torch_twins.modulus), staticmethod(torch_twins.modulus_slope)
 
     def cross(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         if q.shape[-1] % 2:
@@ -309,7 +329,7 @@ class ComplexModulus(_Lengths):
         return super().cross(q, c)
 
     def pair(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        return blocked.modulus(q - c).neg()
+        return torch_twins.modulus(q - c).neg()
 
     def bound(self, width: int, nq: torch.Tensor, nc: torch.Tensor) -> torch.Tensor:
         """gamma_(K+12) (|q| + |c|, summed moduli, |c| the largest), plus 2^-59 K.

@@ -1,43 +1,87 @@
-"""Numba, with the options that all kernels share: no GIL, cached on disk, arrays that do not overlap on request.
+"""How loops are compiled, by Numba, and whether: a name of a loop stands for the plain function until the loop is first called.
 
-Importing this file imports Numba (about half a second), so only kernel files do, and they are imported when first needed
-(`choice`). Compiled code is kept in NUMBA_CACHE_DIR, by default ~/.cache/kgdist/numba; when nothing can be written there kernels
-are compiled anew in every process.
+The first call of any loop of a file imports Numba (half a second) and makes every loop of that file, which then takes the place
+of its name: later calls cost what calls of compiled code cost, and files with loops are imported in no time. Compiled code is
+kept in NUMBA_CACHE_DIR, by default ~/.cache/kgdist/numba; when nothing can be written there, each process compiles anew.
+
+KGDIST_KERNELS=torch forces the torch twins of what has one, for comparison and for finding faults: comparators, losses, rows,
+ranks. What only a CPU does has none, and is compiled all the same: drawing, shuffling, routing, partitioning, names by hash.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from kgdist.base.errors import KgdistError
 from kgdist.base.log import log
+
+if TYPE_CHECKING:
+    import torch
 
 Function = Callable[..., Any]
 
+WANTED = os.environ.get("KGDIST_KERNELS", "numba")
+COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+FAST = {"reassoc", "contract", "arcp", "nsz", "afn"}  # rounding may be reordered, but NaN and infinity keep their meaning
 
-def _cache_dir() -> Path:
+_lock = threading.RLock()  # a loop in the making must not meet one of its file that another thread has not made yet
+
+
+def compiled() -> bool:
+    """Whether compiled loops do what torch could; raises ValueError on a value of KGDIST_KERNELS it does not know."""
+    if WANTED not in ("numba", "torch"):
+        raise ValueError(f"KGDIST_KERNELS={WANTED}: use numba or torch")
+    return WANTED == "numba"
+
+
+def compiled_for(*tensors: torch.Tensor) -> bool:
+    """Whether compiled loops do it with these: float32, on the CPU."""
+    import torch  # slow, and here already when there are tensors: loops over triples and names do without
+
+    for each in tensors:  # asked some twenty times a step: a generator here costs a hundredth of it
+        if each.dtype is not torch.float32 or not each.is_cpu:
+            return False
+    return compiled()
+
+
+def load() -> None:
+    """Import Numba now, if it will be needed, for whoever has a second to spare."""
+    if compiled():
+        _numba()
+
+
+@functools.cache
+def cached() -> bool:
+    """Whether compiled code can be kept. Settles the folder, which Numba reads from the environment when it is imported."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "kgdist" / "numba"
-
-
-def _writable(folder: Path) -> bool:
+    folder = os.environ.setdefault("NUMBA_CACHE_DIR", os.path.join(base, "kgdist", "numba"))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return True
     except OSError:
+        log.debug("%s cannot be written: kernels are compiled in every process", folder)
         return False
 
 
-os.environ.setdefault("NUMBA_CACHE_DIR", os.fspath(_cache_dir()))
-CACHE = _writable(Path(os.environ["NUMBA_CACHE_DIR"]))
-if not CACHE:
-    log.debug("%s cannot be written: kernels are compiled in every process", os.environ["NUMBA_CACHE_DIR"])
-
-import numba  # noqa: E402  (reads the environment when imported)
+@functools.cache
+def _numba() -> Any:
+    """The compiler. Raises KgdistError where it cannot be imported."""
+    cached()
+    # Which vectors are used is LLVM's choice for this CPU. NUMBA_CPU_FEATURES, read when Numba is imported, would be set here.
+    try:
+        import numba
+    except ImportError as error:
+        advice = "pip install --force-reinstall numba llvmlite"
+        raise KgdistError(f"Numba, which compiles the loops, cannot be imported ({error}): {advice}") from error
+    _tell_of_compiling()
+    return numba
 
 
 def _tell_of_compiling() -> None:
@@ -51,9 +95,8 @@ def _tell_of_compiling() -> None:
             def on_start(self, event: Any) -> None:
                 if not self.said:
                     again = f"anew each time, for {os.environ['NUMBA_CACHE_DIR']} cannot be written"
-                    log.info(
-                        "compiling the loops of this run, %s: up to half a minute", "once for this machine" if CACHE else again
-                    )
+                    often = "once for this machine" if cached() else again
+                    log.info("compiling the loops of this run, %s: up to half a minute", often)
                 self.said = True
 
             def on_end(self, event: Any) -> None:
@@ -61,16 +104,11 @@ def _tell_of_compiling() -> None:
 
         event.register("numba:compile", Listener())  # told of what is not in the cache
     except (ImportError, AttributeError):  # another Numba: the seconds pass in silence
-        log.debug("Numba %s does not tell when it compiles", numba.__version__)
+        log.debug("this Numba does not tell when it compiles")
 
 
-_tell_of_compiling()
-
-# Rounding may be reordered and contracted, but NaN and infinity keep their meaning.
-FAST = {"reassoc", "contract", "arcp", "nsz", "afn"}
-
-
-def _disjoint() -> dict[str, Any]:
+@functools.cache
+def promise() -> dict[str, Any]:
     """The option that promises LLVM that array arguments do not overlap; empty, with a warning, when this Numba has no such flag.
 
     Results are the same without it; complex distances take their gradient about ten times slower.
@@ -82,7 +120,7 @@ def _disjoint() -> dict[str, Any]:
     except ImportError:
         known = False
     if not known:
-        log.warning("Numba %s cannot be told that arrays do not overlap: some gradients will be slow", numba.__version__)
+        log.warning("this Numba cannot be told that arrays do not overlap: some gradients will be slow")
         return {}
 
     class Disjoint(Compiler):
@@ -93,25 +131,55 @@ def _disjoint() -> dict[str, Any]:
     return {"pipeline_class": Disjoint}
 
 
-DISJOINT = _disjoint()
-COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+class Loop:
+    """A loop that is compiled, with these options, when it or another one of its file is first called."""
+
+    def __init__(self, function: Function, options: Callable[[], dict[str, Any]]) -> None:
+        self.function, self.options = function, options
+        self._made: Function | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.made()(*arguments)
+
+    def made(self) -> Function:
+        """The compiled loop. All names of its file that stand for loops, imported ones too, come to mean the compiled ones."""
+        with _lock:
+            if self._made is None:
+                self._made = self.make()
+                names = self.function.__globals__
+                names.update({name: loop.made() for name, loop in list(names.items()) if isinstance(loop, Loop)})
+            return self._made
+
+    def make(self) -> Function:
+        """What Numba makes of it."""
+        return _numba().njit(**COMMON, **self.options())(self.function)  # type: ignore[no-any-return]
+
+
+class Instruction(Loop):
+    """Made of LLVM's own instructions by a function of Numba's typing context and of types."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__(function, dict)
+
+    def make(self) -> Function:
+        return _numba().extending.intrinsic(self.function)  # type: ignore[no-any-return]
 
 
 def kernel(function: Function) -> Function:
     """Compile for float arithmetic that may be reordered."""
-    return numba.njit(**COMMON, cache=CACHE, fastmath=FAST)(function)  # type: ignore[no-any-return]
+    return Loop(function, lambda: {"cache": cached(), "fastmath": FAST})
 
 
 def strict(function: Function) -> Function:
     """Compile with IEEE arithmetic in the order written."""
-    return numba.njit(**COMMON, cache=CACHE)(function)  # type: ignore[no-any-return]
+    return Loop(function, lambda: {"cache": cached()})
 
 
 def disjoint(function: Function) -> Function:
     """As `kernel`; the caller promises that no array that is written overlaps another argument."""
-    return numba.njit(**COMMON, cache=CACHE, fastmath=FAST, **DISJOINT)(function)  # type: ignore[no-any-return]
+    return Loop(function, lambda: {"cache": cached(), "fastmath": FAST} | promise())
 
 
 def inlined(function: Function) -> Function:
-    """A small function for the kernels of the same file; its code is part of theirs."""
-    return numba.njit(**COMMON, fastmath=FAST)(function)  # type: ignore[no-any-return]
+    """A small function for other loops; its code is part of theirs."""
+    return Loop(function, lambda: {"fastmath": FAST})

@@ -7,6 +7,8 @@ exp is a polynomial (its coefficients are those of Cephes' expf, Moshier 1987), 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from kgdist.kernels.jit import disjoint, inlined
@@ -21,6 +23,16 @@ _L9, _L11, _L13 = np.float32(2 / 9), np.float32(2 / 11), np.float32(2 / 13)
 _BIAS, _SHIFT = np.int32(127), np.int32(23)
 _MINUS_INFINITY, _LEAST = np.float32(-np.inf), np.int32(0x7F800000 ^ -1)  # the latter is `_ordered` of the former
 _SIGN, _ALL = np.int32(31), np.int32(0x7FFFFFFF)
+
+
+class Rule(NamedTuple):
+    """How scores become a loss."""
+
+    offset: np.float32  # of the model, which scores come without
+    limit: np.float32  # scores with the offset are clamped to +- this
+    hinge: bool  # else log(1 + exp)
+    margin: np.float32  # of the hinge
+    temperature: np.float32  # below 0: no self-adversarial weights
 
 
 @inlined
@@ -50,10 +62,10 @@ def _softplus(s):
 
 
 @inlined
-def _against(hinge, margin, s):
+def _against(rule, s):
     """Loss of a false triple's score, and its derivative."""
-    if hinge:
-        return max(margin + s, _ZERO) + _ZERO * s, _ONE if margin + s > _ZERO else _ZERO
+    if rule.hinge:
+        return max(rule.margin + s, _ZERO) + _ZERO * s, _ONE if rule.margin + s > _ZERO else _ZERO
     return _softplus(s)
 
 
@@ -69,33 +81,34 @@ def _ordered(bits):
 
 
 @inlined
-def _largest(temperature, offset, limit, line, share):
+def _largest(rule, line, share):
     """The largest logit where share is not 0, -infinity if there is none.
 
     As integers: a loop for the largest of numbers that may be NaN would not be a vector.
     """
     most = _LEAST
     for j in range(len(line)):
-        logit = temperature * _within(offset + line[j], limit)
+        logit = rule.temperature * _within(rule.offset + line[j], rule.limit)
         most = max(most, _ordered(np.float32(logit if share[j] > _ZERO else _MINUS_INFINITY).view(np.int32)))
     return np.int32(_ordered(most)).view(np.float32)
 
 
 @disjoint
-def pointwise(positive, scores, keep, weights, offset, limit, hinge, margin, temperature, grad, grad_scores, share):
+def pointwise(positive, scores, keep, weights, rule, grad, grad_scores):
     """Writes the gradients of both kinds of scores; returns the sums of w L+ and of w A over the batch.
 
-    float32[B] and float32[>= B,N] without the model's `offset`, clamped to +-`limit` with it. `keep` bool[B,N] or [0,N]:
-    negatives that exist. `weights` float32[B] or [0]. `temperature` < 0: no self-adversarial weights. `share` float32[N] is
-    scratch. Rows beyond B get zeros.
+    float32[B] and float32[>= B,N]. `keep` bool[B,N] or [0,N]: negatives that exist. `weights` float32[B] or [0]. Rows beyond B
+    get zeros.
     """
     rows, width = len(positive), scores.shape[1]
+    offset, limit, temperature = rule.offset, rule.limit, rule.temperature
+    share = np.empty(width, np.float32)
     sum_positive, sum_negative = 0.0, 0.0
     for i in range(rows):
         weight = weights[i] if len(weights) else _ONE
         scale = weight / np.float32(2 * rows)
         raw = offset + positive[i]
-        value, slope = _against(hinge, margin, -_within(raw, limit))
+        value, slope = _against(rule, -_within(raw, limit))
         sum_positive += np.float64(weight * value)
         grad[i] = -scale * slope if abs(raw) <= limit else _ZERO
         line, out = scores[i], grad_scores[i]
@@ -105,7 +118,7 @@ def pointwise(positive, scores, keep, weights, offset, limit, hinge, margin, tem
             for j in range(width):
                 share[j] = _ONE if keep[i, j] else _ZERO
         if temperature >= _ZERO:
-            most = _largest(temperature, offset, limit, line, share)
+            most = _largest(rule, line, share)
             if most > _MINUS_INFINITY:
                 for j in range(width):
                     logit = temperature * _within(offset + line[j], limit)
@@ -119,7 +132,7 @@ def pointwise(positive, scores, keep, weights, offset, limit, hinge, margin, tem
         factor = scale * part
         for j in range(width):
             s = offset + line[j]
-            value, slope = _against(hinge, margin, _within(s, limit))
+            value, slope = _against(rule, _within(s, limit))
             against += share[j] * value if share[j] != _ZERO else _ZERO
             out[j] = factor * share[j] * slope if abs(s) <= limit else _ZERO
         sum_negative += np.float64(weight * part * against)
@@ -128,10 +141,10 @@ def pointwise(positive, scores, keep, weights, offset, limit, hinge, margin, tem
 
 
 @disjoint
-def pairwise(positive, scores, keep, weights, offset, limit, hinge, margin, grad, grad_scores):
+def pairwise(positive, scores, keep, weights, rule, grad, grad_scores):
     """As `pointwise` for L+(s_i - s_ij); returns the sum of w_i mean_j."""
     rows, width = len(positive), scores.shape[1]
-    result = 0.0
+    offset, limit, result = rule.offset, rule.limit, 0.0
     for i in range(rows):
         weight = weights[i] if len(weights) else _ONE
         raw = offset + positive[i]
@@ -145,7 +158,7 @@ def pairwise(positive, scores, keep, weights, offset, limit, hinge, margin, grad
         total, down = _ZERO, _ZERO
         for j in range(width):
             s = offset + line[j]
-            value, slope = _against(hinge, margin, _within(s, limit) - true)
+            value, slope = _against(rule, _within(s, limit) - true)
             if len(keep) and not keep[i, j]:
                 value, slope = _ZERO, _ZERO
             total += value

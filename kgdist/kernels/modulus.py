@@ -15,7 +15,8 @@ import numpy as np
 from kgdist.kernels.jit import disjoint, inlined, kernel
 
 TILE = 64
-_TINY = np.float32(2.0**-120)  # blocked.TINY
+TINY = 2.0**-120  # squares below count as zero length: the gradient fades to 0 instead of dividing by 0
+_TINY = np.float32(TINY)
 _ONE = np.float32(1)
 
 

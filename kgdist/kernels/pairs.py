@@ -1,19 +1,56 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Each query with a candidate of its own, the positive: the comparators of `compare` row by row, both ways, compiled."""
+"""Each query with a candidate of its own: the comparators of `compare` row by row, compiled.
+
+With the positive both ways, in float32; with those that are too close to call once more, in float64.
+"""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+import torch
 
-from kgdist.kernels.jit import disjoint
+from kgdist.kernels.euclid import NOTHING
+from kgdist.kernels.jit import disjoint, kernel
+from kgdist.kernels.modulus import TINY
 
 KINDS = {"dot": 0, "l2": 1, "l1": 2, "modulus": 3}
 DOT, L2, L1 = 0, 1, 2
-_NOTHING = np.float32(1e-30)  # euclid.NOTHING
-_TINY = np.float32(2.0**-120)  # blocked.TINY
+_NOTHING, _TINY = np.float32(NOTHING), np.float32(TINY)
 _ONE, _ZERO = np.float32(1), np.float32(0)
+
+
+@kernel
+def _exact(kind, q, c, left, right, out):
+    half = q.shape[1] // 2
+    for i in range(len(out)):
+        x, y, total = q[left[i]], c[right[i]], 0.0
+        if kind == DOT:
+            for k in range(len(x)):
+                total += np.float64(x[k]) * np.float64(y[k])
+        elif kind == L2:
+            for k in range(len(x)):
+                difference = np.float64(x[k]) - np.float64(y[k])
+                total += difference * difference
+        elif kind == L1:
+            for k in range(len(x)):
+                total += abs(np.float64(x[k]) - np.float64(y[k]))
+        else:
+            for k in range(half):
+                re, im = np.float64(x[k]) - np.float64(y[k]), np.float64(x[half + k]) - np.float64(y[half + k])
+                total += math.sqrt(re * re + im * im)
+        out[i] = total if kind == DOT else -total
+
+
+def exact(name: str, q: torch.Tensor, c: torch.Tensor, left: np.ndarray, right: np.ndarray) -> torch.Tensor:
+    """The order keys of the comparator `name`: float[P,Q], float[N,Q] on the CPU, int64[B] rows of each -> float64[B].
+
+    A pair's key does not depend on the pairs around it.
+    """
+    out = np.empty(len(left), np.float64)
+    _exact(KINDS[name], q.detach().contiguous().numpy(), c.detach().contiguous().numpy(), left, right, out)
+    return torch.from_numpy(out)
 
 
 @disjoint
@@ -81,18 +118,27 @@ def _modulus_backward(queries, entities, places, grad, gq1, gq2, gc1, gc2):
             v2[k] += slope * j
 
 
-def forward(name: str, queries: np.ndarray, entities: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
-    """Comparator `name`: float32[B,Q], float32[U,Q], int64[B] rows of it; fills float32[B]."""
-    _forward(KINDS[name], queries, entities, places, out)
+class Pairs:
+    """Each query with the entity that is its own.
 
+    Args:
+        name: of a comparator.
+        queries: float32[B,Q].
+        entities: float32[U,Q].
+        places: int64[B], rows of these.
+    """
 
-def backward(
-    name: str, queries: np.ndarray, entities: np.ndarray, places: np.ndarray, scores: np.ndarray, grad: np.ndarray,
-    grad_queries: np.ndarray, grad_entities: np.ndarray,
-) -> None:  # fmt: skip
-    """`scores` float32[B] of the forward pass and their gradient; adds to float32[B,Q] and float32[U,Q]."""
-    if name == "modulus":
-        flat_q, flat_c, half = grad_queries.reshape(-1), grad_entities.reshape(-1), queries.shape[1] // 2
-        _modulus_backward(queries, entities, places, grad, flat_q, flat_q[half:], flat_c, flat_c[half:])
-    else:
-        _backward(KINDS[name], queries, entities, places, scores, grad, grad_queries, grad_entities)
+    def __init__(self, name: str, queries: np.ndarray, entities: np.ndarray, places: np.ndarray) -> None:
+        self.kind, self.given = KINDS[name], (queries, entities, places)
+
+    def forward(self, out: np.ndarray) -> None:
+        """Fills float32[B]."""
+        _forward(self.kind, *self.given, out)
+
+    def backward(self, scores: np.ndarray, grad: np.ndarray, grad_queries: np.ndarray, grad_entities: np.ndarray) -> None:
+        """`scores` float32[B] of the forward pass and their gradient; adds to float32[B,Q] and float32[U,Q]."""
+        if self.kind == KINDS["modulus"]:
+            flat_q, flat_c, half = grad_queries.reshape(-1), grad_entities.reshape(-1), grad_queries.shape[1] // 2
+            _modulus_backward(*self.given, grad, flat_q, flat_q[half:], flat_c, flat_c[half:])
+        else:
+            _backward(self.kind, *self.given, scores, grad, grad_queries, grad_entities)

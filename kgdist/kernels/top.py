@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def"
 """The K best of each row, of scores that come in blocks: never more than one block of them in memory.
 
 A row keeps a short list of those that may be among its K best and a bar, which the K-th best is sure to reach; a block is
@@ -13,11 +14,97 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from kgdist.kernels import choice
+from kgdist.kernels.jit import compiled_for, inlined, strict
+from kgdist.kernels.rank import STRIP, first_from, left_in
 
 Exact = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows int64[X], ids int64[X] -> their true scores float64[X]
 SPARE = 32  # entries of a row's list beyond twice K: fewer, and it is sorted out often; more, and more is looked at in vain
 NOBODY = np.zeros(0, np.int64)
+
+
+@inlined
+def _kth(values, count, k):
+    """The k-th largest of values[:count], which is reordered (Hoare's selection); 1 <= k <= count, no NaN."""
+    low, high, want = 0, count - 1, k - 1
+    while low < high:
+        pivot, i, j = values[(low + high) // 2], low, high
+        while i <= j:
+            while values[i] > pivot:
+                i += 1
+            while values[j] < pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i, j = i + 1, j - 1
+        if want <= j:
+            high = j
+        elif want >= i:
+            low = i
+        else:
+            break
+    return values[want]
+
+
+@strict
+def _below(values, low):
+    """How many are below; NaN is not."""
+    count = np.int32(0)
+    for j in range(len(values)):
+        count += np.int32(values[j] < low)
+    return count
+
+
+@strict
+def _floor(bar, reach):
+    """The largest float32 that is at most bar - reach, nearly; NaN, which nothing is below, where that says nothing."""
+    exact = bar - reach
+    rounded = np.float32(exact)
+    return np.float32(np.nextafter(rounded, np.float32(-np.inf))) if np.float64(rounded) > exact else rounded
+
+
+@strict
+def _sift(scores, row, column, start, reach, offsets, skipped, k, keys, ids, sizes, bar, scratch):
+    """Appends what may be among a row's k best, from scores[row, column] on; (row, column) where a row has too many such.
+
+    The rows are done when the returned row is their number.
+    """
+    width, room = scores.shape[1], keys.shape[1]
+    limit = k + (room - k) // 2
+    for p in range(row, scores.shape[0]):
+        line, low = scores[p], _floor(bar[p], reach[p])
+        first, column = column, 0
+        if _below(line[first:], low) == width - first:
+            continue
+        begin = first_from(skipped, offsets[p], offsets[p + 1], start + first)
+        end = first_from(skipped, begin, offsets[p + 1], start + width)
+        for strip in range(first, width, STRIP):
+            stop = min(strip + STRIP, width)
+            if _below(line[strip:stop], low) == stop - strip:
+                continue
+            for j in range(strip, stop):
+                if line[j] < low:
+                    continue
+                begin = first_from(skipped, begin, end, start + j)
+                if begin < end and skipped[begin] == start + j:
+                    continue
+                keys[p, sizes[p]], ids[p, sizes[p]] = line[j], start + j
+                sizes[p] += 1
+                if sizes[p] < room:
+                    continue
+                for i in range(room):
+                    scratch[i] = keys[p, i] if keys[p, i] == keys[p, i] else np.float32(np.inf)
+                sure = np.float64(_kth(scratch, room, k)) - reach[p]
+                if sure > bar[p]:
+                    bar[p] = sure
+                low, kept = _floor(bar[p], reach[p]), 0
+                for i in range(room):
+                    if not keys[p, i] < low:
+                        keys[p, kept], ids[p, kept] = keys[p, i], ids[p, i]
+                        kept += 1
+                sizes[p] = kept
+                if kept > limit:
+                    return p, j + 1
+    return scores.shape[0], 0
 
 
 class Top:
@@ -45,13 +132,9 @@ class Top:
         np.fmax(self.bar, bar, out=self.bar)
 
     def add(
-        self,
-        scores: torch.Tensor,
-        start: int,
-        reach: torch.Tensor | np.ndarray | None = None,
-        offsets: np.ndarray | None = None,
-        skipped: np.ndarray = NOBODY,
-    ) -> None:
+        self, scores: torch.Tensor, start: int, reach: torch.Tensor | np.ndarray | None = None,
+        offsets: np.ndarray | None = None, skipped: np.ndarray = NOBODY,
+    ) -> None:  # fmt: skip
         """Look at `scores` float32[P,N] of the ids start .. start + N - 1; every id may come once.
 
         `reach` float[P]: none of these scores is off by more (0 when not given; infinite where nothing is sure). Row p leaves out
@@ -67,7 +150,7 @@ class Top:
         if reach is not None:
             given = reach.detach().cpu().numpy() if isinstance(reach, torch.Tensor) else reach
             np.maximum(self.reach, given, out=self.reach)
-        if choice.numba_for(scores):
+        if compiled_for(scores):
             self._compiled(scores, start, offsets, np.ascontiguousarray(skipped))
         else:
             self._torch(scores, start, offsets, skipped)
@@ -96,39 +179,17 @@ class Top:
         best[row[kept], within[kept]], score[row[kept], within[kept]] = ids[kept], true[kept]
         return np.minimum(counts, self.k), best, score
 
-    # ---- the two ways
-
     def _compiled(self, scores: torch.Tensor, start: int, offsets: np.ndarray, skipped: np.ndarray) -> None:
-        from kgdist.kernels import top_loop
-
         block, scratch = scores.detach().contiguous().numpy(), np.empty(self.keys.shape[1], np.float32)
-        row = column = 0
+        given, lists, row, column = (start, self.reach, offsets, skipped), (self.keys, self.ids, self.sizes, self.bar), 0, 0
         while row < len(block):  # each round ends where a row has too many that are alike
-            row, column = top_loop.sift(
-                block,
-                row,
-                column,
-                start,
-                self.reach,
-                offsets,
-                skipped,
-                self.k,
-                self.keys,
-                self.ids,
-                self.sizes,
-                self.bar,
-                scratch,
-            )
+            row, column = _sift(block, row, column, *given, self.k, *lists, scratch)
             if row < len(block):
                 self._settle(row, self.keys[row, : self.sizes[row]].copy(), self.ids[row, : self.sizes[row]].copy())
 
     @np.errstate(invalid="ignore", over="ignore")
     def _torch(self, scores: torch.Tensor, start: int, offsets: np.ndarray, skipped: np.ndarray) -> None:
-        rows = np.repeat(np.arange(len(scores)), np.diff(offsets))
-        columns = skipped[offsets[0] : offsets[-1]].astype(np.int64) - start
-        inside = (columns >= 0) & (columns < scores.shape[1])
-        keep = torch.ones_like(scores, dtype=torch.bool)
-        keep[torch.from_numpy(rows[inside]).to(scores.device), torch.from_numpy(columns[inside]).to(scores.device)] = False
+        keep = left_in(scores, start, offsets, skipped)
         if self.k <= scores.shape[1]:  # a first block must not come to the host as a whole
             best = torch.where(keep, scores, -torch.inf).topk(self.k).values[:, -1]
             self.raise_bar(np.nan_to_num(best.double().cpu().numpy() - self.reach, nan=-np.inf, posinf=-np.inf))

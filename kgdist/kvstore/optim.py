@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kgdist.kernels.adagrad import adagrad_rows
+from kgdist.kernels.rows import adagrad_rows
 
 # What a rule may be given by another process. Within these, no rule makes a finite row or state infinite or NaN: the two largest
 # numbers of float32 are 2^104 apart, so adding less than half of that leaves a finite number finite; a step is at most

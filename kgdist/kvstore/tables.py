@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from kgdist.base.files import Moved, unwatched
-from kgdist.kernels import choice
-from kgdist.kernels.adagrad import EPS, gather_rows
-from kgdist.kernels.sample import normal_rows, uniform_rows
+from kgdist.kernels import jit
+from kgdist.kernels.random import normal_rows, uniform_rows
+from kgdist.kernels.rows import EPS, adagrad_arrays, gather_rows
 from kgdist.kvstore.optim import OPTIMIZERS, Places, Squares, State
 from kgdist.kvstore.shared_memory import SharedArray, private_array
 
@@ -157,9 +157,7 @@ class MemoryTables:
         """What does the same as `apply` with arrays of ids, gradients, the rate and squares, for tables on the CPU: for whoever
         makes many small updates, which tensors would cost more than the rows."""
         rows, state = self.rows[name], self.state[name]
-        if self.optimizer_name == "adagrad_row" and choice.numba_for(rows, state["sum"]):
-            from kgdist.kernels.rows import adagrad_arrays
-
+        if self.optimizer_name == "adagrad_row" and jit.compiled_for(rows, state["sum"]):
             table, sums = rows.numpy(), state["sum"].view(-1).numpy()
             return lambda ids, grads, lr, squares: adagrad_arrays(table, sums, ids, grads, squares, lr, EPS)
         return lambda ids, grads, lr, squares: self.apply(

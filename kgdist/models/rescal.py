@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 
 from kgdist.base.types import RelationRows, Side
-from kgdist.kernels.grouped import grouped_matmul
+from kgdist.kernels.matrices import grouped_matmul
 from kgdist.models.base import Model
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 
 from kgdist.base.types import RelationRows, Side
-from kgdist.kernels.grouped import grouped_matmul, grouped_project, groups
+from kgdist.kernels.matrices import grouped_matmul, grouped_project, groups
 from kgdist.models.base import Model
 
 

@@ -132,7 +132,7 @@ def _bfloat16(config: Config, notes: list[str]) -> None:
     if config.model_name in NO_PRODUCTS or (own is not None and own.compare in ("l1", "modulus")):
         message = f"bfloat16 is for models that multiply matrices; {config.model_name} sums distances"
         raise OptionError("--compute_dtype", message)
-    from kgdist.kernels.products import fast_on_this_cpu  # imports torch, which is slow
+    from kgdist.kernels.gemm import fast_on_this_cpu  # imports torch, which is slow
 
     if config.gpu == (-1,) and not fast_on_this_cpu():
         notes.append("--compute_dtype bfloat16: this CPU has no units for it, so float32 would be faster")

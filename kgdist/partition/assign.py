@@ -12,7 +12,7 @@ import numpy as np
 
 from kgdist.base.errors import OptionError
 from kgdist.base.progress import bar
-from kgdist.kernels.sample import shuffled
+from kgdist.kernels.random import shuffled
 from kgdist.partition import balance as even
 from kgdist.partition import metis
 from kgdist.partition.graph import Degrees, adjacency, degrees

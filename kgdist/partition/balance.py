@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from kgdist.base.errors import KgdistError
+from kgdist.kernels import adjacency as loops
 from kgdist.partition.graph import Adjacency, Degrees
 
 TOLERANCE = {"entities": (1.03,), "triples": (1.1, 1.05)}  # largest part / average: entities, triples
@@ -35,8 +36,6 @@ def repair(graph: Adjacency, loads: np.ndarray, assigned: np.ndarray, parts: int
     Each sweep allows moves that cut more triples than the last; it stops short where no entity fits anywhere. Returns what the
     parts hold then, int64[parts, c].
     """
-    from kgdist.kernels import graph_loops
-
     held = np.zeros((parts, loads.shape[1]), np.int64)
     np.add.at(held, assigned, loads)
     rows = graph.starts, graph.neighbours, graph.weights
@@ -44,9 +43,9 @@ def repair(graph: Adjacency, loads: np.ndarray, assigned: np.ndarray, parts: int
     for _ in range(ROUNDS):
         cost = 0
         while (held > limit).any() and cost <= 2 * most:
-            graph_loops.relieve(*rows, loads, limit, cost, held, assigned)
+            loops.relieve(*rows, loads, limit, cost, held, assigned)
             cost = 2 * cost + 1
-        moved = int(graph_loops.settle(*rows, loads, limit, held, assigned))
+        moved = int(loops.settle(*rows, loads, limit, held, assigned))
         if moved * FEW <= len(assigned) and not (held > limit).any():
             break
     return held

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kgdist.base.errors import KgdistError
+from kgdist.kernels import adjacency as loops
 from kgdist.partition.sizes import pieces
 
 WRONG = {
@@ -48,18 +49,14 @@ class Adjacency:
 
     def fault(self) -> str | None:
         """What is wrong with it, if anything: METIS would crash or answer nonsense. Symmetry is told by hash sums."""
-        from kgdist.kernels import graph_loops
-
-        return WRONG.get(int(graph_loops.sound(self.starts, self.neighbours, self.weights)))
+        return WRONG.get(int(loops.sound(self.starts, self.neighbours, self.weights)))
 
 
 def degrees(triples: np.ndarray, num_entities: int, num_relations: int) -> Degrees:
     """Count the ends of `triples` int32[T, 3]. Raises KgdistError for an id out of range: the data set has changed on disk."""
-    from kgdist.kernels import graph_loops
-
     ends, incoming = np.zeros(num_entities, np.int64), np.zeros(num_entities, np.int64)
     for piece in pieces(triples, "counting triples"):
-        row = int(graph_loops.count(piece, num_relations, ends, incoming))
+        row = int(loops.count(piece, num_relations, ends, incoming))
         if row >= 0:
             raise KgdistError(f"triple {piece[row].tolist()} has an id out of range: the cached data set is damaged; remove it")
     return Degrees(ends, incoming)
@@ -67,14 +64,12 @@ def degrees(triples: np.ndarray, num_entities: int, num_relations: int) -> Degre
 
 def adjacency(triples: np.ndarray, degrees: Degrees) -> Adjacency:
     """The adjacency of `triples` int32[T, 3]. Memory: 16 bytes for each end of a triple, 4 more for a moment."""
-    from kgdist.kernels import graph_loops
-
     starts = np.zeros(len(degrees.ends) + 1, np.int64)
     np.cumsum(degrees.ends, out=starts[1:])
     found, cursor = np.empty(starts[-1], np.int32), starts[:-1].copy()
     for piece in pieces(triples, "joining neighbours"):
-        graph_loops.fill(piece, 0, len(cursor), cursor, found)
-    cursor[:] = graph_loops.NOWHERE
+        loops.fill(piece, 0, len(cursor), cursor, found)
+    cursor[:] = loops.NOWHERE
     neighbours, weights = np.empty(len(found), np.int64), np.empty(len(found), np.int64)  # memory is taken as it is written
-    kept = int(graph_loops.merge(starts, found, neighbours, weights, cursor))
+    kept = int(loops.merge(starts, found, neighbours, weights, cursor))
     return Adjacency(starts, neighbours[:kept], weights[:kept])

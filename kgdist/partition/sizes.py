@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kgdist.base.progress import bar
+from kgdist.kernels import adjacency as loops
 
 PIECE = 1 << 20  # triples looked at together
 
@@ -43,14 +44,10 @@ class Sizes:
     @classmethod
     def of(cls, triples: np.ndarray, assigned: np.ndarray, parts: int, num_relations: int) -> Sizes:
         """Count. `triples` int32[T, 3], `assigned` int32[entities]; memory: an eighth of a byte for each entity and partition."""
-        from kgdist.kernels import graph_loops  # compiled when first needed
-
         seen = np.zeros((len(assigned), -(-parts // 8)), np.uint8)
         used = np.zeros((parts, num_relations), bool)
         counts, halo = np.zeros(parts, np.int64), np.zeros(parts, np.int64)
-        cut = sum(
-            int(graph_loops.tally(piece, assigned, seen, used, counts, halo)) for piece in pieces(triples, "measuring the parts")
-        )
+        cut = sum(int(loops.tally(piece, assigned, seen, used, counts, halo)) for piece in pieces(triples, "measuring the parts"))
         owned = np.bincount(assigned, minlength=parts)
         return cls(owned.tolist(), halo.tolist(), counts.tolist(), used.sum(axis=1).tolist(), cut)
 

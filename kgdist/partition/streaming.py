@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kgdist.kernels.sample import shuffled
+from kgdist.kernels import adjacency as loops
+from kgdist.kernels.random import shuffled
 from kgdist.partition.balance import TOLERANCE, loads_of
 from kgdist.partition.graph import Degrees
 from kgdist.partition.sizes import pieces
@@ -44,12 +45,10 @@ class Level:
     @classmethod
     def of(cls, triples: np.ndarray, cluster: np.ndarray, load: np.ndarray, seed: int) -> Level:
         """Count the ends."""
-        from kgdist.kernels import graph_loops
-
         level = cls(triples, cluster, load, np.zeros(len(load), np.int64), seed)
         incoming, any_relation = np.zeros(len(load), np.int64), np.iinfo(np.int32).max
         for piece in level.pieces("counting triples between clusters"):
-            graph_loops.count(piece, any_relation, level.ends, incoming)
+            loops.count(piece, any_relation, level.ends, incoming)
         return level
 
     def pieces(self, what: str) -> Iterator[np.ndarray]:
@@ -61,7 +60,7 @@ class Level:
                 yield np.stack([self.cluster[piece[:, 0]], piece[:, 1], self.cluster[piece[:, 2]]], axis=1)
 
     def groups(self, turn: int) -> Iterator[tuple[np.ndarray, int, np.ndarray, np.ndarray]]:
-        """(order, start, starts, neighbours) of one group of clusters after the other, see kgdist.kernels.stream_loops."""
+        """(order, start, starts, neighbours) of one group of clusters after the other, see kgdist.kernels.adjacency."""
         spans = ranges(self.ends, BUDGET)
         for start, stop in spans:
             rows = self.rows.get(start) or self.neighbours(start, stop)
@@ -71,42 +70,34 @@ class Level:
 
     def neighbours(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """(int64[stop-start+1], int32[.]): the neighbours of clusters start..stop-1 in compressed rows, repeated as often."""
-        from kgdist.kernels import graph_loops
-
         starts = np.zeros(stop - start + 1, np.int64)
         np.cumsum(self.ends[start:stop], out=starts[1:])
         found, cursor = np.empty(starts[-1], np.int32), starts[:-1].copy()
         for piece in self.pieces(f"neighbours of {stop - start:,}"):
-            graph_loops.fill(piece, start, stop, cursor, found)
+            loops.fill(piece, start, stop, cursor, found)
         return starts, found
 
     def gathered(self) -> tuple[Level, np.ndarray]:
         """The level above, and int32[m], which of its clusters each of these is in."""
-        from kgdist.kernels import stream_loops
-
         m = len(self.load)
         label, held, joined = np.arange(m, dtype=np.int32), self.load.astype(np.float64), np.zeros(m, np.int32)
         for turn in range(GATHERINGS):
             for group in self.groups(turn):
-                stream_loops.gather(*group, self.load, LARGEST, held, label, joined)
-        count = int(stream_loops.number(label, np.full(m, -1, np.int32)))
+                loops.gather(*group, self.load, LARGEST, held, label, joined)
+        count = int(loops.number(label, np.full(m, -1, np.int32)))
         load = np.stack([np.bincount(label, weights=column, minlength=count) for column in self.load.T], axis=1)
         whole = label if self.cluster is None else label[self.cluster]
         return Level.of(self.triples, whole, load.astype(np.float32), self.seed + 1), label
 
     def place(self, assigned: np.ndarray, parts: int) -> None:
         """Improve `assigned` int32[m], in place; -1 is a cluster that has no part yet."""
-        from kgdist.kernels import stream_loops
-
         held = np.zeros((parts, self.load.shape[1]))
         there = assigned >= 0
         np.add.at(held, assigned[there], self.load[there])
         scale = 1.5 * self.ends.sum() / 2 / len(self.load)  # alpha gamma sqrt(m / k) with gamma = 1.5: the average neighbours
         for turn in range(PASSES):
             price = scale * FIRST * GROWTH**turn
-            moved = sum(
-                int(stream_loops.place(*group, self.load, price, held, assigned)) for group in self.groups(GATHERINGS + turn)
-            )
+            moved = sum(int(loops.place(*group, self.load, price, held, assigned)) for group in self.groups(GATHERINGS + turn))
             if moved * FEW <= len(self.load):
                 break
 

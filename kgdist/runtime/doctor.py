@@ -147,7 +147,7 @@ def _kernels() -> tuple[str, str]:
     if found.tolist() != [7, 3] or places.tolist() != [0, 1, 0]:
         raise RuntimeError("a compiled loop gives wrong results")
     folder = os.environ["NUMBA_CACHE_DIR"]
-    if jit.CACHE:
+    if jit.cached():
         return f"compiled, and kept in {folder}", ""
     advice = "set NUMBA_CACHE_DIR to a folder that can be written, or each run compiles for half a minute"
     return f"compiled, but {folder} cannot be written", advice
@@ -217,7 +217,7 @@ CHECKS: dict[str, tuple[Check, str]] = {  # and what to do about a problem
     "torch": (_torch, "pip install --force-reinstall torch"),
     "CPU": (_cpu, REPORT),
     "memory": (_memory, REPORT),
-    "compiled loops": (_kernels, "pip install --force-reinstall numba llvmlite; until then KGDIST_KERNELS=torch trains, slowly"),
+    "compiled loops": (_kernels, "pip install --force-reinstall numba llvmlite"),
     "shared memory": (_shared_memory, "allow memfd_create in the container's seccomp profile, or train with --worker thread"),
     "disk": (_disk, REPORT),
     "open files": (_open_files, REPORT),

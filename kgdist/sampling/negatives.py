@@ -13,7 +13,7 @@ import numpy as np
 
 from kgdist.base.types import Batch, Side
 from kgdist.data.batches import Positives
-from kgdist.kernels.sample import uniform_ids
+from kgdist.kernels.random import uniform_ids
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,17 @@ import numpy as np
 import torch
 
 from kgdist.base.types import Batch, RelationRows
-from kgdist.kernels.penalty import Penalty
+from kgdist.kernels.gradients import Penalty
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
 from kgdist.options.config import Config
 from kgdist.sampling.negatives import masked
 from kgdist.training.losses import batch_loss
-from kgdist.training.step import Clock, Losses, Plan, agreement
-
-Parts = list[torch.Tensor]  # int64[.] rows of the batch's heads, tails, in-batch candidates and drawn negatives
+from kgdist.training.step import Clock, Losses, Parts, Plan, agreement, parts_of
 
 
 class AutogradStep:
-    """See kgdist.training.step.Step.
+    """A step of any model that is written in torch (`kgdist.training.step.Step`).
 
     Args:
         device: where scores are computed; rows are copied there and gradients back if the tables live elsewhere.
@@ -37,27 +35,22 @@ class AutogradStep:
         self._pinned: dict[str, torch.Tensor] = {}
 
     def plan(self, batch: Batch) -> Plan:
-        """See kgdist.training.step.Step."""
-        near, far = batch.negatives[:, : batch.in_batch].ravel(), batch.negatives[:, batch.in_batch :].ravel()
-        ids, places = np.unique(np.concatenate([batch.heads, batch.tails, near, far]), return_inverse=True)
+        ids, places = np.unique(np.concatenate(parts_of(batch).all()), return_inverse=True)
         relation_ids, relation_places = np.unique(batch.relations, return_inverse=True)
         wanted = {"entity": ids} | dict.fromkeys(self.relation_tables, relation_ids)
         return Plan(batch, ids, places, relation_ids, relation_places, wanted)
 
     def __call__(self, plan: Plan, clock: Clock) -> tuple[dict[str, Update], Losses]:
-        """See kgdist.training.step.Step."""
-        started, batch, ids, relation_ids = perf_counter(), plan.batch, plan.ids, plan.relation_ids
-        near = batch.in_batch * len(batch.negatives)
+        started, ids, relation_ids = perf_counter(), plan.ids, plan.relation_ids
         rows = self._pull("entity", ids)  # float32[U, D]
         relation = self._relations(relation_ids, plan.relation_places)
-        sizes = [len(batch), len(batch), near, batch.negatives.size - near]
-        parts: Parts = list(torch.split(self._to_device(plan.places), sizes))
-        uses = [rows.index_select(0, part).requires_grad_() for part in parts]
-        losses = self._forward(batch, uses, relation)
+        places = plan.parts(self._to_device(plan.places))
+        uses = Parts(*(rows.index_select(0, part).requires_grad_() for part in places.all()))
+        losses = self._forward(plan.batch, uses, relation)
         forward = perf_counter()
 
         losses[0].backward()  # type: ignore[no-untyped-call]
-        grads, squares, norm = _entity_gradients(rows, parts, uses, self.penalty, self._share(plan))
+        grads, squares, norm = _entity_gradients(rows, places, uses, self.penalty, self._share(plan))
         updates = {"entity": Update(ids, grads, squares)}
         for name in relation.rows:
             grads, relation_squares, relation_norm = _relation_gradients(name, relation, self.penalty)
@@ -100,15 +93,15 @@ class AutogradStep:
         return RelationRows(rows, index, uses)
 
     def _forward(
-        self, batch: Batch, uses: list[torch.Tensor], relation: RelationRows
+        self, batch: Batch, uses: Parts[torch.Tensor], relation: RelationRows
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        heads, tails, *negatives = uses
         model, config = self.model, self.config
-        anchors, true = batch.side.pick(head=(tails, heads), tail=(heads, tails))
+        anchors, true = batch.side.pick(head=(uses.tails, uses.heads), tail=(uses.heads, uses.tails))
         queries = model.queries(anchors, relation, batch.side)
         positive = model.pair(queries, true, relation)
         chunks = len(batch.negatives)
-        candidates = torch.cat([part.view(chunks, -1, part.shape[1]) for part in negatives if len(part)], dim=1)
+        negatives = (part for part in (uses.in_batch, uses.drawn) if len(part))
+        candidates = torch.cat([part.view(chunks, -1, part.shape[1]) for part in negatives], dim=1)
         negative = model.cross(queries, candidates, relation, batch.chunk)
         if model.score_limit is not None:
             positive = positive.clamp(-model.score_limit, model.score_limit)
@@ -128,24 +121,25 @@ class AutogradStep:
 
 
 def _entity_gradients(
-    rows: torch.Tensor, parts: Parts, uses: list[torch.Tensor], penalty: Penalty, share: torch.Tensor | None
+    rows: torch.Tensor, places: Parts[torch.Tensor], uses: Parts[torch.Tensor], penalty: Penalty, share: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Sum the gradients of heads, tails, in-batch candidates and drawn negatives by row: gradients, squares and the penalty.
+    """Sum the gradients of all parts by row: gradients, squares and the penalty.
 
     In DGL-KE's groups, all uses of a row but draws count as one use, or as float32[U] `share` of its square, and each draw of
     it as another.
     """
-    found = [use.grad if use.grad is not None else torch.zeros_like(use) for use in uses]
+    found = Parts(*(use.grad if use.grad is not None else torch.zeros_like(use) for use in uses.all()))
     grads = torch.zeros_like(rows)
-    for part, grad in zip(parts[:3], found[:3], strict=True):
+    for part, grad in zip(places.all()[:-1], found.all()[:-1], strict=True):
         grads.index_add_(0, part, grad)
-    drawn, drawn_grads = parts[3], found[3]
-    own = torch.zeros(len(rows), dtype=rows.dtype, device=rows.device).index_fill_(0, torch.cat(parts[:2]), 1.0)
+    positives = torch.cat([places.heads, places.tails])
+    own = torch.zeros(len(rows), dtype=rows.dtype, device=rows.device).index_fill_(0, positives, 1.0)
     squares, own_norm = penalty.add(rows, grads, own)
     if share is not None:
         squares = squares * share
-    drawn_squares, drawn_norm = penalty.add(uses[3].detach(), drawn_grads)
-    return grads.index_add_(0, drawn, drawn_grads), squares.index_add_(0, drawn, drawn_squares), own_norm + drawn_norm
+    drawn_squares, drawn_norm = penalty.add(uses.drawn.detach(), found.drawn)
+    grads, squares = grads.index_add_(0, places.drawn, found.drawn), squares.index_add_(0, places.drawn, drawn_squares)
+    return grads, squares, own_norm + drawn_norm
 
 
 def _relation_gradients(name: str, relation: RelationRows, penalty: Penalty) -> tuple[torch.Tensor, torch.Tensor | None, float]:

@@ -14,7 +14,7 @@ import torch
 
 from kgdist.base.errors import Diverged
 from kgdist.data.batches import Batches
-from kgdist.kernels import choice
+from kgdist.kernels import jit
 from kgdist.kvstore.optim import Schedule
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
@@ -27,7 +27,7 @@ from kgdist.training.step import Clock, Losses, Plan, Step
 def make_step(config: Config, model: Model, tables: Tables, device: torch.device, machines: int = 1) -> Step:
     """The fastest step that does what is asked for; `machines` share the graph."""
     # An update that runs beside the next step needs memory of its own, which the fused step does not give.
-    if device.type == "cpu" and model.kernel is not None and not config.async_update and choice.numba():
+    if device.type == "cpu" and model.kernel is not None and not config.async_update and jit.compiled():
         from kgdist.training.fused_step import FusedStep
 
         return FusedStep(config, model, tables, machines)

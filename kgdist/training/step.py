@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+import torch
 
 from kgdist.base.types import Batch
 from kgdist.kvstore.tables import Update
@@ -43,15 +44,44 @@ class Clock:
     started: float = field(default_factory=perf_counter)
 
 
+Array = TypeVar("Array", np.ndarray, torch.Tensor)
+
+
+@dataclass(frozen=True)
+class Parts(Generic[Array]):
+    """The parts of a batch, each with an array of its own: of entities, of the places of their rows, of these rows."""
+
+    heads: Array  # [B, ...], of the positives
+    tails: Array  # [B, ...]
+    in_batch: Array  # [., ...], candidates that are entities of their chunk's positives, chunk by chunk
+    drawn: Array  # [., ...], negatives that were drawn, chunk by chunk
+
+    def all(self) -> tuple[Array, Array, Array, Array]:
+        """One after another."""
+        return self.heads, self.tails, self.in_batch, self.drawn
+
+
+def parts_of(batch: Batch) -> Parts[np.ndarray]:
+    """The entities, int64[.]."""
+    near, far = np.split(batch.negatives, [batch.in_batch], axis=1)
+    return Parts(batch.heads, batch.tails, near.ravel(), far.ravel())
+
+
 class Plan(NamedTuple):
     """A batch, and the rows that it needs."""
 
     batch: Batch
     ids: np.ndarray  # int64[U], its entities
-    places: np.ndarray  # int64[.], which of them: heads, tails, in-batch candidates, drawn negatives, one after another
+    places: np.ndarray  # int64[.], which of them: those of all parts, one after another
     relation_ids: np.ndarray  # int64[V]
     relation_places: np.ndarray  # int64[B]
     wanted: dict[str, np.ndarray]  # int64[.], the ids that the step pulls from each table, in its order
+
+    def parts(self, places: Array) -> Parts[Array]:
+        """`places`, its own or a copy of these on another device, part by part."""
+        size = len(self.batch)
+        drawn = 2 * size + self.batch.in_batch * len(self.batch.negatives)
+        return Parts(places[:size], places[size : 2 * size], places[2 * size : drawn], places[drawn:])
 
 
 def agreement(plan: Plan, machines: int) -> np.ndarray:

@@ -59,12 +59,9 @@ def cases(draw: st.DrawFn) -> Given:
 def run(case: Given, *, pairwise: bool) -> tuple[np.ndarray, np.ndarray, tuple[float, ...]]:
     """(gradients of both kinds of scores, sums); what is written was NaN before."""
     grad, grad_scores = np.full_like(case.positive, np.nan), np.full_like(case.scores, np.nan)
-    share = np.full(case.scores.shape[1], np.nan, F)
-    settings = F(case.offset), F(case.limit), case.genre == "Hinge", F(case.margin)
-    given = case.positive, case.scores, case.keep, case.weights, *settings
-    if pairwise:
-        return grad, grad_scores, (loss.pairwise(*given, grad, grad_scores),)
-    return grad, grad_scores, loss.pointwise(*given, F(case.temperature), grad, grad_scores, share)
+    rule = loss.Rule(F(case.offset), F(case.limit), case.genre == "Hinge", F(case.margin), F(case.temperature))
+    given = case.positive, case.scores, case.keep, case.weights, rule, grad, grad_scores
+    return grad, grad_scores, (loss.pairwise(*given),) if pairwise else loss.pointwise(*given)
 
 
 def plain(case: Given, *, pairwise: bool) -> tuple[torch.Tensor, torch.Tensor, tuple[float, ...]]:

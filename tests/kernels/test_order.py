@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgdist.kernels import choice
+from kgdist.kernels import jit
 from kgdist.kernels.compare import COMPARATORS
 
 NAMES = sorted(COMPARATORS)
@@ -21,7 +21,7 @@ SCALES = [1.0, 1e-20, 1e-38, 1e-42, 3e4, 1e15, 1e18]
 def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every test of this file runs with either twin."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "WANTED", request.param)
+        patch.setattr(jit, "WANTED", request.param)
         yield request.param
 
 

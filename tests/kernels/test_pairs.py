@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgdist.kernels import pairs
 from kgdist.kernels.compare import COMPARATORS, gamma
+from kgdist.kernels.pairs import KINDS, Pairs
 from tests.formulas import crossed
 
 F = np.float32
-NAMES = sorted(pairs.KINDS)
+NAMES = sorted(KINDS)
 
 
 @st.composite
@@ -44,11 +44,11 @@ def test_values_and_gradients_are_those_of_the_formula(name: str, meeting: tuple
         q, entities = np.ascontiguousarray(q[:, :-1]), np.ascontiguousarray(entities[:, :-1])
     width = q.shape[1]
     got = np.full(len(q), np.nan, F)
-    pairs.forward(name, q, entities, places, got)
+    Pairs(name, q, entities, places).forward(got)
     rng = np.random.default_rng(width)
     before_q, before = rng.normal(0, 1, q.shape).astype(F), rng.normal(0, 1, entities.shape).astype(F)
     grad_q, grad = before_q.copy(), before.copy()
-    pairs.backward(name, q, entities, places, got, upstream, grad_q, grad)
+    Pairs(name, q, entities, places).backward(got, upstream, grad_q, grad)
 
     leaves = [torch.from_numpy(each).double().requires_grad_() for each in (q, entities)]
     chosen = leaves[1][torch.from_numpy(places)]
@@ -72,9 +72,9 @@ def test_values_and_gradients_are_those_of_the_formula(name: str, meeting: tuple
 def test_a_zero_distance_pushes_nowhere(name: str) -> None:
     rows, places = np.ones((2, 34), F), np.array([1, 0, 1])
     q, scores = rows[places].copy(), np.empty(3, F)
-    pairs.forward(name, q, rows, places, scores)
+    Pairs(name, q, rows, places).forward(scores)
     grad_q, grad = np.zeros_like(q), np.zeros_like(rows)
-    pairs.backward(name, q, rows, places, scores, np.ones(3, F), grad_q, grad)
+    Pairs(name, q, rows, places).backward(scores, np.ones(3, F), grad_q, grad)
     if name != "dot":
         assert np.abs(scores).max() <= 1e-15
         assert not grad_q.any() and not grad.any()
@@ -86,7 +86,7 @@ def test_broken_numbers_are_not_hidden(name: str, bad: float) -> None:
     q, rows, scores = np.ones((3, 40), F), np.zeros((3, 40), F), np.zeros(3, F)
     q[1, 37] = bad
     with np.errstate(invalid="ignore"):
-        pairs.forward(name, q, rows, np.arange(3), scores)
+        Pairs(name, q, rows, np.arange(3)).forward(scores)
     assert np.isfinite(scores).tolist() == [True, False, True]
 
 
@@ -97,5 +97,5 @@ def test_a_pair_is_the_comparators_pair(name: str) -> None:
     q, rows = torch.randn(50, 400, generator=generator), torch.randn(30, 400, generator=generator)
     places = torch.randint(30, (50,), generator=generator)
     scores = np.empty(50, F)
-    pairs.forward(name, q.numpy(), rows.numpy(), places.numpy(), scores)
+    Pairs(name, q.numpy(), rows.numpy(), places.numpy()).forward(scores)
     torch.testing.assert_close(torch.from_numpy(scores), COMPARATORS[name].pair(q, rows[places]), rtol=2e-6, atol=3e-5)

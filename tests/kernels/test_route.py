@@ -1,4 +1,4 @@
-"""Ids by owner and back: held against plain loops over dictionaries, compiled and in NumPy."""
+"""Ids by owner and back: held against plain loops over dictionaries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from kgdist.kernels import choice
 from kgdist.kernels.route import (
     FINE,
     FINITE,
@@ -29,24 +28,19 @@ from kgdist.kernels.route import (
     within,
 )
 
-BOTH = pytest.mark.parametrize("twin", ["numba", "torch"])
-
 
 def starts_of(sizes: list[int]) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
-@BOTH
 @given(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=6), picks=st.lists(st.integers(0, 1 << 30), max_size=40),
        own=st.integers(0, 5))  # fmt: skip
-def test_every_position_finds_its_row_again(twin: str, sizes: list[int], picks: list[int], own: int) -> None:
+def test_every_position_finds_its_row_again(sizes: list[int], picks: list[int], own: int) -> None:
     starts = starts_of(sizes)
     ids = np.array([p % starts[-1] for p in picks] if starts[-1] else [], np.int64)
     low, high = (int(starts[own]), int(starts[own + 1])) if own < len(sizes) else (0, 0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "WANTED", twin)
-        found = route(ids, starts, low, high)
-        assert owners(starts, ids).tolist() == [max(s for s in range(len(sizes)) if starts[s] <= i < starts[s + 1]) for i in ids]
+    found = route(ids, starts, low, high)
+    assert owners(starts, ids).tolist() == [max(s for s in range(len(sizes)) if starts[s] <= i < starts[s + 1]) for i in ids]
     elsewhere = {i for i in ids.tolist() if not low <= i < high}
     assert sorted(found.ids.tolist()) == sorted(elsewhere)
     assert all(low <= ids[p] < high for p in found.here()) and len(found.here()) == sum(low <= i < high for i in ids)
@@ -59,10 +53,8 @@ def test_every_position_finds_its_row_again(twin: str, sizes: list[int], picks: 
     assert sorted(found.places.tolist()) == list(range(len(ids)))
 
 
-@BOTH
 @pytest.mark.parametrize("wrong", [-1, 9, 1 << 62, -(1 << 62)])
-def test_an_id_that_nobody_owns_is_refused(twin: str, wrong: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "WANTED", twin)
+def test_an_id_that_nobody_owns_is_refused(wrong: int) -> None:
     ids, starts = np.array([3, wrong, 4]), starts_of([4, 5])
     with pytest.raises(IndexError, match=f"row {wrong} in a table of rows 0 to 8"):
         route(ids, starts)
@@ -70,24 +62,19 @@ def test_an_id_that_nobody_owns_is_refused(twin: str, wrong: int, monkeypatch: p
         owners(starts, ids)
 
 
-@BOTH
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 @given(
     ids=st.lists(st.integers(-3, 12), max_size=8), low=st.integers(-2, 5), high=st.integers(0, 12), base=st.integers(-4, 1 << 40)
 )
-def test_ids_are_shifted_where_all_are_inside(twin: str, kind: type, ids: list[int], low: int, high: int, base: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "WANTED", twin)
-        found = shifted(np.array(ids, kind), low, high, base)
+def test_ids_are_shifted_where_all_are_inside(kind: type, ids: list[int], low: int, high: int, base: int) -> None:
+    found = shifted(np.array(ids, kind), low, high, base)
     if all(low <= i < high for i in ids):
         assert found is not None and found.dtype == np.int64 and found.tolist() == [i - base for i in ids]
     else:
         assert found is None
 
 
-@BOTH
-def test_rows_are_scattered(twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "WANTED", twin)
+def test_rows_are_scattered() -> None:
     random = np.random.default_rng(0)
     source, out = random.normal(size=(9, 33)).astype(np.float32), np.zeros((20, 33), np.float32)
     rows, places = random.integers(0, 9, 12), random.permutation(20)[:12]
@@ -103,9 +90,7 @@ def test_rows_are_scattered(twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not out[np.setdiff1d(np.arange(20), places)].any()
 
 
-@BOTH
-def test_rounding_is_that_of_torch(twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "WANTED", twin)
+def test_rounding_is_that_of_torch() -> None:
     special = [0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, 3.4e38, -3.4e38, 1e-45, 1.00390625, 1.01171875, 1.0039063]
     random = np.random.default_rng(1).integers(0, 1 << 32, 4000 - len(special), dtype=np.uint32).view(np.float32)
     table = np.concatenate([np.array(special, np.float32), random]).reshape(100, 40)
@@ -115,40 +100,32 @@ def test_rounding_is_that_of_torch(twin: str, monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(widen(out), expected)
 
 
-@BOTH
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 17, 999])
-def test_what_is_not_finite_is_seen(twin: str, bad: float, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "WANTED", twin)
+def test_what_is_not_finite_is_seen(bad: float, place: int) -> None:
     values = np.full((20, 50), FINITE, np.float32)
     assert within(values, FINITE) and within(-values, FINITE) and within(np.empty((0, 3), np.float32), FINITE)
     values.reshape(-1)[place] = bad
     assert not within(values, FINITE)
 
 
-@BOTH
 @given(hnp.arrays(np.float32, st.integers(0, 40)), st.floats(0, float(FINITE), width=32), st.booleans())
-def test_limits_are_those_of_plain_comparison(twin: str, values: np.ndarray, most: float, signed: bool) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "WANTED", twin)
-        low = -most if signed else 0.0
-        whole = values + np.float32(0)  # no negative zero, which is a number below zero to `signed`
-        assert within(whole, np.float32(most), signed=signed) == bool(((whole >= low) & (whole <= most)).all())
+def test_limits_are_those_of_plain_comparison(values: np.ndarray, most: float, signed: bool) -> None:
+    low = -most if signed else 0.0
+    whole = values + np.float32(0)  # no negative zero, which is a number below zero to `signed`
+    assert within(whole, np.float32(most), signed=signed) == bool(((whole >= low) & (whole <= most)).all())
 
 
-@BOTH
 @pytest.mark.parametrize("bfloat", [False, True])
 @given(sizes=st.lists(st.integers(0, 4), min_size=1, max_size=5), width=st.integers(1, 20), seed=st.integers(0, 99))
-def test_rows_are_gathered_group_by_group(twin: str, bfloat: bool, sizes: list[int], width: int, seed: int) -> None:
+def test_rows_are_gathered_group_by_group(bfloat: bool, sizes: list[int], width: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     table, bounds = random.standard_normal((9, width), np.float32), starts_of(sizes)
     places, order = random.integers(0, 9, bounds[-1]), random.permutation(len(sizes))  # of the groups in the memory
     at = np.empty(len(sizes), np.int64)
     at[order] = starts_of([sizes[g] * width for g in order])[:-1]
     out = np.zeros(int(bounds[-1]) * width, np.uint16 if bfloat else np.float32)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "WANTED", twin)
-        gather_parts(table, places, bounds, at, out)
+    gather_parts(table, places, bounds, at, out)
     rows = np.concatenate([places[bounds[g] : bounds[g + 1]] for g in order]).astype(np.int64)
     expected = np.empty((len(rows), width), out.dtype)
     if bfloat:
@@ -158,16 +135,13 @@ def test_rows_are_gathered_group_by_group(twin: str, bfloat: bool, sizes: list[i
     np.testing.assert_array_equal(out, expected.ravel())
 
 
-@BOTH
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 @pytest.mark.parametrize("bfloat", [False, True])
 @given(ids=st.lists(st.integers(3, 14), max_size=9))
-def test_rows_are_looked_up_where_all_are_here(twin: str, kind: type, bfloat: bool, ids: list[int]) -> None:
+def test_rows_are_looked_up_where_all_are_here(kind: type, bfloat: bool, ids: list[int]) -> None:
     table = np.random.default_rng(0).standard_normal((8, 5), np.float32)  # rows 4 to 11, of which 5 to 10 are served
     out = np.zeros(len(ids) * 5, np.uint16 if bfloat else np.float32)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "WANTED", twin)
-        found = look_up(table, np.array(ids, kind), 5, 11, 4, out)
+    found = look_up(table, np.array(ids, kind), 5, 11, 4, out)
     assert found == all(5 <= each < 11 for each in ids)
     if found:
         rows = table[np.array(ids, np.int64) - 4]
@@ -177,7 +151,6 @@ def test_rows_are_looked_up_where_all_are_here(twin: str, kind: type, bfloat: bo
         assert not out.any()
 
 
-@BOTH
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 @pytest.mark.parametrize(
     ("ids", "grads", "squares", "verdict"),
@@ -196,10 +169,8 @@ def test_rows_are_looked_up_where_all_are_here(twin: str, kind: type, bfloat: bo
     ],
 )
 def test_an_update_is_vetted_before_anything_changes(
-    twin: str, kind: type, ids: list[int], grads: list[float], squares: list[float] | None, verdict: int,
-    monkeypatch: pytest.MonkeyPatch,
+    kind: type, ids: list[int], grads: list[float], squares: list[float] | None, verdict: int,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(choice, "WANTED", twin)
     given_squares = None if squares is None else np.array(squares, np.float32)
     rows_of = np.array(grads, np.float32).reshape(-1, 1)
     found, rows = vetted(np.array(ids, kind), 5, 11, 4, rows_of, np.float32(8), given_squares, np.float32(2))

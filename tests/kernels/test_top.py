@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgdist.kernels import choice
+from kgdist.kernels import jit
 from kgdist.kernels.top import Top
 
 
@@ -18,7 +18,7 @@ from kgdist.kernels.top import Top
 def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every test of this file runs with either twin."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "WANTED", request.param)
+        patch.setattr(jit, "WANTED", request.param)
         yield request.param
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kgdist.base.types import Batch, Side
 from kgdist.data.batches import Positives
-from kgdist.kernels import choice
+from kgdist.kernels import jit
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import MODELS, make_model
@@ -109,7 +109,7 @@ def done(step: Step, batch: Batch) -> tuple[dict[str, Update], Losses]:
 def plainly(step: Step, batch: Batch) -> tuple[dict[str, Update], Losses]:
     """With no compiled loop at all."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "WANTED", "torch")
+        patch.setattr(jit, "WANTED", "torch")
         return done(step, batch)
 
 
@@ -174,7 +174,7 @@ def test_the_fastest_step_that_does_what_is_asked_is_taken(name: str, monkeypatc
     assert isinstance(make_step(config, model, tables, CPU), FusedStep if model.kernel is not None else AutogradStep)
     asynchronous = Config(model_name=name, async_update=True)
     assert isinstance(make_step(asynchronous, model, tables, CPU), AutogradStep)
-    monkeypatch.setattr(choice, "WANTED", "torch")
+    monkeypatch.setattr(jit, "WANTED", "torch")
     assert isinstance(make_step(config, model, tables, CPU), AutogradStep)
 
 

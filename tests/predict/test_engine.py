@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kgdist.base.errors import KgdistError
 from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
-from kgdist.kernels import choice
+from kgdist.kernels import jit
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import make_model
@@ -102,7 +102,7 @@ def world_of(name: str) -> World:
 
 @pytest.fixture(params=["numba", "torch"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "WANTED", request.param)
+    monkeypatch.setattr(jit, "WANTED", request.param)
 
 
 @pytest.mark.parametrize("format", FORMATS)

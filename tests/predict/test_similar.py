@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
 
-from kgdist.kernels import choice
+from kgdist.kernels import jit
 from kgdist.predict.measures import MEASURES
 from kgdist.predict.similar import Pairs, Search
 
@@ -101,7 +101,7 @@ def test_the_bound_holds_and_the_best_are_found_at_any_scale(name: str, scale: f
 def test_tensors_that_no_compiled_loop_takes_give_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = np.random.default_rng(0).normal(size=(60, 8))
     compiled = search(name, table).best(None, None, 40)
-    monkeypatch.setattr(choice, "WANTED", "torch")
+    monkeypatch.setattr(jit, "WANTED", "torch")
     plain = search(name, table, left_block=16, right_block=16).best(None, None, 40)
     assert np.array_equal(compiled.left, plain.left) and np.array_equal(compiled.right, plain.right)
     np.testing.assert_allclose(compiled.scores, plain.scores, rtol=1e-12)

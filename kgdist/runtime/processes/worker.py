@@ -29,10 +29,10 @@ WORK = {
 
 def prepare() -> None:
     """Import what every job needs: a second or two, in which the owner prepares the job."""
-    from kgdist.kernels import choice
+    from kgdist.kernels import jit
     from kgdist.runtime import job  # noqa: F401
 
-    choice.numba()
+    jit.load()
 
 
 def work(owner: Owner) -> int:

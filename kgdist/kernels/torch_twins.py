@@ -1,8 +1,8 @@
-"""Comparisons without a GEMM form, in plain torch: the twin of the Numba kernels, for GPUs, float64 and machines without Numba.
+"""Comparisons without a GEMM form, in plain torch: the twins of `l1` and `modulus`, for GPUs and float64.
 
 Distances that are a sum over dims of some length of the difference (L1, complex modulus). The candidates are taken a few at a
 time, in the forward and again in the backward pass, so the full [C, P, N, Q] array of differences never exists. It is not fast on
-a CPU; `l1` and `modulus` are.
+a CPU; the loops are.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from kgdist.kernels.gemm import Out
+from kgdist.kernels.modulus import TINY
+
 BUDGET = {"cpu": 1 << 20, "cuda": 1 << 26}  # elements of one block of differences
-TINY = 2.0**-120  # squares below this count as zero length: the gradient fades to 0 instead of dividing by 0
 
 Length = Callable[[torch.Tensor], torch.Tensor]  # difference [..., Q] -> length [...]
 Slope = Callable[[torch.Tensor], torch.Tensor]  # difference [..., Q] -> the derivative of its length, 0 at 0
@@ -21,11 +23,6 @@ Slope = Callable[[torch.Tensor], torch.Tensor]  # difference [..., Q] -> the der
 def absolute(difference: torch.Tensor) -> torch.Tensor:
     """Sum of absolute values over the last axis."""
     return difference.abs().sum(-1)
-
-
-def absolute_slope(difference: torch.Tensor) -> torch.Tensor:
-    """Derivative of `absolute`: the sign, 0 at 0."""
-    return difference.sign()
 
 
 def _floored(square: torch.Tensor) -> torch.Tensor:
@@ -51,7 +48,7 @@ def _blocks(q: torch.Tensor, n: int) -> Iterator[slice]:
     return (slice(start, min(n, start + step)) for start in range(0, n, step))
 
 
-def scores(length: Length, q: torch.Tensor, c: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+def scores(length: Length, q: torch.Tensor, c: torch.Tensor, out: Out = None) -> torch.Tensor:
     """float[C,P,Q], float[C,N,Q] -> float[C,P,N], minus the `length` of each difference."""
     if out is None:
         out = q.new_empty(q.shape[0], q.shape[1], c.shape[1])
@@ -61,12 +58,7 @@ def scores(length: Length, q: torch.Tensor, c: torch.Tensor, out: torch.Tensor |
 
 
 def slopes(
-    slope: Slope,
-    q: torch.Tensor,
-    c: torch.Tensor,
-    grad: torch.Tensor,
-    out_q: torch.Tensor | None = None,
-    out_c: torch.Tensor | None = None,
+    slope: Slope, q: torch.Tensor, c: torch.Tensor, grad: torch.Tensor, out_q: Out = None, out_c: Out = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradients of q and c, given that of `scores`."""
     grad_q = torch.zeros_like(q) if out_q is None else out_q.zero_()

@@ -1,17 +1,19 @@
-"""Gradients by use gathered by row, against dictionaries of float64 rows: the sums, the regularisation and the mean squares."""
+"""Gradients by use gathered by row, against dictionaries of float64 rows: the sums, the regularisation and the mean squares; the
+penalty, compiled and in torch, against autograd of its formula."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgdist.kernels import uses
+from kgdist.kernels import jit
+from kgdist.kernels.gradients import EACH, ONCE, Penalty
 from kgdist.kernels.unique import unique
 
 F = np.float32
-NONE = np.empty(0, np.int64)
 PENALTIES = st.tuples(st.sampled_from([0.0, 1e-9, 0.01, 2.0]), st.integers(1, 4))
 
 
@@ -59,9 +61,9 @@ def test_rows_with_their_number_of_uses(
     want = Sums(coef, p)
     for u in range(count):
         want.use(u, values[u], grads[u], counts[u] if counted else 1.0)
-    places = rng.permutation(count) if placed else NONE
+    places = rng.permutation(count) if placed else EACH
     table = values[np.argsort(places)] if placed else values  # table[places] is values
-    found = uses.rows(table, places, grads, counts if counted else np.empty(0, F), F(coef), p, squares)
+    found = Penalty(coef, p).rows(table, grads, squares, places=places, counts=counts if counted else ONCE)
     want.check(found, grads, squares)
 
 
@@ -74,7 +76,7 @@ def test_uses_gathered_by_row(seed: int, count: int, rows: int, width: int, pena
     want = Sums(coef, p)
     for u, row in enumerate(places.tolist()):
         want.use(row, values[row], grads[u])
-    found = uses.gather(values, places, grads, F(coef), p, out, squares)
+    found = Penalty(coef, p).gather(values, places, grads, out, squares)
     want.check(found, out, squares)
     for row in set(range(rows)) - set(places.tolist()):
         assert not out[row].any() and squares[row] == 0
@@ -98,7 +100,7 @@ def test_draws_settled_where_they_lie(
         want.grads[row], want.squares[row] = grads[row].astype(float), float(squares[row])
     for u, row in enumerate(places[first:].tolist()):
         want.use(row, values[u], grads[first + u])
-    found = uses.settle(values, places[first:], first, F(coef), p, grads, squares)
+    found = Penalty(coef, p).settle(values, places[first:], first, grads, squares)
     want.check(found, grads, squares)
     assert len(want.grads) == len(ids)
 
@@ -106,7 +108,30 @@ def test_draws_settled_where_they_lie(
 @pytest.mark.parametrize("p", [1, 2, 3, 4])
 def test_zeros_have_no_slope_and_nan_shows(p: int) -> None:
     values, grads, squares = np.zeros((1, 20), F), np.zeros((1, 20), F), np.zeros(1, F)
-    assert uses.rows(values, NONE, grads, np.empty(0, F), F(1), p, squares) == 0
+    assert Penalty(1.0, p).rows(values, grads, squares) == 0
     assert not grads.any() and not squares.any()
     values[0, 11] = np.nan
-    assert np.isnan(uses.rows(values, NONE, grads, np.empty(0, F), F(1), p, squares))
+    assert np.isnan(Penalty(1.0, p).rows(values, grads, squares))
+
+
+@pytest.mark.parametrize("kernels", ["numba", "torch"])
+@given(
+    u=st.integers(0, 6), d=st.integers(1, 40), p=st.integers(0, 5), coef=st.sampled_from([0.0, 1e-9, 0.5]), counted=st.booleans()
+)
+def test_gradient_value_and_squares(kernels: str, u: int, d: int, p: int, coef: float, counted: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jit, "WANTED", kernels)
+        generator = torch.Generator().manual_seed(u * 100 + d)
+        rows, before = torch.randn(u, d, generator=generator), torch.randn(u, d, generator=generator)
+        rows[:, ::3] = 0  # where |x| has no slope
+        counts = torch.arange(u).float() if counted else None
+        grads = before.clone()
+        squares, value = Penalty(coef, p).add(rows, grads, counts)
+    leaf = rows.double().requires_grad_()
+    uses = counts.double() if counts is not None else torch.ones(u).double()
+    term = (leaf.abs().pow(p).sum(1) * uses).sum() * coef if p else leaf.sum() * 0
+    term.backward()
+    assert leaf.grad is not None
+    torch.testing.assert_close(grads.double(), before.double() + leaf.grad, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(squares, grads.square().mean(1), rtol=1e-4, atol=1e-6)
+    assert value == pytest.approx(term.item(), rel=1e-3, abs=1e-6)

@@ -1,8 +1,8 @@
-"""Numbers without state: right range, uniform, and the same whoever asks for which part of them, in NumPy and compiled."""
+"""Numbers without state: right range, uniform, the same whoever asks for which part of them, and the bits of plain NumPy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,18 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgdist.kernels import choice
-from kgdist.kernels.sample import normal_rows, shuffled, uniform_ids, uniform_rows
+from kgdist.kernels.random import normal_rows, shuffled, uniform_ids, uniform_rows
+from tests.kernels import numpy_random
 
 SEEDS = st.integers(-(2**63), 2**64)
-
-
-@pytest.fixture(params=["numba", "torch"], autouse=True, scope="module")
-def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every test of this file runs with either twin."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "WANTED", request.param)
-        yield request.param
 
 
 def chi_square(counts: np.ndarray) -> float:
@@ -31,16 +23,13 @@ def chi_square(counts: np.ndarray) -> float:
     return (statistic - (counts.size - 1)) / (2 * (counts.size - 1)) ** 0.5
 
 
-def either_twin(call: Callable[..., np.ndarray], *arguments: Any) -> np.ndarray:
-    """The result, after seeing that both twins give the same bits."""
-    results = []
-    for twin in ("numba", "torch"):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(choice, "WANTED", twin)
-            results.append(call(*arguments))
-    np.testing.assert_array_equal(*results)
-    assert results[0].dtype == results[1].dtype
-    return results[0]
+def same_bits(call: Callable[..., np.ndarray], *arguments: Any) -> np.ndarray:
+    """The result, after seeing that it has the bits that NumPy gives."""
+    result = call(*arguments)
+    want = getattr(numpy_random, call.__name__)(*arguments)
+    np.testing.assert_array_equal(result, want)
+    assert result.dtype == want.dtype
+    return result
 
 
 def test_every_small_shuffle_is_a_bijection() -> None:
@@ -51,7 +40,7 @@ def test_every_small_shuffle_is_a_bijection() -> None:
 @given(SEEDS, st.integers(0, 1000), st.integers(1, 60_000), st.data())
 @settings(max_examples=40)
 def test_a_shuffle_is_a_bijection_and_parts_join_up(seed: int, epoch: int, n: int, data: st.DataObject) -> None:
-    whole = either_twin(shuffled, seed, epoch, 0, n, n)
+    whole = same_bits(shuffled, seed, epoch, 0, n, n)
     assert whole.dtype == np.int64
     assert (np.sort(whole) == np.arange(n)).all()
     start = data.draw(st.integers(0, n))
@@ -63,7 +52,7 @@ def test_a_shuffle_is_a_bijection_and_parts_join_up(seed: int, epoch: int, n: in
 @settings(max_examples=30)
 def test_huge_shuffles_stay_in_range_without_repeats(seed: int, n: int, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, n - 300))
-    part = either_twin(shuffled, seed, 0, start, start + 300, n)
+    part = same_bits(shuffled, seed, 0, start, start + 300, n)
     assert part.min() >= 0
     assert part.max() < n
     assert len(set(part.tolist())) == 300
@@ -104,7 +93,7 @@ def test_shuffles_are_unlike_each_other_and_the_order_of_the_ids() -> None:
 @given(SEEDS, SEEDS, st.integers(0, 2**40), st.integers(0, 300), st.one_of(st.integers(1, 50), st.integers(1, 2**63 - 1)))
 @settings(max_examples=80)
 def test_ids_are_in_range_and_do_not_depend_on_their_number(seed: int, stream: int, step: int, size: int, n: int) -> None:
-    ids = either_twin(uniform_ids, seed, stream, step, size, n)
+    ids = same_bits(uniform_ids, seed, stream, step, size, n)
     assert ids.shape == (size,)
     assert ids.dtype == np.int64
     assert ((ids >= 0) & (ids < n)).all()
@@ -139,7 +128,7 @@ def test_rows_do_not_depend_on_blocks(
     rows: Callable[..., np.ndarray], seed: int, stream: int, start: int, count: int, width: int, data: st.DataObject
 ) -> None:
     shape = (-0.25, 1.5) if rows is uniform_rows else (0.7,)
-    whole = either_twin(rows, seed, stream, start, count, width, *shape)
+    whole = same_bits(rows, seed, stream, start, count, width, *shape)
     assert whole.shape == (count, width)
     assert whole.dtype == np.float32
     cut = data.draw(st.integers(0, count))

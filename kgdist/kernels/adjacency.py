@@ -2,6 +2,9 @@
 """Loops over the triples of a graph and over its adjacency in compressed rows, compiled. Used by kgdist.partition.
 
 Triples are int32[T, 3] (head, relation, tail). No index is checked here but by `count`, which therefore comes first.
+
+Streaming (`gather`, `number`, `place`) sees rows of the entities start, start + 1, ...: starts int64[m+1] and neighbours
+int32[.], repeated ones repeated. `order` int64[m] says in which order they come.
 """
 
 from __future__ import annotations
@@ -9,10 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from kgdist.kernels.jit import inlined, strict
+from kgdist.kernels.random import mix
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_S27, _S30, _S31 = np.uint64(27), np.uint64(30), np.uint64(31)
 NOWHERE = np.int64(-1)
 
 
@@ -74,10 +76,7 @@ def merge(starts, found, neighbours, weights, seen):
 
 @inlined
 def _hash(u, v):
-    x = (np.uint64(u) * _GOLDEN) ^ (np.uint64(v) + _GOLDEN)
-    x = (x ^ (x >> _S30)) * _FIRST
-    x = (x ^ (x >> _S27)) * _SECOND
-    return x ^ (x >> _S31)
+    return mix((np.uint64(u) * _GOLDEN) ^ (np.uint64(v) + _GOLDEN))
 
 
 @strict
@@ -190,6 +189,109 @@ def settle(starts, neighbours, weights, loads, limit, held, assigned):
         if best != old:
             held[old] -= loads[v]
             held[best] += loads[v]
+            assigned[v] = best
+            moved += 1
+    return moved
+
+
+@inlined
+def _fits(held, load, most):
+    """Whether held + load, float[c] each, is within `most` everywhere."""
+    fits = True
+    for c in range(len(load)):
+        fits = fits and held[c] + load[c] <= most
+    return fits
+
+
+@strict
+def gather(order, start, starts, neighbours, load, most, held, label, joined):
+    """Each entity joins the cluster of most neighbours, if that stays within `most` of every load: label propagation.
+
+    load float32[n, c]; held float64[n, c], the loads of each cluster, and label int32[n] are kept up to date; joined int32[n] is
+    zero before and after. Returns how many moved.
+    """
+    moved, width = 0, load.shape[1]
+    for i in range(len(order)):
+        row = order[i]
+        v = start + row
+        begin, end = starts[row], starts[row + 1]
+        for j in range(begin, end):
+            joined[label[neighbours[j]]] += 1
+        old = label[v]
+        best, count = old, joined[old]
+        for j in range(begin, end):
+            other = label[neighbours[j]]
+            if joined[other] > count and _fits(held[other], load[v], most):
+                best, count = other, joined[other]
+        for j in range(begin, end):
+            joined[label[neighbours[j]]] = 0
+        if best != old:
+            for c in range(width):
+                held[old, c] -= load[v, c]
+                held[best, c] += load[v, c]
+            label[v] = best
+            moved += 1
+    return moved
+
+
+@strict
+def number(label, numbers):
+    """Renames the labels int32[n] 0, 1, ... by first occurrence, in place; numbers int32[n], -1 throughout, is scratch.
+
+    Returns how many there are.
+    """
+    count = 0
+    for v in range(len(label)):
+        if numbers[label[v]] < 0:
+            numbers[label[v]] = count
+            count += 1
+        label[v] = numbers[label[v]]
+    return count
+
+
+@strict
+def place(order, start, starts, neighbours, load, scale, held, assigned):
+    """Each entity goes where most of its neighbours are, less scale * load * sqrt(part's load): Fennel's objective.
+
+    load float32[n, c] in shares of a full part; held float64[k, c], the loads of each part, and assigned int32[n], -1 for none
+    yet, are kept up to date. A part takes nothing beyond 1, except the emptiest when all are full. Returns how many moved.
+    """
+    k, width, moved = len(held), load.shape[1], 0
+    joined = np.zeros(k, np.int64)
+    price = np.zeros(k)
+    share = len(load) / k  # makes the average load 1
+    for p in range(k):
+        price[p] = np.sqrt(max(0.0, held[p].sum() / width))
+    for i in range(len(order)):
+        row = order[i]
+        v = start + row
+        old = assigned[v]
+        own = 0.0
+        for c in range(width):
+            own += load[v, c]
+            if old >= 0:
+                held[old, c] -= load[v, c]
+        own = scale * share * own / width
+        for j in range(starts[row], starts[row + 1]):
+            p = assigned[neighbours[j]]
+            if p >= 0:
+                joined[p] += 1
+        if old >= 0:
+            price[old] = np.sqrt(max(0.0, held[old].sum() / width))
+        best, most, least = -1, -np.inf, 0
+        for p in range(k):
+            if price[p] < price[least]:
+                least = p
+            score = joined[p] - own * price[p]
+            joined[p] = 0
+            if (score > most or (score == most and price[p] < price[best])) and _fits(held[p], load[v], 1.0):
+                best, most = p, score
+        if best < 0:
+            best = least
+        for c in range(width):
+            held[best, c] += load[v, c]
+        price[best] = np.sqrt(max(0.0, held[best].sum() / width))
+        if best != old:
             assigned[v] = best
             moved += 1
     return moved
