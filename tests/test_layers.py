@@ -73,7 +73,7 @@ HOMES = {
     "paramiko": ("runtime/channels/ssh",),
     "ray": ("runtime/channels/ray",),
     "plotly": ("report/",),
-    "umap": ("report/picture",),
+    "jinja2": ("report/",),
     "faiss": ("predict/index",),
     "optuna": ("tuning/study",),
     "shtab": ("cli/completion",),

@@ -25,7 +25,6 @@ def compare(argv: Sequence[str]) -> int:
     from kgdist.base.files import atomic_write
     from kgdist.report import compare as side_by_side
     from kgdist.report.charts import require
-    from kgdist.report.compared import write_page
 
     log.setup(debug=options.debug, quiet=options.quiet, json=options.json)
     if kind == "html":
@@ -37,7 +36,7 @@ def compare(argv: Sequence[str]) -> int:
         for line in side_by_side.terminal(found, None if options.json else sys.stdout):
             log.say(line)
     elif kind == "html":
-        write_page(found, options.output)
+        side_by_side.write_page(found, options.output)
         log.say(f"written: {options.output}")
     else:
         with atomic_write(options.output, "w") as file:

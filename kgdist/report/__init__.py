@@ -1,16 +1,12 @@
-"""What a run is like, for a person: report.html, comparisons.
+"""What a run is like, for a person: report.html, comparisons. Words and markup are in templates/, numbers and names here.
 
 about.py     options, command, versions, machine
 charts.py    numbers to figures
-compare.py   several runs side by side
-compared.py  that as a page
-degree.py    degree against rank
+compare.py   several runs side by side: facts, text forms, page
 examples.py  questions, answers and the truth
-folder.py    what a run's files say
-markup.py    HTML that nothing breaks
-opened.py    its data and embeddings, and what is counted of them
-page.py      one file with all in it
+facts.py     what a run's embeddings tell: ranks, degrees, domains
+folder.py    what a run's files tell
+page.py      a template and its facts to one file with all in it
 picture.py   entities as points
 report.py    report.html
-sections.py  tables and cards
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import shlex
@@ -11,6 +10,7 @@ from typing import Any
 
 from kgdist.base.machine import processor, usable_cores
 from kgdist.options.config import OPTIONS, Config
+from kgdist.runtime.doctor import version_of
 from kgdist.version import __version__
 
 STANDS_ON = ("torch", "numpy", "numba", "pyarrow", "pyzmq", "plotly")
@@ -69,13 +69,8 @@ def _near(path: str) -> str:
 
 def versions() -> list[tuple[str, str]]:
     """kgdist, Python and the libraries, those that are there."""
-    found = [("kgdist", __version__), ("Python", platform.python_version())]
-    for name in STANDS_ON:
-        try:
-            found.append((name, importlib.metadata.version(name)))
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    libraries = [(name, version) for name in STANDS_ON if (version := version_of(name)) is not None]
+    return [("kgdist", __version__), ("Python", platform.python_version()), *libraries]
 
 
 def machine() -> list[tuple[str, str]]:

@@ -31,11 +31,12 @@ POWERS = {"dtick": 1, "tickformat": "~g"}  # ticks of a logarithmic axis: 0.1, 1
 
 
 def require(flag: str) -> None:
-    """Raise OptionError, for `flag`, when Plotly is not installed."""
+    """Raise OptionError, for `flag`, when what pages are made with is not installed."""
     try:
+        import jinja2  # noqa: F401
         import plotly  # noqa: F401
     except ImportError as error:
-        raise OptionError(flag, f"needs the package plotly ({error}); pip install 'kgdist[viz]'") from error
+        raise OptionError(flag, f"needs a package that is not there ({error}); pip install 'kgdist[viz]'") from error
 
 
 class Key(NamedTuple):
@@ -52,7 +53,7 @@ class Chart:
 
     title: str
     caption: str
-    figure: str  # JSON
+    figure: Mapping[str, Any]  # as Plotly reads it
     legend: Sequence[Key]
     height: int = 260
 
@@ -181,24 +182,20 @@ def picture_chart(picture: Picture) -> Chart:
     bare = {"showticklabels": False, "showgrid": False, "title": {"text": ""}, "zeroline": False}
     layout = {"xaxis": bare, "yaxis": {**bare, "scaleanchor": "x"}, "hovermode": "closest", "meta": "map"}
     drawn = f"All {picture.points:,}" if picture.points == picture.entities else f"{picture.points:,} of {picture.entities:,}"
-    how = (
-        "UMAP"
-        if picture.method == "UMAP"
-        else f"the first two principal components, {picture.explained or 0:.0%} of the variance"
-    )
     caption = (
-        f"{drawn} entities by {how}, coloured by the relation that they are in most often. Drag to zoom, double-click to go back."
+        f"{drawn} entities by the first two principal components, {picture.explained:.0%} of the variance, coloured by the "
+        "relation that they are in most often. Drag to zoom, double-click to go back."
     )
     return Chart("Entities", caption, figure(traces, layout), names, 420)
 
 
-def figure(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> str:
-    """JSON that Plotly has checked: a wrong property is an error here, not an empty chart there."""
+def figure(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What Plotly has checked: a wrong property is an error here, not an empty chart there."""
     import plotly.graph_objects as go
 
     made = go.Figure(data=list(traces), layout={"template": "none", "showlegend": False, **layout})
     made.layout.template = None
-    return json.dumps(json.loads(made.to_json()), ensure_ascii=False, separators=(",", ":"))
+    return dict(json.loads(made.to_json()))
 
 
 def escaped(name: str) -> str:

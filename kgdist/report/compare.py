@@ -1,7 +1,7 @@
 """Several runs side by side, as a table: metrics, speed, and the options in which they differ.
 
 It reads what the runs have written and ranks nothing. A run that has no metrics keeps its row, with blanks. Cells are plain
-values; how they look on a terminal or in a file is decided at the end of this file, and on a page in kgdist.report.compared.
+values; how they look on a terminal, in a file or on a page is decided at the end of this file.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from kgdist.base.errors import CheckpointError, OptionError, UsageError
+from kgdist.base.files import PathLike
 from kgdist.base.log import log
 from kgdist.base.text_table import TextTable
 from kgdist.evaluation.ranks import METRICS
 from kgdist.options.config import OPTIONS
 from kgdist.options.option import closest
+from kgdist.report import charts, page
 from kgdist.report.about import shown
 from kgdist.report.folder import Folder, read
 
@@ -230,3 +232,27 @@ def write_text(found: Comparison, kind: str) -> str:
 
 def _rows(names: Sequence[str], columns: dict[str, list[str]]) -> list[tuple[str, ...]]:
     return [("run", *columns), *zip(names, *columns.values(), strict=True)]
+
+
+# -------------------------------------------------------------------------------------------------------------- as a page
+def write_page(found: Comparison, path: PathLike) -> None:
+    """Write the page: tables, and the runs' curves in one picture each. Raises OptionError when the extra `viz` is missing,
+    KgdistError when the file cannot be written."""
+    charts.require("--output")
+    sets = sorted({folder.config.dataset for folder in found.folders})
+    curves = _curves(found)
+    facts = {"found": found, "notes": found.notes, "sets": sets, "metrics": METRICS, "cell": cell, "curves": curves}
+    page.write(path, "compare.html", drawn=bool(curves), **facts)
+
+
+def _curves(found: Comparison) -> list[charts.Chart]:
+    several = any(folder.config.num_proc > 1 for folder in found.folders)
+    made = []
+    for title, caption, kind, key, zero in (
+        ("Loss", "Of a step, mean since the point before.", "train", "loss", False),
+        ("Validation MRR", "Of the valid split; higher is better.", "valid", "mrr", False),
+        ("Throughput", "Positive triples per second.", "train", "triples_per_second", True),
+    ):
+        lines = [(name, folder.curves.get(kind, []), key) for name, folder in zip(found.names, found.folders, strict=True)]
+        made.append(charts.curves(title, caption, lines, x="step of each process" if several else "step", zero=zero))
+    return [chart for chart in made if chart is not None]

@@ -13,8 +13,8 @@ import numpy as np
 
 from kgdist.base.types import Side
 from kgdist.evaluation.ranks import SIDES, Ranks
+from kgdist.report.facts import Sample
 from kgdist.report.folder import FEW, RelationMetrics
-from kgdist.report.opened import Opened
 
 SHOWN = 4  # best relations, and as many worst ones
 ANSWERS = 3  # of the model, for each question
@@ -45,26 +45,27 @@ def best_and_worst(relations: Mapping[int, RelationMetrics], present: np.ndarray
     return order[:half], order[half:][: -SHOWN - 1 : -1]
 
 
-def examples(opened: Opened, ranks: Ranks, relation: int) -> tuple[Example | None, Example | None]:
-    """One right and one wrong answer of a relation that `ranks` has."""
+def examples(sample: Sample, relation: int) -> tuple[Example | None, Example | None]:
+    """One right and one wrong answer of a relation that the sample has."""
+    ranks = sample.ranks
     rows = np.flatnonzero(ranks.relation == relation)
     rank = ranks.rank()[rows]
     right, wrong = rows[rank == 1], rows[rank > 1]
     middle = np.argsort(rank[rank > 1], kind="stable")[(len(wrong) - 1) // 2 :][:1]
-    first, typical = ([_example(opened, ranks, int(row)) for row in part] for part in (right[:1], wrong[middle]))
+    first, typical = ([_example(sample, ranks, int(row)) for row in part] for part in (right[:1], wrong[middle]))
     return first[0] if first else None, typical[0] if typical else None
 
 
-def _example(opened: Opened, ranks: Ranks, row: int) -> Example:
-    side, names = SIDES[ranks.side[row]], opened.dataset.entities
+def _example(sample: Sample, ranks: Ranks, row: int) -> Example:
+    side, names = SIDES[ranks.side[row]], sample.dataset.entities
     head, relation, tail = (int(column[row]) for column in (ranks.head, ranks.relation, ranks.tail))
     true, anchor = side.pick(head, tail), side.other.pick(head, tail)
     rank = float(ranks.rank()[row])
-    answers = _answers(opened, side, anchor, relation, true, rank)
+    answers = _answers(sample, side, anchor, relation, true, rank)
     return Example(
         side,
         names[anchor],
-        opened.dataset.relations[relation],
+        sample.dataset.relations[relation],
         names[true],
         rank,
         int(ranks.candidates[row]),
@@ -72,9 +73,9 @@ def _example(opened: Opened, ranks: Ranks, row: int) -> Example:
     )
 
 
-def _answers(opened: Opened, side: Side, anchor: int, relation: int, true: int, rank: float) -> list[int]:
+def _answers(sample: Sample, side: Side, anchor: int, relation: int, true: int, rank: float) -> list[int]:
     """The ids of the ANSWERS likeliest entities, best first; of those that are known to be true only `true` takes part."""
-    known = opened.evaluator.known(opened.split)
-    found = opened.predictor.top(side, np.array([anchor]), np.array([relation]), ANSWERS + 1, known=known).ids[0].tolist()
+    known = sample.evaluator.known(sample.split)
+    found = sample.predictor.top(side, np.array([anchor]), np.array([relation]), ANSWERS + 1, known=known).ids[0].tolist()
     others = [entity for entity in found if entity not in (-1, true)]
     return [*others[: int(rank) - 1], true, *others[int(rank) - 1 :]][:ANSWERS] if rank < ANSWERS + 1 else others[:ANSWERS]

@@ -55,13 +55,13 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Seen(HTMLParser):
     """What a page holds, as a browser reads it: elements with their attributes, and text outside of scripts and styles."""
 
-    def __init__(self, page: Path) -> None:
+    def __init__(self, page: Path | str) -> None:
         super().__init__(convert_charrefs=True)
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[str] = []
         self.open: list[str] = []
         self.broken = False
-        self.feed(page.read_text(encoding="utf-8"))
+        self.feed(page if isinstance(page, str) else page.read_text(encoding="utf-8"))
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -17,42 +16,41 @@ from kgdist.evaluation.ranks import Ranks, metrics
 from kgdist.options import parse
 from kgdist.options.config import OPTIONS, Config
 from kgdist.report import about, folder, picture
-from kgdist.report.degree import degree_bins
 from kgdist.report.examples import ANSWERS, best_and_worst, examples
+from kgdist.report.facts import Sample, degree_bins, degrees, domains, open_sample, true_entities
 from kgdist.report.folder import FEW
-from kgdist.report.opened import Opened, degrees, domains, open_all, true_entities
 from kgdist.report.picture import project
 
 
 @pytest.fixture(scope="module")
-def opened(hostile: Path) -> Opened:
-    return open_all(hostile, folder.read(hostile).config)
+def sample(hostile: Path) -> Sample:
+    return open_sample(hostile, folder.read(hostile).config)
 
 
 @pytest.fixture(scope="module")
-def ranks(opened: Opened) -> Ranks:
-    return opened.evaluator.rank(opened.model, opened.tables, opened.split)
+def ranks(sample: Sample) -> Ranks:
+    return sample.ranks
 
 
-def ranking(opened: Opened, side: Side, given: str, relation: str, true: str) -> list[str]:
+def ranking(sample: Sample, side: Side, given: str, relation: str, true: str) -> list[str]:
     """All filtered candidates of a DistMult query, the best first."""
-    names = list(opened.dataset.entities)
-    rows, relations = (opened.tables.rows[name].double().numpy() for name in ("entity", "relation"))
-    anchor, number = names.index(given), list(opened.dataset.relations).index(relation)
-    triples = np.concatenate([triples.array for triples in opened.dataset.splits.values()]).tolist()
+    names = list(sample.dataset.entities)
+    rows, relations = (sample.tables.rows[name].double().numpy() for name in ("entity", "relation"))
+    anchor, number = names.index(given), list(sample.dataset.relations).index(relation)
+    triples = np.concatenate([triples.array for triples in sample.dataset.splits.values()]).tolist()
     scores = rows @ (rows[anchor] * relations[number])
     known = {side.pick(h, t) for h, r, t in triples if r == number and side.other.pick(h, t) == anchor}
     return [names[e] for e in np.argsort(-scores, kind="stable") if e not in known or names[e] == true]
 
 
-def test_examples_are_true(opened: Opened, ranks: Ranks) -> None:
+def test_examples_are_true(sample: Sample, ranks: Ranks) -> None:
     shown = 0
     for relation in np.unique(ranks.relation):
-        for example, right in zip(examples(opened, ranks, int(relation)), (True, False), strict=True):
+        for example, right in zip(examples(sample, int(relation)), (True, False), strict=True):
             if example is None:
                 assert (ranks.rank()[ranks.relation == relation] == 1).any() != right
                 continue
-            order = ranking(opened, example.side, example.given, example.relation, example.true)
+            order = ranking(sample, example.side, example.given, example.relation, example.true)
             assert [name for name, _ in example.answers] == order[:ANSWERS]
             assert [true for _, true in example.answers] == [name == example.true for name in order[:ANSWERS]]
             assert example.rank == order.index(example.true) + 1 and (example.rank == 1) == right
@@ -84,18 +82,18 @@ def test_the_best_and_the_worst_relations(parts: list[tuple[float, int]], data: 
     assert best or not len(present)
 
 
-def test_degrees_and_domains(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kgdist.report.opened.ROWS", 7)  # several blocks
-    train = opened.dataset.train.array.tolist()
+def test_degrees_and_domains(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kgdist.report.facts.ROWS", 7)  # several blocks
+    train = sample.dataset.train.array.tolist()
     degree = Counter(end for h, _, t in train for end in (h, t))
-    domain = {entity: Counter() for entity in range(len(opened.dataset.entities))}
+    domain = {entity: Counter() for entity in range(len(sample.dataset.entities))}
     for h, r, t in train:
         domain[h][2 * r] += 1
         domain[t][2 * r + 1] += 1
     asked = np.array([3, 1, 1, 29, *range(30)])
-    assert degrees(opened.dataset, asked).tolist() == [degree[entity] for entity in asked.tolist()]
+    assert degrees(sample.dataset, asked).tolist() == [degree[entity] for entity in asked.tolist()]
     expected = [min(domain[e], key=lambda key: (-domain[e][key], key), default=-1) for e in asked.tolist()]
-    assert domains(opened.dataset, asked).tolist() == expected
+    assert domains(sample.dataset, asked).tolist() == expected
 
 
 def test_ranks_by_degree(ranks: Ranks) -> None:
@@ -115,35 +113,26 @@ def test_who_is_asked_for(ranks: Ranks) -> None:
     assert true_entities(ranks).tolist() == expected
 
 
-def test_principal_components(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "umap", None)
+def test_principal_components() -> None:
     rows = (np.random.default_rng(1).normal(size=(50, 6)) * [1, 5, 1, 3, 1, 1] + 7).astype(np.float32)
-    places, method, explained = project(rows, 0)
+    places, explained = project(rows)
     u, s, _ = np.linalg.svd(rows - rows.mean(0), full_matrices=False)
-    assert method == "PCA" and explained == pytest.approx((s[:2] ** 2).sum() / (s**2).sum(), rel=1e-4)
+    assert explained == pytest.approx((s[:2] ** 2).sum() / (s**2).sum(), rel=1e-4)
     assert np.abs(places) == pytest.approx(np.abs(u[:, :2] * s[:2]), rel=1e-3, abs=1e-3)
-    assert project(rows[:, :1], 0)[0].shape == (50, 2) and not project(rows[:, :1], 0)[0][:, 1].any()
+    assert project(rows[:, :1])[0].shape == (50, 2) and not project(rows[:, :1])[0][:, 1].any()
 
 
-@pytest.mark.timeout(400)  # it compiles itself first
-def test_umap_where_it_is_installed() -> None:
-    pytest.importorskip("umap", reason="umap-learn is not installed")
-    rows = np.random.default_rng(1).normal(size=(60, 6)).astype(np.float32)
-    places, method, explained = project(rows, 0)
-    assert method == "UMAP" and explained is None and places.shape == (60, 2) and np.isfinite(places).all()
-
-
-def test_a_picture_holds_a_sample_of_every_kind(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = picture.picture(opened)
+def test_a_picture_holds_a_sample_of_every_kind(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = picture.picture(sample)
     assert drawn.points == drawn.entities == 30
-    assert sorted(name for group in drawn.groups for name in group.names) == sorted(opened.dataset.entities)
-    kind = dict(zip(opened.dataset.entities, domains(opened.dataset, np.arange(30)).tolist(), strict=True))
+    assert sorted(name for group in drawn.groups for name in group.names) == sorted(sample.dataset.entities)
+    kind = dict(zip(sample.dataset.entities, domains(sample.dataset, np.arange(30)).tolist(), strict=True))
     for group in drawn.groups:
         assert len({kind[name] for name in group.names}) == 1 or not group.end
         for name, degree in zip(group.names, group.degrees, strict=True):
-            assert degree == degrees(opened.dataset, np.array([opened.dataset.entities.id(name)]))[0]
+            assert degree == degrees(sample.dataset, np.array([sample.dataset.entities.id(name)]))[0]
     monkeypatch.setattr(picture, "POINTS", 12)
-    fewer = picture.picture(opened)
+    fewer = picture.picture(sample)
     assert 12 <= fewer.points <= 12 + len(fewer.groups) and all(group.names for group in fewer.groups)
 
 
@@ -151,9 +140,9 @@ def test_work_is_bounded(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None
     config = folder.read(hostile).config
     for limit, value, triples in (("TRIPLES", 5, 5), ("WORK", 2 * 30 * 8 * 7, 7), ("WORK", 1, 1), ("TRIPLES", 10**9, 12)):
         with monkeypatch.context() as patch:
-            patch.setattr(f"kgdist.report.opened.{limit}", value)
-            opened = open_all(hostile, config)
-            assert len(opened.evaluator.triples(opened.split)) == triples
+            patch.setattr(f"kgdist.report.facts.{limit}", value)
+            sample = open_sample(hostile, config)
+            assert len(sample.evaluator.triples(sample.split)) == triples
 
 
 def test_curves_of_a_run_that_was_resumed(hostile: Path, tmp_path: Path) -> None:

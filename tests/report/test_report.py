@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -9,11 +10,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import jinja2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kgdist.cli import eval as eval_command
 from kgdist.cli import train as train_command
-from kgdist.report import charts
+from kgdist.report import charts, page
 from kgdist.report.report import write_report
 from kgdist.runs.rundir import open_run
 from tests.report.conftest import HOSTILE, RELATION, Seen, graph, train
@@ -51,8 +55,42 @@ def test_names_are_text_and_nothing_else(hostile: Path) -> None:
     assert RELATION[:79] in shown
     assert any(name[:79] in shown for name in HOSTILE)
     page = (hostile / "report.html").read_text(encoding="utf-8")
-    drawn = "".join(re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page))
-    assert "<" not in drawn and "&lt;script&gt;" in drawn  # Plotly is shown an escaped name
+    drawn = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page)
+    assert not any(sign in "".join(drawn) for sign in "<>&'")
+    labels = [text for figure in map(json.loads, drawn) for trace in figure["data"] for text in trace.get("text", ())]
+    assert any("&lt;script&gt;" in text for text in labels)  # Plotly is shown an escaped name
+    assert not any("<script" in text for text in labels)
+
+
+NASTY = st.text(st.characters() | st.sampled_from("<>&\"'{}%#/-_\0\x0b\x1b\u202e\u2028\ud800"), max_size=120)
+
+
+@given(NASTY, NASTY)
+def test_no_text_can_end_what_it_stands_in(name: str, caption: str) -> None:
+    template = page._environment().from_string(
+        "{% from 'parts.html' import card, name %}<p>{{ name(text) }}</p>{{ card(chart, least=1) }}"
+    )
+    figure = {"data": [{"name": name, "text": [caption]}]}
+    chart = charts.Chart(name, caption, figure, [charts.Key(caption, [0], 1)])
+    text = template.render(text=name, chart=chart)
+    seen, plain = Seen(text), Seen(template.render(text="", chart=charts.Chart("", "", {}, [charts.Key("", [0], 1)])))
+    assert [tag for tag, _ in seen.tags if tag != "wbr"] == [tag for tag, _ in plain.tags] and seen.open == []
+    box = next(attributes for _, attributes in seen.tags if attributes.get("class") == "chart")
+    assert box["aria-label"] == f"{name}: {caption}"
+    assert seen.tags[1][1].get("title") == (name if len(name) > 80 else None)
+    shown = name if len(name) <= 80 else name[:79] + "…"
+    assert html.unescape(re.sub("<.*?>", "", text[: text.index("</p>")])) == html.unescape(html.escape(shown))
+    assert json.loads(re.search(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)[1]) == figure
+
+
+def test_templates_escape_all_but_what_is_the_package_s_own() -> None:
+    trusted = {"base.html": ["style", "library", "script"]}
+    for file in page.TEMPLATES.glob("*.html"):
+        text = file.read_text()
+        assert re.findall(r"(\w+)\s*\|\s*safe\b", text) == trusted.get(file.name, [])
+        assert "autoescape" not in text and "forceescape" not in text and not re.search(r"=\{\{", text)  # attributes are quoted
+    with pytest.raises(jinja2.UndefinedError, match="misspelt"):
+        page._environment().from_string("{{ misspelt }}").render()
 
 
 def test_metrics_are_those_of_the_run(hostile: Path) -> None:
@@ -141,11 +179,12 @@ def test_a_report_that_cannot_be_written_spoils_nothing(copied: Path, capsys: py
     assert warning.startswith("WARNING: no report: ") and "the run is saved" in warning and "--report" in warning
 
 
-def test_without_plotly_nothing_is_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("package", ["plotly", "jinja2"])
+def test_without_what_makes_pages_nothing_is_begun(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     graph(tmp_path)
-    monkeypatch.setitem(sys.modules, "plotly", None)
+    monkeypatch.setitem(sys.modules, package, None)
     words = [
         "--data_path",
         str(tmp_path),
@@ -158,7 +197,7 @@ def test_without_plotly_nothing_is_begun(
     ]
     assert train_command.main([*words, "--report"]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert "--report" in line and "pip install 'kgdist[viz]'" in line
+    assert "--report" in line and package in line and "pip install 'kgdist[viz]'" in line
     assert not (tmp_path / "c").exists()
 
 

@@ -2,7 +2,7 @@
 (() => {
   "use strict";
   const charts = [...document.querySelectorAll(".chart")].map((box) => ({
-    box, figure: JSON.parse(document.getElementById(box.dataset.figure).textContent), off: new Set(),
+    box, card: box.parentElement, figure: JSON.parse(box.parentElement.querySelector("script").textContent), off: new Set(),
   }));
   const tell = (text) => charts.forEach(({ box }) => { box.querySelector(".empty").textContent = text; });
 
@@ -32,7 +32,7 @@
     Object.assign(layout.xaxis, { showgrid: false, showline: layout.meta !== "map" });
     layout.yaxis.showline = layout.meta !== "map";
     Object.assign(layout, {
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", height: Number(box.dataset.height),
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", height: box.clientHeight,
       margin: { l: 8, r: 12, t: 8, b: 8 }, font: { size: 12, color: colour.ink, family: getComputedStyle(document.body).fontFamily },
       hoverlabel: { bgcolor: colour.card, bordercolor: colour.line, font: { color: colour.ink, size: 12 }, align: "left" },
       dragmode: matchMedia("(pointer: fine)").matches ? "zoom" : false,
@@ -49,13 +49,12 @@
     charts.forEach(({ box }) => box.replaceChildren());
     await Promise.all(charts.map(draw));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach(draw));
-    document.querySelectorAll(".legend button").forEach((button) => button.addEventListener("click", () => {
-      const chart = charts.find(({ box }) => box.dataset.figure === button.dataset.figure);
+    charts.forEach((chart) => chart.card.querySelectorAll(".legend button").forEach((button) => button.addEventListener("click", () => {
       const shown = button.getAttribute("aria-pressed") === "true";
       button.dataset.traces.split(" ").forEach((number) => chart.off[shown ? "add" : "delete"](Number(number)));
       button.setAttribute("aria-pressed", String(!shown));
       draw(chart);
-    }));
+    })));
     document.documentElement.dataset.drawn = "yes";
   }
 

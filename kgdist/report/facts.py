@@ -1,4 +1,4 @@
-"""A run with its data and its embeddings, and what the report computes of them: ranks, degrees, domains.
+"""Facts about a run that its data and embeddings tell: ranks of a sample, degrees, domains.
 
 All of it is bounded, whatever the graph: queries are a sample when there are many, and no array grows with the number of
 entities but one number for each. What was sampled is told, so that a page can say it.
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,15 +34,24 @@ ROWS = 1 << 20  # training triples looked at together
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A run, ready to be asked."""
+class Sample:
+    """A run with its data, of which a part is ranked for the page."""
 
-    config: Config
     dataset: Dataset
     model: Model
     tables: MemoryTables
     evaluator: Evaluator  # of a sample of the split
     split: str  # "test", or "valid" where there is no test
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """Of the sample; the first to ask waits for the ranking. Raises KgdistError when nothing can be ranked."""
+        return self.evaluator.rank(self.model, self.tables, self.split)
+
+    @cached_property
+    def report(self) -> dict[str, Any]:
+        """The metrics of these ranks, as kgdist-eval saves them."""
+        return self.evaluator.report(self.ranks, self.split)
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -50,7 +60,7 @@ class Opened:
         return Predictor(self.model, self.tables, *sizes, threads=self.evaluator.threads)
 
 
-def open_all(path: Path, config: Config) -> Opened:
+def open_sample(path: Path, config: Config) -> Sample:
     """Open data and embeddings under the options `config` of the run in `path`. Raises KgdistError for what is missing.
 
     Embeddings are memory-mapped on the CPU, also those that a GPU trained.
@@ -65,7 +75,7 @@ def open_all(path: Path, config: Config) -> Opened:
     wanted = min(TRIPLES, max(1.0, WORK / (2 * candidates * model.entity_dim)))
     fraction = min(config.eval_percent, (wanted + 0.5) / max(triples, 1), 1.0)
     sampled = config.replace(eval_percent=fraction, num_proc=usable_cores(), num_thread=1)
-    return Opened(config, dataset, model, tables, Evaluator(dataset, sampled), split)
+    return Sample(dataset, model, tables, Evaluator(dataset, sampled), split)
 
 
 def true_entities(ranks: Ranks) -> np.ndarray:
@@ -101,6 +111,23 @@ def domains(dataset: Dataset, entities: np.ndarray) -> np.ndarray:
     order = np.lexsort((-keys, counts))  # the last one written wins
     best[keys[order] // width] = keys[order] % width
     return np.asarray(best[place[entities]])
+
+
+def degree_bins(ranks: Ranks, degree: np.ndarray) -> list[dict[str, float]]:
+    """Ranks by the degree of the entity that was asked for: for each power of two its queries, rank quartiles and MRR.
+
+    `degree` int64[B], in training triples. Bins without a query are left out.
+    """
+    rank = ranks.rank()
+    bins = np.where(degree > 0, np.floor(np.log2(np.maximum(degree, 1))), -1).astype(np.int64)
+    found = []
+    for number in np.unique(bins).tolist():
+        here = rank[bins == number]
+        low, median, high = np.quantile(here, (0.25, 0.5, 0.75)).tolist()
+        lowest, highest = (2.0**number, 2.0 ** (number + 1) - 1) if number >= 0 else (0.0, 0.0)
+        part = {"lowest": lowest, "highest": highest, "queries": float(len(here)), "mrr": float((1 / here).mean())}
+        found.append({**part, "low": low, "median": median, "high": high})
+    return found
 
 
 def _places(dataset: Dataset, entities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
