@@ -34,7 +34,7 @@ def read_yaml(path: PathLike, command: str, bring: Callable[[str], None] = lambd
 
 
 def _checked(setting: Setting) -> Any:
-    row, value = setting.option, setting.value
+    row, value = OPTIONS[setting.option.name], setting.value  # as it is by now: a model_file adds a choice
     try:
         return row.check(value)
     except OptionError as error:

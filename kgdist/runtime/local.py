@@ -300,6 +300,7 @@ class Session:
 
     def close(self) -> None:
         """Give up bar, files, workers and shared memory."""
+        del self.course  # which leads back here: the tables go now, not when Python looks for circles
         self.observer.close()
         self._release()
 

@@ -22,7 +22,7 @@ def reaches(node: Node, address: str, port: int, patience: float) -> bool:
 
 LAUNCHER = """
     import queue, sys, time
-    from kgdist.runtime import ssh
+    from kgdist.runtime.channels import ssh
     from kgdist.runtime.ip_config import Machine
     ssh.PATIENCE, ssh.KEEPALIVE = 2.0, 1
     address, user_key = sys.argv[1:]

@@ -65,7 +65,7 @@ GROUPS: list[dict[str, Any]] = [
     },
     {
         "model_name": "RotatE", "max_epoch": 1.5, "neg_adversarial_sampling": True, "adversarial_temperature": 0.7,
-        "checkpoint_interval": "2", "huge_pages": True, "format": "raw_udd_hrt", "has_edge_importance": True,
+        "checkpoint_interval": "2", "huge_pages": True, "tensorboard": True, "format": "raw_udd_hrt", "has_edge_importance": True,
     },
     {"model_name": "QuatE", "model_file": OWN, "hidden_dim": 16, "max_step": 20, "batch_size": 64, "neg_sample_size": 16},
 ]  # fmt: skip

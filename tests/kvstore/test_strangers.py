@@ -20,6 +20,7 @@ from kgdist.kvstore.places import port_holder, user_name
 from kgdist.kvstore.server import GARBAGE, REFUSED
 from kgdist.kvstore.wire import Transport
 from tests.kvstore.servers import Store, push, store
+from tests.patience import patience
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract names of Unix-domain sockets are Linux's")
 NOBODY = 65534
@@ -36,7 +37,7 @@ def as_nobody(work: str, **given: Any) -> Any:
     """Run these lines, which set `found`, as another user, in a process without anything of ours: what they found."""
     child = "import json, os, socket, sys\nos.setuid(%d)\ngiven = json.loads(sys.argv[1])\n%s\nprint(json.dumps(found))"
     command = [sys.executable, "-I", "-c", child % (NOBODY, work), json.dumps(given)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -78,9 +79,9 @@ squatter = socket.socket(socket.AF_UNIX)
 squatter.bind("\\0" + given["name"])
 squatter.listen()
 print("ready", flush=True)
-squatter.settimeout(30)
+squatter.settimeout(given["patience"])
 peer, _ = squatter.accept()
-peer.settimeout(30)
+peer.settimeout(given["patience"])
 peer.sendall(b"\\xff" + bytes(8) + b"\\x7f\\x03\\x00NULL" + bytes(48))
 found = 0
 while came := len(peer.recv(4096)):  # who goes before the client has looked is not seen, and told no more than a greeting
@@ -117,7 +118,8 @@ def test_a_client_says_nothing_to_another_users_server() -> None:
     port = int(held.socket.get(zmq.LAST_ENDPOINT).rpartition(b":")[2])
     held.close()
     child = "import json, os, socket, sys\nos.setuid(%d)\ngiven = json.loads(sys.argv[1])\n%s\nprint(found)"
-    command = [sys.executable, "-I", "-c", child % (NOBODY, SQUAT), json.dumps({"name": user_name("127.0.0.1", port)})]
+    given = {"name": user_name("127.0.0.1", port), "patience": patience(30)}
+    command = [sys.executable, "-I", "-c", child % (NOBODY, SQUAT), json.dumps(given)]
     squatter = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert squatter.stdout is not None and squatter.stdout.readline() == "ready\n"
@@ -129,10 +131,10 @@ def test_a_client_says_nothing_to_another_users_server() -> None:
                 wire.monitor.poll(100)
                 list(wire.events())
         wire.close()
-        assert int(squatter.communicate(timeout=30)[0]) <= 128, "more than a greeting and the kind of socket"
+        assert int(squatter.communicate(timeout=patience(30))[0]) <= 128, "more than a greeting and the kind of socket"
     finally:
         squatter.kill()
-        squatter.communicate(timeout=10)
+        squatter.communicate(timeout=patience(10))
         transport.close()
         garbage.gc.stop()
 
@@ -143,4 +145,4 @@ def test_a_server_holds_its_port_and_says_whose_it_is(running: Store) -> None:
     with pytest.raises(UsageError, match=f"127.0.0.1:{port} is in use \\(pid {os.getpid()}\\)"):
         running.transport().server(host, port)
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((host, port), timeout=5)
+        socket.create_connection((host, port), timeout=patience(5))
