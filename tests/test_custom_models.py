@@ -18,11 +18,10 @@ from kgdist.base.types import Batch, RelationRows, Side
 from kgdist.cli import predict as predict_command
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
-from kgdist.models.registry import MODELS, make_model
+from kgdist.models.registry import MODELS, make_model, settle
 from kgdist.options import model_file, parse
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import read_run
-from kgdist.options.resolve import resolve
 from kgdist.partition.book import Book
 from kgdist.runtime.cluster.plan import Plan
 from kgdist.runtime.ip_config import Machine
@@ -297,7 +296,7 @@ def test_gradients_of_further_vectors_are_summed_by_row() -> None:
 def test_bfloat16_is_refused_where_nothing_is_multiplied() -> None:
     kgdist.register(type("MyL1", (MODELS["TransE_l1"],), {"name": "MyL1"}))
     with pytest.raises(OptionError, match="sums distances"):
-        resolve(Config(model_name="MyL1", compute_dtype="bfloat16"))
+        settle(Config(model_name="MyL1", compute_dtype="bfloat16"))
 
 
 def test_a_config_that_names_an_unknown_model_says_what_to_do(tmp_path: Path) -> None:

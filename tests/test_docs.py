@@ -17,8 +17,9 @@ import pytest
 import kgdist
 from docs import reference
 from kgdist.base.errors import KgdistError
-from kgdist.options.config import MODELS, OPTIONS, Config
-from kgdist.options.resolve import resolve
+from kgdist.models.registry import settle
+from kgdist.options.built_in import BUILT_IN
+from kgdist.options.config import OPTIONS, Config
 from kgdist.options.tools import TOOLS
 from kgdist.runtime.job import model_of
 from tests.docs_blocks import (
@@ -139,8 +140,8 @@ def test_the_table_of_memory_is_that_of_the_models() -> None:
     sizes = {"d": d, "2 d": 2 * d, "d²": d * d, "d + d²": d + d * d}
     rows = re.findall(r"^\| ([^|]+) \| ([2d² +]+) \| ([2d² +]+) \|$", (DOCS / "choosing.md").read_text(), re.MULTILINE)
     told = {name: (sizes[entity], sizes[relation]) for names, entity, relation in rows for name in re.findall(r"\w+", names)}
-    for name in MODELS:
-        config, _ = resolve(Config(model_name=name, hidden_dim=d))
+    for name in BUILT_IN:
+        config, _ = settle(Config(model_name=name, hidden_dim=d))
         tables = model_of(config).tables(1, 1)
         widths = tables["entity"][1], sum(width for table, (_, width) in tables.items() if table != "entity")
         assert told["TransE_l2" if name == "TransE" else name] == widths, name

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from kgdist.cli.command import run
 from kgdist.options import parse
 from kgdist.options.config import Config
-from kgdist.options.resolve import resolve
 from kgdist.runtime.ip_config import Machine, read_cluster
 
 # Steps after which machines wait for one another unasked, and a trainer that is alone sees whether a checkpoint is due. They are
@@ -27,6 +26,7 @@ def dist_train(argv: Sequence[str]) -> int:
 
     parsed = parse.parse("dist-train", argv, count)
     from kgdist.base import log
+    from kgdist.models.registry import settle
     from kgdist.runtime.cluster import connect, launch
     from kgdist.runtime.interrupt import Interrupts
 
@@ -39,7 +39,7 @@ def dist_train(argv: Sequence[str]) -> int:
     config = launch.sourced(config, parsed.explicit)
     if config.force_sync_interval < 0 and (len(machines) > 1 or config.num_proc == 1):
         config = config.replace(force_sync_interval=TOGETHER)
-    config, notes = resolve(config, {*parsed.explicit, "dataset"})
+    config, notes = settle(config, {*parsed.explicit, "dataset"})
     for note in (*parsed.notes, *notes):
         log.tell(note)
     if config.backend == "manual":

@@ -10,7 +10,6 @@ from kgdist.base.errors import KgdistError, OptionError
 from kgdist.cli.command import run
 from kgdist.options import parse
 from kgdist.options.config import OPTIONS
-from kgdist.options.resolve import resolve
 
 
 def evaluate(argv: Sequence[str]) -> int:
@@ -21,12 +20,13 @@ def evaluate(argv: Sequence[str]) -> int:
     from kgdist.base import log
     from kgdist.base.files import write_json
     from kgdist.evaluation.evaluator import Evaluator
+    from kgdist.models.registry import settle
     from kgdist.runs import rundir
     from kgdist.runtime.job import device_of, model_of, open_dataset
 
     log.setup(debug=parsed.config.debug, quiet=parsed.config.quiet, json=parsed.config.json)
     trained = rundir.open_run(parsed.config.model_path)
-    config, notes = resolve(parsed.over(trained.config), set(parsed.explicit))
+    config, notes = settle(parsed.over(trained.config), set(parsed.explicit))
     for note in notes:
         if "eval" in OPTIONS[note.split()[0].removeprefix("--")].commands:  # others are about training
             log.log.info(note)

@@ -12,9 +12,9 @@ from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.machine import usable_cores
 from kgdist.base.text_table import TextTable
 from kgdist.cli.command import run
+from kgdist.models.registry import settle
 from kgdist.options import parse
 from kgdist.options.config import OPTIONS, Config
-from kgdist.options.resolve import resolve
 from kgdist.options.tools import TuneOptions
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def tune(argv: Sequence[str]) -> int:
         base, space, validations = _same(earlier, options, given, (base, space), explicit)
         options = options.replace(validations=validations)
         log.tell(f"the search in {options.out} goes on")
-    resolve(base, explicit)  # refuses contradictions; notes are for the trials
+    settle(base, explicit)  # refuses contradictions; notes are for the trials
     dataset = open_dataset(base)
     check_splits(base, dataset)
     jobs = _jobs(options, base, explicit)

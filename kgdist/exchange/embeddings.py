@@ -20,7 +20,8 @@ from kgdist.base.progress import bar
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.exchange.folder import check_replaceable, export_folder
 from kgdist.exchange.source import Source
-from kgdist.options.config import MODELS, OPTIONS
+from kgdist.options.built_in import BUILT_IN
+from kgdist.options.config import OPTIONS
 from kgdist.options.configfile import run_json
 from kgdist.runs.rundir import array_names
 from kgdist.version import __version__
@@ -183,7 +184,7 @@ def write_dglke(source: Source, folder: Path) -> None:
     TransR; dglke_eval can. Raises OptionError for a model that DGL-KE has not, and for half of one.
     """
     config = source.config
-    if config.model_name not in MODELS:
+    if config.model_name not in BUILT_IN:
         raise OptionError("--to", f"DGL-KE has no model {config.model_name}; take another format")
     if len(source.names) < 2:
         raise OptionError("--tables", "a DGL-KE folder holds both; leave the option out")

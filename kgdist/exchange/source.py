@@ -101,20 +101,8 @@ class Source:
 
     def columns(self, table: str) -> str:
         """What the numbers of a row are, in words."""
-        model, config = self.config.model_name, self.config
-        width = self.tables[table].shape[1]
-        parts = {
-            ("ComplEx", "entity"): "{half} real parts, then {half} imaginary parts",
-            ("ComplEx", "relation"): "{half} real parts, then {half} imaginary parts",
-            ("RotatE", "entity"): "{half} real parts, then {half} imaginary parts",
-            ("RotatE", "relation"): "phases; the angle in radians is the number times {scale!r}",
-            ("SimplE", "entity"): "{half} numbers as head, then {half} as tail",
-            ("SimplE", "relation"): "{half} numbers of the relation, then {half} of its inverse",
-            ("RESCAL", "relation"): "a matrix of {relation} rows and {entity} columns, row by row",
-            ("TransR", "projection"): "a matrix of {entity} rows and {relation} columns, row by row",
-        }
-        text = parts.get((model, table), "a vector")
-        sizes = {"half": width // 2, "entity": config.entity_dim, "relation": config.relation_dim}
+        text = self.model.columns.get(table, "a vector")
+        sizes = {"half": self.tables[table].shape[1] // 2, "entity": self.config.entity_dim, "relation": self.config.relation_dim}
         return text.format(**sizes, scale=self.model.phase_scale)
 
 

@@ -11,8 +11,10 @@ from typing import ClassVar
 
 import torch
 
+from kgdist.base.errors import OptionError
 from kgdist.base.types import RelationRows, Side
 from kgdist.kernels.compare import COMPARATORS, Comparator
+from kgdist.options.config import Config
 
 
 class Model:
@@ -30,9 +32,12 @@ class Model:
     distance: ClassVar[bool] = False  # scores are gamma - distance
     projects: ClassVar[bool] = False  # candidates depend on the relation
     score_limit: ClassVar[float | None] = None  # training clamps scores to +-limit
-    vectors: ClassVar[tuple[str, ...]] = (
-        "relation",
-    )  # relation tables read a row per triple; matrices are read once per relation
+    vectors: ClassVar[tuple[str, ...]] = ("relation",)  # tables read a row per triple; matrices are read once per relation
+    halves: ClassVar[str | None] = None  # what the halves of an entity's row are, where it has such: its width is even then
+    columns: ClassVar[dict[str, str]] = {}  # table -> what a row is if no vector, with {half}, {entity}, {relation}, {scale}
+    initial: ClassVar[dict[str, tuple[str, float]]] = {}  # table -> how it begins whatever --init says: kind, spread
+    depends_on: ClassVar[tuple[str, ...]] = ()  # options that saved rows cannot be read without, besides their sizes
+    usual: ClassVar[tuple[tuple[float, float], tuple[float, float]]] = (0.003, 0.3), (4, 64)  # what a search tries: lr, gamma
     kernel: ClassVar[str | None] = None  # compiled loops that do the same (kgdist.training.fused_relations), if any
 
     def __init_subclass__(cls) -> None:
@@ -47,6 +52,21 @@ class Model:
         self.init_range = (gamma + 2.0) / hidden_dim
         self.comparator: Comparator = COMPARATORS[self.compare]
         self.offset = gamma if self.distance else 0.0
+
+    @classmethod
+    def sizes(cls, config: Config) -> tuple[Config, list[str]]:
+        """The options with the --double_ent and --double_rel that the model needs, and notes on what was changed: by default
+        entities and relations of one size (DGL-KE's shapes). Raises OptionError for what cannot be."""
+        notes = []
+        if config.double_ent != config.double_rel:
+            missing = "double_rel" if config.double_ent else "double_ent"
+            config = config.replace(double_ent=True, double_rel=True)
+            same = f"entities and relations of one size, {config.entity_dim}"
+            notes.append(f"--{missing} added: {config.model_name} needs {same}")
+        if cls.halves is not None and config.entity_dim % 2:
+            what = f"{config.model_name} has {cls.halves}: take an even number, not {config.hidden_dim}"
+            raise OptionError("--hidden_dim", f"{what}, or add --double_ent --double_rel")
+        return config, notes
 
     @property
     def phase_scale(self) -> float:

@@ -15,6 +15,9 @@ class ComplEx(Model):
     name = "ComplEx"
     compare = "dot"
     kernel = "complex"
+    halves = "a real and an imaginary half"
+    columns = dict.fromkeys(("entity", "relation"), "{half} real parts, then {half} imaginary parts")
+    usual = (0.03, 0.3), (20, 300)
 
     def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:
         """h r for a missing tail, conj(r) t for a missing head, so that the score is a real dot product."""

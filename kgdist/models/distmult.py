@@ -15,6 +15,7 @@ class DistMult(Model):
     name = "DistMult"
     compare = "dot"
     kernel = "diagonal"
+    usual = (0.03, 0.3), (10, 200)
 
     def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:
         """The anchor scaled by the relation; the same for both sides."""

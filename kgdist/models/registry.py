@@ -1,8 +1,10 @@
-"""The models by name: the built-in ones, and those that users register. `TransE` is DGL-KE's other name for TransE_l2."""
+"""The models by name: the built-in ones (`kgdist.options.built_in`), and those that users register."""
 
 from __future__ import annotations
 
+import importlib
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,22 +13,24 @@ import torch
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.log import log
 from kgdist.base.types import RelationRows, Side
+from kgdist.kernels import gemm
 from kgdist.kernels.compare import COMPARATORS
 from kgdist.models.base import Model
-from kgdist.models.complex import ComplEx
-from kgdist.models.distmult import DistMult
-from kgdist.models.rescal import RESCAL
-from kgdist.models.rotate import RotatE
-from kgdist.models.simple import SimplE
-from kgdist.models.transe import TransE_l1, TransE_l2
-from kgdist.models.transr import TransR
 from kgdist.options import model_file
+from kgdist.options.built_in import BUILT_IN
 from kgdist.options.config import Config
+from kgdist.options.resolve import resolve
 
-_ALL: tuple[type[Model], ...] = (TransE_l1, TransE_l2, TransR, RESCAL, DistMult, ComplEx, RotatE, SimplE)
-MODELS: dict[str, type[Model]] = {model.name: model for model in _ALL} | {"TransE": TransE_l2}
+
+def _built_in(place: str) -> type[Model]:
+    module, _, name = place.partition(".")
+    return getattr(importlib.import_module(f"kgdist.models.{module}"), name)  # type: ignore[no-any-return]
+
+
+MODELS: dict[str, type[Model]] = {name: _built_in(place) for name, place in BUILT_IN.items()}
 _tried: set[tuple[type[Model], int, int]] = set()  # own models that were tried, with their entity_dim and relation_dim
 
+DISTANCES = ("l1", "modulus")  # comparators that are no matrix products
 Own = TypeVar("Own", bound=type[Model])
 
 
@@ -86,6 +90,20 @@ def make_model(name: str, *, hidden_dim: int, entity_dim: int, relation_dim: int
         _try(model)
         _tried.add(trial)
     return model
+
+
+def settle(config: Config, explicit: Collection[str] = (), *, devices: int | None = None) -> tuple[Config, list[str]]:
+    """As `resolve`, and what the score function that the options name asks of the others. Raises OptionError."""
+    config, notes = resolve(config, explicit, devices=devices)
+    model = MODELS[config.model_name]
+    config, more = model.sizes(config)
+    if config.compute_dtype == "bfloat16":
+        if model.compare in DISTANCES:
+            message = f"bfloat16 is for models that multiply matrices; {config.model_name} sums distances"
+            raise OptionError("--compute_dtype", message)
+        if config.gpu == (-1,) and not gemm.fast_on_this_cpu():
+            more.append("--compute_dtype bfloat16: this CPU has no units for it, so float32 would be faster")
+    return config, [*notes, *more]
 
 
 def model_of(config: Config) -> Model:

@@ -20,6 +20,8 @@ class RESCAL(Model):
     compare = "dot"
     kernel = "bilinear"
     vectors = ()
+    columns = {"relation": "a matrix of {relation} rows and {entity} columns, row by row"}  # noqa: RUF012
+    usual = (0.01, 0.1), (8, 64)
 
     def tables(self, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:
         """A relation row is a whole matrix."""

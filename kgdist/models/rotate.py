@@ -7,8 +7,10 @@ import math
 
 import torch
 
+from kgdist.base.errors import OptionError
 from kgdist.base.types import Side
 from kgdist.models.base import Model, halves
+from kgdist.options.config import Config
 
 
 class RotatE(Model):
@@ -22,6 +24,24 @@ class RotatE(Model):
     compare = "modulus"
     kernel = "rotate"
     distance = True
+    columns = {  # noqa: RUF012
+        "entity": "{half} real parts, then {half} imaginary parts",
+        "relation": "phases; the angle in radians is the number times {scale!r}",
+    }
+    depends_on = ("gamma",)  # the unit of a phase is (gamma + 2) / hidden_dim
+    usual = (0.003, 0.2), (4, 24)
+
+    @classmethod
+    def sizes(cls, config: Config) -> tuple[Config, list[str]]:
+        """Complex entities, 2d, and an angle for each of their coordinates, d."""
+        if config.double_rel:
+            message = "RotatE has one angle per complex coordinate, d for each relation; drop it and keep --double_ent"
+            raise OptionError("--double_rel", message)
+        if config.double_ent:
+            return config, []
+        size = config.hidden_dim
+        what = f"RotatE has complex entities of {2 * size} numbers, and relations of {size} angles"
+        return config.replace(double_ent=True), [f"--double_ent added: {what}"]
 
     @property
     def phase_scale(self) -> float:

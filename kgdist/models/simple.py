@@ -19,6 +19,12 @@ class SimplE(Model):
     compare = "dot"
     kernel = "simple"
     score_limit = 20.0
+    halves = "two halves"
+    columns = {  # noqa: RUF012
+        "entity": "{half} numbers as head, then {half} as tail",
+        "relation": "{half} numbers of the relation, then {half} of its inverse",
+    }
+    usual = (0.05, 1.0), (50, 400)
 
     def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:
         """The anchor's halves in each other's place, scaled by the relation that reads them."""

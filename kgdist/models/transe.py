@@ -16,6 +16,7 @@ class TransE_l2(Model):
     compare = "l2"
     kernel = "translate"
     distance = True
+    usual = (0.02, 0.5), (4, 24)
 
     def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:
         """h + r for a missing tail, t - r for a missing head."""
@@ -27,3 +28,4 @@ class TransE_l1(TransE_l2):
 
     name = "TransE_l1"
     compare = "l1"
+    usual = (0.003, 0.1), (4, 24)

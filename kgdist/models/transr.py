@@ -8,6 +8,7 @@ import torch
 from kgdist.base.types import RelationRows, Side
 from kgdist.kernels.matrices import grouped_matmul, grouped_project, groups
 from kgdist.models.base import Model
+from kgdist.options.config import Config
 
 
 class TransR(Model):
@@ -18,6 +19,14 @@ class TransR(Model):
     kernel = "projected"
     distance = True
     projects = True
+    columns = {"projection": "a matrix of {entity} rows and {relation} columns, row by row"}  # noqa: RUF012
+    initial = {"projection": ("uniform", 1.0)}  # noqa: RUF012  as in DGL-KE
+    usual = (0.005, 0.2), (4, 24)
+
+    @classmethod
+    def sizes(cls, config: Config) -> tuple[Config, list[str]]:
+        """Any two."""
+        return config, []
 
     def tables(self, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:
         """Adds the projections."""

@@ -1,5 +1,6 @@
 """Every option once: its name, its default, what it is refused with.
 
+built_in.py    the names of the built-in score functions
 cluster.py     the options of several machines
 commands.py    what --help says besides the options
 config.py      the table of all options

@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any
 
 from kgdist.options import interval
+from kgdist.options.built_in import BUILT_IN
 from kgdist.options.cluster import ClusterOptions
 from kgdist.options.option import Option, option, table
 from kgdist.options.partition import PartitionOptions
 
-MODELS = ("TransE", "TransE_l1", "TransE_l2", "TransR", "RESCAL", "DistMult", "ComplEx", "RotatE", "SimplE")
 _BOTH = ("train", "dist-train", "eval")
 _TRAIN = ("train", "dist-train")
 _HERE = ("train", "eval")  # reading files, and GPUs: not when many machines train on partitions
@@ -119,7 +119,7 @@ class Config(ClusterOptions, PartitionOptions):
     )
 
     # ---- model
-    model_name: str = _model("TransE", "score function; TransE is TransE_l2", choices=MODELS, dglke=_BOTH)
+    model_name: str = _model("TransE", "score function; TransE is TransE_l2", choices=tuple(BUILT_IN), dglke=_BOTH)
     model_file: str | None = _model(
         None,
         "import this Python file first: it registers score functions of your own (kgdist.register) for --model_name. Several "

@@ -1,7 +1,8 @@
 """From the options given to the options meant: fill-ins that are said aloud, and contradictions refused before any work.
 
 Pure but for one question, how many CUDA devices there are, and that only when a GPU is asked for. What needs the data (a split
-that is missing, ids, sizes) is not known here and is checked where the data is loaded.
+that is missing, ids, sizes) is checked where the data is loaded; what a score function asks for, by `settle` of its registry
+(`kgdist.models.registry`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,8 @@ from pathlib import PurePath
 
 from kgdist.base.errors import OptionError
 from kgdist.options.config import OPTIONS, Config
-from kgdist.options.model_file import OWN
 
 EXCLUSIVE = (("max_step", "max_epoch"),)  # at one level only one of them; a higher level's choice replaces the lower one's
-COMPLEX = ("ComplEx", "SimplE")  # embeddings in two halves
-NO_PRODUCTS = ("TransE_l1", "RotatE", "TransR")  # their comparators are no matrix products
 
 
 def resolve(config: Config, explicit: Collection[str] = (), *, devices: int | None = None) -> tuple[Config, list[str]]:
@@ -27,7 +25,6 @@ def resolve(config: Config, explicit: Collection[str] = (), *, devices: int | No
     notes: list[str] = []
     _refuse_contradictions(config, explicit)
     config = _data(config, explicit, notes)
-    config = _dimensions(config, notes)
     config = _batch(config, notes)
     config = _processes(config, notes, devices)
     return config, notes
@@ -80,27 +77,6 @@ def _data(config: Config, explicit: Collection[str], notes: list[str]) -> Config
     return config.replace(dataset=name)
 
 
-def _dimensions(config: Config, notes: list[str]) -> Config:
-    """Which of 2d and d a model's entities and relations need (DGL-KE's shapes)."""
-    model, size = config.model_name, config.hidden_dim
-    if model == "RotatE":
-        if config.double_rel:
-            message = "RotatE has one angle per complex coordinate, d for each relation; drop it and keep --double_ent"
-            raise OptionError("--double_rel", message)
-        if not config.double_ent:
-            config = config.replace(double_ent=True)
-            notes.append(f"--double_ent added: RotatE has complex entities of {2 * size} numbers, and relations of {size} angles")
-    elif model != "TransR" and config.double_ent != config.double_rel:
-        missing = "double_rel" if config.double_ent else "double_ent"
-        config = config.replace(double_ent=True, double_rel=True)
-        notes.append(f"--{missing} added: {model} needs entities and relations of one size, {2 * size}")
-    if model in COMPLEX and config.entity_dim % 2:
-        halves = "a real and an imaginary half" if model == "ComplEx" else "two halves"
-        message = f"{model} has {halves}: take an even number, not {size}, or add --double_ent --double_rel"
-        raise OptionError("--hidden_dim", message)
-    return config
-
-
 def _batch(config: Config, notes: list[str]) -> Config:
     size, chunk = config.batch_size, config.neg_sample_size
     if chunk >= size or size % chunk == 0:
@@ -119,23 +95,10 @@ def _processes(config: Config, notes: list[str], devices: int | None) -> Config:
                 raise OptionError(f"--{name}", "needs a GPU: add --gpu 0, or drop it to train on the CPU")
     else:
         config = _gpus(config, notes, devices)
-    if config.compute_dtype == "bfloat16":
-        _bfloat16(config, notes)
     if config.num_proc > 1 and config.force_sync_interval < 0:
         config = config.replace(force_sync_interval=1000)
         notes.append("--force_sync_interval 1000: the processes wait for one another every 1000 steps")
     return config
-
-
-def _bfloat16(config: Config, notes: list[str]) -> None:
-    own = OWN.get(config.model_name)
-    if config.model_name in NO_PRODUCTS or (own is not None and own.compare in ("l1", "modulus")):
-        message = f"bfloat16 is for models that multiply matrices; {config.model_name} sums distances"
-        raise OptionError("--compute_dtype", message)
-    from kgdist.kernels.gemm import fast_on_this_cpu  # imports torch, which is slow
-
-    if config.gpu == (-1,) and not fast_on_this_cpu():
-        notes.append("--compute_dtype bfloat16: this CPU has no units for it, so float32 would be faster")
 
 
 def require_gpus(gpus: Sequence[int], devices: int | None = None) -> None:

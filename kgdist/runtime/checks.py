@@ -14,6 +14,7 @@ from kgdist.base.machine import free_memory
 from kgdist.data.dataset import Dataset
 from kgdist.kvstore.optim import OPTIMIZERS
 from kgdist.kvstore.tables import MemoryTables
+from kgdist.models.registry import MODELS
 from kgdist.options.config import Config
 from kgdist.options.model_file import OWN
 from kgdist.runtime.memory import page_tables
@@ -64,8 +65,8 @@ def check_disk(config: Config, tables: MemoryTables) -> None:
 
 def meaning(config: Config, *more: str) -> dict[str, Any]:
     """The options on which the rows' meaning depends, and `more`, by name."""
-    phases = ("gamma",) if config.model_name == "RotatE" else ()  # whose unit is (gamma + 2) / hidden_dim
-    return {name: getattr(config, name) for name in ("model_name", "hidden_dim", "double_ent", "double_rel", *phases, *more)}
+    needed = MODELS[config.model_name].depends_on
+    return {name: getattr(config, name) for name in ("model_name", "hidden_dim", "double_ent", "double_rel", *needed, *more)}
 
 
 def different(old: Config, new: Config, *more: str) -> str | None:

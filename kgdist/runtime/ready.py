@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kgdist.base.errors import OptionError
 from kgdist.base.log import tell
+from kgdist.models.registry import settle
 from kgdist.options.config import Config
 from kgdist.options.parse import Parsed
-from kgdist.options.resolve import resolve
 from kgdist.runs import rundir
 
 
@@ -19,7 +19,7 @@ def ready(parsed: Parsed) -> Config:
         for name in ("model_name", "dataset"):
             if getattr(config, name) != getattr(saved, name):
                 raise OptionError(f"--{name}", "cannot change when a run is resumed; start a new one with --init_from")
-    config, notes = resolve(config, set(parsed.explicit))
+    config, notes = settle(config, set(parsed.explicit))
     for note in (*parsed.notes, *notes):
         tell(note)
     return config

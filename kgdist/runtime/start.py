@@ -42,8 +42,7 @@ def at_random(
     moved: Moved = unwatched,
 ) -> None:
     """Fill a table, or rows `first` and following of one of `total`, with what they start at."""
-    # TransR's projections start in U(-1, 1) whatever --init says, as in DGL-KE.
-    kind, spread = (config.init, model.init_range) if name != "projection" else ("uniform", 1.0)
+    kind, spread = model.initial.get(name, (config.init, model.init_range))
     stream = tables.names().index(name)
     initialise(tables.rows[name], kind, spread, seed=config.seed, stream=stream, first=first, total=total, moved=moved)
 

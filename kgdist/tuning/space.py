@@ -11,6 +11,7 @@ from typing import Any
 
 from kgdist.base.errors import DataError, OptionError
 from kgdist.base.files import PathLike
+from kgdist.models.registry import MODELS
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.option import Option
 from kgdist.options.yamlfile import read_settings
@@ -85,29 +86,12 @@ def dimension(row: Option, low: Any, high: Any, log: bool = False) -> Range:
     return Range(low, high, log)
 
 
-# ---------------------------------------------------------------------------------------------------------------- usual ranges
-# Around the published options of each model (kgdist.options.presets): lr, gamma. gamma also sets how large embeddings are at the
-# start, which models of products want a hundred times larger than distances do.
-_USUAL: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
-    "TransE": ((0.02, 0.5), (4, 24)),
-    "TransE_l1": ((0.003, 0.1), (4, 24)),
-    "TransE_l2": ((0.02, 0.5), (4, 24)),
-    "TransR": ((0.005, 0.2), (4, 24)),
-    "RESCAL": ((0.01, 0.1), (8, 64)),
-    "DistMult": ((0.03, 0.3), (10, 200)),
-    "ComplEx": ((0.03, 0.3), (20, 300)),
-    "SimplE": ((0.05, 1.0), (50, 400)),
-    "RotatE": ((0.003, 0.2), (4, 24)),
-}
-_OTHER = ((0.003, 0.3), (4, 64))  # score functions of the user's own
-
-
 def usual(config: Config, explicit: Collection[str]) -> tuple[Space, Config]:
     """The space that is searched when no file names one, and `config` as its trials begin: with self-adversarial negatives.
 
     What the user has given (`explicit`) is not searched.
     """
-    lr, gamma = _USUAL.get(config.model_name, _OTHER)
+    lr, gamma = MODELS[config.model_name].usual  # around the published options, see kgdist.options.presets
     space: Space = {
         "lr": dimension(OPTIONS["lr"], *lr, log=True),
         "gamma": dimension(OPTIONS["gamma"], *gamma, log=True),

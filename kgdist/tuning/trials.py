@@ -19,9 +19,9 @@ from typing import Any
 
 from kgdist.base.errors import CheckpointError, KgdistError, OptionError, UsageError
 from kgdist.base.files import atomic_write, locked, read_json, write_json
+from kgdist.models.registry import settle
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import from_json, read_run, to_json
-from kgdist.options.resolve import resolve
 from kgdist.runs import checkpoint
 from kgdist.runtime.job import steps_of
 from kgdist.tuning import space as spaces
@@ -124,7 +124,7 @@ def trial_config(base: Config, params: Mapping[str, Any], *, triples: int, valid
     All trials see equally many triples: where --max_step counts and the batch size is searched, larger batches take fewer steps.
     """
     config = base.replace(**params, save_path=str(save_path), valid=True, quiet=True)
-    config, _ = resolve(config, {*params})
+    config, _ = settle(config, {*params})
     if config.max_epoch is None and "batch_size" in params:
         config = config.replace(max_step=math.ceil(base.max_step * base.batch_size / config.batch_size))
     return config.replace(eval_interval=math.ceil(steps_of(config, triples) / validations))

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from kgdist.cli import completion
-from kgdist.options.config import MODELS
+from kgdist.options.built_in import BUILT_IN
 from tests.patience import patience
 
 pytest.importorskip("shtab")
 CASES = {
-    "kgdist-train --model_name Tr": {name for name in MODELS if name.startswith("Tr")},
+    "kgdist-train --model_name Tr": {name for name in BUILT_IN if name.startswith("Tr")},
     "kgdist-train --lr 0.1 --neg_deg": {"--neg_deg_sample", "--neg_deg_sample_eval"},
     "kgdist-eval --rank_ties o": {"optimistic"},
     "kgdist dist": {"dist-train"},

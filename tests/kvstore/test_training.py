@@ -11,7 +11,8 @@ import torch
 from kgdist.data.dataset import Triples
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
-from kgdist.options.config import MODELS, Config
+from kgdist.options.built_in import BUILT_IN
+from kgdist.options.config import Config
 from kgdist.runtime.job import model_of, trainer_of
 from tests.kvstore.servers import Store
 from tests.kvstore.test_store import PLACES, filled
@@ -20,7 +21,7 @@ STEPS = 40
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_the_store_changes_nothing(name: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StoreTables, "ahead", lambda *_: None)
     config = Config(

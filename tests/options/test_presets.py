@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kgdist.base.errors import OptionError
+from kgdist.models.registry import settle
 from kgdist.options import presets
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.parse import parse
-from kgdist.options.resolve import resolve
 
 PAIRS = {
     "FB15k": "TransE_l1 TransE_l2 DistMult ComplEx RESCAL TransR RotatE SimplE",
@@ -31,7 +31,7 @@ def test_the_pairs_that_were_published_are_there_once() -> None:
 @pytest.mark.parametrize("row", presets.ROWS, ids=lambda row: f"{row.model}-{row.dataset}")
 def test_a_row_is_a_run_without_contradictions_or_fill_ins(row: presets.Preset) -> None:
     config = Config(model_name=row.model, dataset=row.dataset, **row.values())
-    assert resolve(config) == (config, [])
+    assert settle(config) == (config, [])
     assert config.neg_adversarial_sampling and config.max_step == row.steps and row.source
     assert all("train" in OPTIONS[name].commands for name in row.options)
     flags = parse("train", [*row.flags().split(), "--model_name", row.model, "--dataset", row.dataset])

@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import OptionError
-from kgdist.options.config import MODELS, Config
-from kgdist.options.resolve import resolve
+from kgdist.models.registry import settle
+from kgdist.options.built_in import BUILT_IN
+from kgdist.options.config import Config
 
 SAME = ("TransE", "TransE_l1", "TransE_l2", "RESCAL", "DistMult", "ComplEx", "SimplE")
 
 
 @given(
-    st.sampled_from(MODELS),
+    st.sampled_from(list(BUILT_IN)),
     st.integers(1, 40),
     st.booleans(),
     st.booleans(),
@@ -39,7 +40,7 @@ def test_resolved_shapes_fit_the_model_and_resolving_is_idempotent(
         num_proc=processes,
     )
     try:
-        fixed, notes = resolve(config)
+        fixed, notes = settle(config)
     except OptionError as error:
         refused_rotate = model == "RotatE" and rel
         refused_halves = model in ("ComplEx", "SimplE") and hidden % 2 == 1 and not (ent or rel)
@@ -57,7 +58,7 @@ def test_resolved_shapes_fit_the_model_and_resolving_is_idempotent(
     assert fixed.batch_size % negatives == 0 or fixed.batch_size == batch < negatives
     assert fixed.force_sync_interval == (1000 if processes > 1 else -1)
     assert (fixed == config) == (not notes)
-    assert resolve(fixed) == (fixed, [])
+    assert settle(fixed) == (fixed, [])
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_resolved_shapes_fit_the_model_and_resolving_is_idempotent(
     ],
 )
 def test_what_is_filled_in_is_said(options: dict[str, Any], note: str) -> None:
-    _, notes = resolve(Config(**options))
+    _, notes = settle(Config(**options))
     assert len(notes) == 1
     assert re.match(note, notes[0]), notes
 
@@ -110,22 +111,22 @@ def test_what_is_filled_in_is_said(options: dict[str, Any], note: str) -> None:
 )
 def test_contradictions_are_refused_in_one_line(options: dict[str, Any], option: str, hint: str) -> None:
     with pytest.raises(OptionError) as caught:
-        resolve(Config(**options))
+        settle(Config(**options))
     assert caught.value.option == option and hint in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_resumed_run_keeps_its_folder() -> None:
     config = Config(resume="ckpts/a", save_path="elsewhere")
-    assert resolve(config)[0] == config  # the run's own --save_path
+    assert settle(config)[0] == config  # the run's own --save_path
     with pytest.raises(OptionError, match="--save_path: has no place beside --resume: .* in its own folder, ckpts/a; drop it"):
-        resolve(config, ("resume", "save_path"))
+        settle(config, ("resume", "save_path"))
 
 
 def test_max_step_and_max_epoch_contradict_only_when_both_were_asked_for() -> None:
     config = Config(max_step=10, max_epoch=2.0)
-    assert resolve(config, ("max_epoch",)) == (config, [])
+    assert settle(config, ("max_epoch",)) == (config, [])
     with pytest.raises(OptionError, match="--max_step: contradicts --max_epoch"):
-        resolve(config, ("max_step", "max_epoch"))
+        settle(config, ("max_step", "max_epoch"))
 
 
 def test_what_is_right_stays() -> None:
@@ -137,27 +138,27 @@ def test_what_is_right_stays() -> None:
         {"rel_part": True},
     ):
         config = Config(**options)
-        assert resolve(config) == (config, [])
+        assert settle(config) == (config, [])
     own = Config(format="raw_udd_hrt", data_files=("a",))
-    assert resolve(own, ("dataset",))[0].dataset == "FB15k"  # asked for by name
+    assert settle(own, ("dataset",))[0].dataset == "FB15k"  # asked for by name
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_there_is_refused_by_asking_torch() -> None:
     with pytest.raises(OptionError, match=r"^--gpu 0: no CUDA device can be used here; drop the flag"):
-        resolve(Config(gpu=(0,)))
+        settle(Config(gpu=(0,)))
 
 
 def test_several_gpus_share_the_processes_and_the_table() -> None:
     with pytest.raises(OptionError, match=r"^--gpu 0 2: this machine has the GPUs 0 to 1$"):
-        resolve(Config(gpu=(0, 2)), devices=2)
+        settle(Config(gpu=(0, 2)), devices=2)
     with pytest.raises(OptionError, match=r"--num_proc: must be a multiple of the 2 GPUs, not 3"):
-        resolve(Config(gpu=(0, 1), num_proc=3), devices=2)
-    fixed, notes = resolve(Config(gpu=(0, 1)), devices=2)
+        settle(Config(gpu=(0, 1), num_proc=3), devices=2)
+    fixed, notes = settle(Config(gpu=(0, 1)), devices=2)
     assert fixed.num_proc == 2 and fixed.mix_cpu_gpu and fixed.force_sync_interval == 1000 and len(notes) == 3
-    assert resolve(fixed, devices=2) == (fixed, [])
+    assert settle(fixed, devices=2) == (fixed, [])
     one = Config(gpu=(1,), async_update=True)
-    assert resolve(one, devices=2) == (one, [])
+    assert settle(one, devices=2) == (one, [])
 
 
 @pytest.mark.parametrize("model", ["TransE_l1", "RotatE", "TransR"])
@@ -165,4 +166,4 @@ def test_bfloat16_is_refused_where_nothing_is_multiplied(model: str) -> None:
     with pytest.raises(
         OptionError, match=f"--compute_dtype.*bfloat16 is for models that multiply matrices; {model} sums distances"
     ):
-        resolve(Config(model_name=model, compute_dtype="bfloat16"))
+        settle(Config(model_name=model, compute_dtype="bfloat16"))

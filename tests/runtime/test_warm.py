@@ -19,7 +19,7 @@ import numpy as np
 from kgdist.options.config import Config
 from kgdist.data.dataset import Triples
 from kgdist.kvstore.tables import MemoryTables, initialise
-from kgdist.options.resolve import resolve
+from kgdist.models.registry import settle
 from kgdist.runtime.job import model_of, trainer_of
 from kgdist.runtime.job import warm_up
 
@@ -29,7 +29,7 @@ def compiled():
     return {(each.py_func.__module__, each.py_func.__name__, args) for each in kernels for args in each.overloads}
 
 flags = dict(hidden_dim=20, batch_size=32, neg_sample_size=16, max_step=4, neg_adversarial_sampling=True)
-config, _ = resolve(Config(model_name=sys.argv[1], **flags, **json.loads(sys.argv[2])))
+config, _ = settle(Config(model_name=sys.argv[1], **flags, **json.loads(sys.argv[2])))
 weighted = config.has_edge_importance
 warm_up(config, weighted=weighted)
 before = compiled()

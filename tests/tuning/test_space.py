@@ -8,12 +8,13 @@ import pytest
 
 from kgdist.base.errors import DataError
 from kgdist.options import presets
-from kgdist.options.config import MODELS, OPTIONS, Config
+from kgdist.options.built_in import BUILT_IN
+from kgdist.options.config import OPTIONS, Config
 from kgdist.tuning import space as spaces
 from kgdist.tuning.space import Choices, Range, read_space, usual
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", BUILT_IN)
 def test_usual_spaces_hold_the_published_options(model: str) -> None:
     space, base = usual(Config(model_name=model), ())
     assert base.neg_adversarial_sampling and all(spaces.searchable(OPTIONS[name]) for name in space)
