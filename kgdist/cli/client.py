@@ -1,4 +1,4 @@
-"""kgdist-client: the training processes of one machine, started by hand or by a scheduler."""
+"""kgdist-client: the word that a machine started by kgdist-server may train; ends with the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kgdist-server: the servers of one machine, started by hand or by a scheduler."""
+"""kgdist-server: one machine of a job, started by hand or by a scheduler."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ News = Callable[[int, str, Any], None]  # machine, kind, value
 
 
 class Correspondent(Protocol):
-    """A machine's agent as a fleet needs it: a Channel, or the two halves of `kgdist.runtime.cluster.manual`."""
+    """A machine's agent as a fleet needs it: a Channel, or one of `kgdist.runtime.cluster.manual`."""
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a JSON object; returns at once."""
