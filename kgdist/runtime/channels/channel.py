@@ -77,6 +77,7 @@ class Channel(ABC):
         self._counting, self._lock = threading.Lock(), threading.Lock()
         self._lost = ""  # why the channel was given up
         self._last = ""
+        self._overheard = 0  # pieces of its stderr
         self._closing = False
         self._over = False  # the end was told
         self._done = threading.Event()  # ... and nothing is left
@@ -187,7 +188,10 @@ class Channel(ABC):
             time.sleep(0.02)
         if how is None:
             self._lose("closed its output, but did not end")
-        self._threads[1].join(timeout=FORCE)  # its last words
+        until, before = time.monotonic() + self._patience, -1
+        while self._threads[1].is_alive() and self._overheard != before and time.monotonic() < until:  # its last words
+            before = self._overheard
+            self._threads[1].join(timeout=FORCE)
         code, words = how or (None, "was lost")
         if self._lost:
             code, words = None, f"was given up: it {self._lost}"
@@ -210,6 +214,7 @@ class Channel(ABC):
             data = self._read(stream)
             if data == b"" or (data is None and ended):  # a grandchild may hold the pipe open
                 break
+            self._overheard += stream == 2 and data is not None
             for line in lines.feed(data or b""):
                 self._take(stream, line)
             if stream == 1 and lines.size > LONGEST:
