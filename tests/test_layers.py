@@ -21,42 +21,15 @@ PACKAGE = Path(__file__).resolve().parents[1] / "kgdist"
 
 # A name with a slash is a folder with all its files; "__init__" is the package itself, which hands on the Python API.
 LAYERS = (
-    (
-        "version",
-        "base/",
-    ),
-    (
-        "kernels/",
-        "options/",
-    ),
-    (
-        "data/",
-        "sampling/",
-        "models/",
-    ),
-    (
-        "partition/",
-        "kvstore/",
-    ),
-    (
-        "distributed/",
-        "runs/",
-    ),
-    (
-        "predict/",
-        "training/",
-        "evaluation/",
-    ),
+    ("version", "base/"),
+    ("options/", "kernels/"),
+    ("data/", "sampling/", "models/"),
+    ("partition/", "kvstore/"),
+    ("runs/",),
+    ("training/", "evaluation/", "predict/"),
     ("runtime/",),
-    (
-        "exchange/",
-        "report/",
-        "tuning/",
-    ),
-    (
-        "__init__",
-        "api/",
-    ),
+    ("exchange/", "report/", "tuning/"),
+    ("__init__", "api/"),
     ("cli/",),
 )
 
@@ -155,6 +128,13 @@ def test_a_file_imports_its_own_layer_or_lower_ones(name: str) -> None:
     assert layer(name) is not None, f"{name}: in no layer; add it to LAYERS in tests/test_layers.py, as low as its imports allow"
     for other in upward(name, GRAPH[name]):
         pytest.fail(f"{name} (layer {layer(name)}) imports {other} (layer {layer(other)}): move what it needs down, or itself up")
+
+
+def test_the_picture_of_the_layers_is_this_table() -> None:
+    page = PACKAGE.parent.joinpath("docs", "architecture.md").read_text(encoding="utf-8")
+    drawn = re.findall(r"^ (\d)  ((?:\w+ +)+?) {2,}\S", page, flags=re.MULTILINE)
+    expected = [{home.strip("/") for home in homes} - {"__init__"} for homes in LAYERS]
+    assert [(int(number), set(names.split())) for number, names in reversed(drawn)] == list(enumerate(expected))
 
 
 def test_no_imports_go_round() -> None:
