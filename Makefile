@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
 
-.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-emb-sim bench-tune bench-gpu faults soak test-slow-machine clean
+.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-emb-sim bench-beside bench-tune bench-gpu faults soak test-slow-machine clean
 .DELETE_ON_ERROR:
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo "make bench-attacks   a server of the store under attack, a minute of each"
 	@echo "make bench-partition partitioning beside METIS alone, 10 million triples"
 	@echo "make bench-emb-sim   speed and memory of the most similar of all pairs"
+	@echo "make bench-beside    training, ranking, loading, two machines, beside another checkout's (AGAINST=folder)"
 	@echo "make bench-tune      searches over five seeds, beside another checkout's (AGAINST=folder)"
 	@echo "make bench-scaling   what docs/scaling.md is computed from, and held against (some minutes)"
 	@echo "make scaling         docs/scaling.md, computed from what bench-scaling measured"
@@ -123,6 +124,9 @@ bench-partition: $(STAMP)
 
 bench-emb-sim: $(STAMP)
 	$(BIN)/python benchmarks/similar.py
+
+bench-beside: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/beside.py --against $(AGAINST)
 
 bench-tune: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/tune.py $(if $(AGAINST),--against $(AGAINST))
