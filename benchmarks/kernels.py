@@ -21,11 +21,11 @@ from roofs import CHUNKS, DIM, GEMM_FLOPS, HEADER, N, P, Roofs, big_table, draws
 from kgdist.base.types import Side
 from kgdist.kernels import jit, loss
 from kgdist.kernels.compare import COMPARATORS, Comparator
+from kgdist.kernels.hashing import unique
 from kgdist.kernels.matrices import Matrices, grouped_matmul
 from kgdist.kernels.pairs import Pairs
 from kgdist.kernels.query import KINDS, VectorQuery
 from kgdist.kernels.rows import adagrad_rows, gather_rows
-from kgdist.kernels.unique import unique
 from kgdist.models.base import Model
 from kgdist.models.registry import make_model
 from kgdist.training.losses import batch_loss

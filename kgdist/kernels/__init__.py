@@ -5,6 +5,7 @@ compare.py      the four comparators, and how far rounding can go
 euclid.py       L2 as a matrix product
 gemm.py         the fastest matrix product that is sure to keep float32's bits, or one of bfloat16
 gradients.py    gradients by use gathered by row, with the regularisation
+hashing.py      hash tables: the different ids of a step; names numbered
 jit.py          how loops are compiled, and whether
 l1.py           the loops of L1
 loss.py         losses and their gradients in one pass
@@ -16,8 +17,6 @@ random.py       random numbers without state, shuffling without memory
 rank.py         who is surely above, who is too close to call
 route.py        ids to the servers that own their rows, and rows back
 rows.py         rows by id: gather and update
-strings.py      names numbered by hash
 top.py          the K best of each row, block by block
 torch_twins.py  L1 and complex modulus in torch
-unique.py       the different ids of a step
 """

@@ -1,6 +1,6 @@
 """The step by compiled loops, without autograd: built-in models, float32, on a CPU. `autograd_step` is its plain twin.
 
-It is a composition of pieces that are tested alone: rows and unique ids (`kernels.rows`, `kernels.unique`), a query
+It is a composition of pieces that are tested alone: rows and unique ids (`kernels.rows`, `kernels.hashing`), a query
 (`kernels.query`, `matrices`), a comparator (`kernels.compare`, `pairs` for the positives), the loss with its gradient
 (`kernels.loss`), and gradients by use gathered by row (`kernels.gradients`).
 """
@@ -15,7 +15,7 @@ import torch
 from kgdist.base.types import Batch
 from kgdist.kernels import loss
 from kgdist.kernels.gradients import Penalty
-from kgdist.kernels.unique import unique
+from kgdist.kernels.hashing import unique
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
 from kgdist.options.config import Config
