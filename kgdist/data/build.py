@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from kgdist.base.errors import DataError
 from kgdist.base.files import load_npy
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 from kgdist.data.cache import Appender
 from kgdist.data.names import Interner, as_binary, parts
 from kgdist.data.read.dictionary import read_dictionary

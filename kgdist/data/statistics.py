@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 
 CATEGORIES = ("1-1", "1-N", "N-1", "N-N")  # the codes that `relation_categories` returns
 UNSEEN = -1  # the category of a relation without a training triple

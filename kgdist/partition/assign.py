@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kgdist.base.errors import KgdistError, OptionError
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 from kgdist.kernels import adjacency as loops
 from kgdist.kernels.random import shuffled
 from kgdist.partition import metis

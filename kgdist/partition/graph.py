@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kgdist.base.errors import KgdistError
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 from kgdist.kernels import adjacency as loops
 
 PIECE = 1 << 20  # triples looked at together

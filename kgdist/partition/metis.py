@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kgdist.base.errors import KgdistError, OptionError
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 from kgdist.partition.graph import Adjacency
 
 OPTIONS = 40  # METIS_NOPTIONS of metis.h; places in them:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from kgdist.base.errors import CheckpointError
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 from kgdist.base.types import Side
 from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.known import KnownTriples

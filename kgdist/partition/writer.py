@@ -16,7 +16,7 @@ import numpy as np
 
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.files import free_bytes, load_npy, sweep, whole_folders, write_npy
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 from kgdist.data.cache import Appender
 from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.known import KnownTriples

@@ -25,8 +25,7 @@ from typing import NamedTuple
 
 from kgdist.base import files
 from kgdist.base.errors import CheckpointError, DataError, KgdistError
-from kgdist.base.log import log
-from kgdist.base.progress import bar
+from kgdist.base.log import bar, log
 
 MAGIC = b"PK"  # what an archive begins with
 PIECE, MIB = 1 << 18, 1 << 20
