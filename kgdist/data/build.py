@@ -1,6 +1,6 @@
 """The files of a data set -> the arrays of a cache, in one pass over each file and bounded memory (the names apart).
 
-Which files there are is decided in formats.py; where the arrays lie and when they are made again in cache.py and store.py.
+Which files there are is decided in formats.py; where the arrays lie and when they are made again in cache.py and dataset.py.
 """
 
 from __future__ import annotations

@@ -159,8 +159,8 @@ class Interner:
     place, at most three quarters taken, besides 16 bytes and the text of a name.
     """
 
-    def __init__(self, what: str = "names", limit: int = MAX_IDS) -> None:
-        self._what, self._limit, self._count = what, limit, 0
+    def __init__(self, what: str = "names") -> None:
+        self._what, self._count = what, 0
         self._few: dict[bytes, int] | None = {}
         self._offsets, self._data = np.zeros(1024, np.int64), np.zeros(1 << 14, np.uint8)
         self._hashes, self._table = np.zeros(0, np.uint64), np.zeros(0, np.uint64)  # of many
@@ -180,8 +180,8 @@ class Interner:
         """int64[n]: the next ids, for `values` (pa.LargeBinaryArray, no repeats) that are new. Raises UsageError past int32."""
         offsets, data = parts(values)
         first, count = self._count, self._count + len(values)
-        if count > self._limit:
-            raise UsageError(f"more than {self._limit:,} distinct {self._what}; ids are 32-bit integers")
+        if count > MAX_IDS:
+            raise UsageError(f"more than {MAX_IDS:,} distinct {self._what}; ids are 32-bit integers")
         used = int(self._offsets[first])
         self._data = _grown(self._data, used, used + len(data))
         self._offsets = _grown(self._offsets, first + 1, count + 1)

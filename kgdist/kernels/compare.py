@@ -45,11 +45,11 @@ def _matmul_unit() -> float:
     return {"highest": 0.0, "high": 2.0**-11}.get(gemm.allowed() or "medium", 2.0**-8)
 
 
-def _up(bound: torch.Tensor, size: torch.Tensor, limit: float = LARGEST) -> torch.Tensor:
+def _up(bound: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
     """float64[P] -> float32[P], never smaller; infinite where `size`, the largest number on the way, is NaN or may overflow."""
     rounded = (bound * SAFE).float()
     above = torch.nextafter(rounded, torch.full_like(rounded, math.inf))
-    return torch.where(size * SAFE < limit, above, math.inf)
+    return torch.where(size * SAFE < LARGEST, above, math.inf)
 
 
 def largest(sizes: torch.Tensor) -> torch.Tensor:

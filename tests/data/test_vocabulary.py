@@ -216,8 +216,9 @@ def test_colliding_hashes_in_a_table_cost_time_only(names: list[str], others: li
     assert found.tolist() == [names.index(name) if name in names else -1 for name in names + others]
 
 
-def test_interner_stops_at_the_id_limit() -> None:
-    interner = Interner("entities", limit=3)
+def test_interner_stops_at_the_id_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names_module, "MAX_IDS", 3)
+    interner = Interner("entities")
     intern(interner, as_binary(["a", "b"]))
     intern(interner, as_binary(["b", "c"]))
     with pytest.raises(UsageError, match="more than 3 distinct entities"):
