@@ -23,12 +23,10 @@ from datasets import prepare
 from roofs import machine
 
 from kgdist.data.dataset import load_dataset
-from kgdist.partition import balance as even
 from kgdist.partition import metis
 from kgdist.partition.assign import assign
 from kgdist.partition.book import Numbering
-from kgdist.partition.graph import adjacency, degrees
-from kgdist.partition.sizes import Sizes
+from kgdist.partition.graph import TOLERANCE, Sizes, adjacency, degrees, loads_of
 from kgdist.partition.writer import split_train
 
 HERE = Path(__file__).parent
@@ -83,9 +81,9 @@ def one(job: dict[str, Any]) -> dict[str, Any]:
 def alone(triples: np.ndarray, job: dict[str, Any]) -> float:
     """Seconds of METIS' C call on the ready arrays, the arguments those of ours."""
     found = degrees(triples, job["entities"], RELATIONS)
-    graph, loads = adjacency(triples, found), even.loads_of(found, job["balance"])[:, -1:].copy()
+    graph, loads = adjacency(triples, found), loads_of(found, job["balance"])[:, -1:].copy()
     began = time.process_time()
-    metis.library().divide(graph, loads, PARTS, even.TOLERANCE[job["balance"]][-1:], 1, False)
+    metis.library().divide(graph, loads, PARTS, TOLERANCE[job["balance"]][-1:], 1, False)
     return time.process_time() - began
 
 

@@ -13,12 +13,13 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 
+import llvmlite.binding
 import numpy as np
 import torch
 
+from kgdist.base.machine import processor
 from kgdist.kernels import gemm
 from kgdist.kernels.rows import gather_rows
 
@@ -72,9 +73,9 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def big_table() -> torch.Tensor:
-    """float32[n, DIM] of `TABLE` bytes, every page of it touched."""
-    return torch.ones(TABLE // (4 * DIM), DIM)
+def big_table(size: int = TABLE) -> torch.Tensor:
+    """float32[n, DIM] of `size` bytes, every page of it touched."""
+    return torch.ones(size // (4 * DIM), DIM)
 
 
 def draws(rows: int, count: int, size: int = 3000) -> list[torch.Tensor]:
@@ -103,15 +104,13 @@ def measure(count: int, table: torch.Tensor) -> Roofs:
 
 def machine() -> str:
     """The machine and the versions, in one line."""
-    model, file = platform.machine(), Path("/proc/cpuinfo")
-    for line in file.read_text().splitlines() if file.is_file() else ():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
+    model, _ = processor()
+    # LLVM chooses the width of vectors by the name that it knows the processor by.
+    vectors = f"{torch.backends.cpu.get_cpu_capability()}, {llvmlite.binding.get_host_cpu_name()} to LLVM"
     versions = f"Python {platform.python_version()}, torch {torch.__version__.split('+')[0]}, NumPy {np.__version__}"
     if "numba" in sys.modules:
         versions += f", Numba {sys.modules['numba'].__version__}"
-    return f"{os.cpu_count()} cores, {model}, {torch.backends.cpu.get_cpu_capability()}, {versions}"
+    return f"{os.cpu_count()} cores, {model}, {vectors}, {versions}"
 
 
 def main() -> None:

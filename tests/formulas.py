@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from kgdist.kernels import euclid, torch_twins
+from kgdist.kernels import euclid, modulus
 
 DIM, GAMMA = 6, 4.0
 NAMES = ("TransE", "TransE_l1", "TransE_l2", "TransR", "RESCAL", "DistMult", "ComplEx", "RotatE", "SimplE")
@@ -55,7 +55,7 @@ def crossed(name: str, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
     if name == "l2":
         return -root(difference.square().sum(-1), euclid.NOTHING)
     re, im = difference.chunk(2, -1)
-    return -root(re.square() + im.square(), torch_twins.TINY).sum(-1)
+    return -root(re.square() + im.square(), modulus.TINY).sum(-1)
 
 
 def root(square: torch.Tensor, least: float) -> torch.Tensor:

@@ -7,7 +7,7 @@
     │   └── CheckpointError     2   a run or checkpoint folder cannot be used
     ├── ProtocolError           1   a message from another process is not one of ours
     ├── WorkerError             1   a process of this run died
-    ├── EvaluationError       1   some triples could not be ranked
+    ├── EvaluationError         1   some triples could not be ranked
     ├── Diverged                1   the loss is no number any more
     └── PeersLost               3   other machines are gone
 

@@ -270,13 +270,12 @@ def read_json(path: PathLike) -> Any:
         raise CheckpointError(f"{os.fspath(path)}: not readable as JSON ({error})") from error
 
 
-def sha256(path: PathLike, moved: Moved = unwatched) -> str:
+def sha256(path: PathLike) -> str:
     """Hex digest of a file, read in pieces."""
     digest, piece = hashlib.sha256(), memoryview(bytearray(1 << 18))  # new memory for each would cost as much as hashing it
     with open(path, "rb", buffering=0) as file:
         while count := file.readinto(piece):
             digest.update(piece[:count])
-            moved(count)
     return digest.hexdigest()
 
 

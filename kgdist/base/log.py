@@ -1,8 +1,8 @@
-"""Words to the user: the one logger, result lines, and the manners of a terminal (quiet, JSON, colours).
+"""Words to the user: the one logger, result lines, bars, and the manners of a terminal (quiet, JSON, colours).
 
 Result lines, which people and their scripts read, go to stdout (`say`); so does what happens meanwhile (`tell`), unless --quiet;
-warnings and errors are logging on stderr. With --json stdout is one JSON object (`result`) and nothing else, and words go to
-stderr. Bars are `kgdist.base.progress`'s; whether there may be any is decided here.
+warnings, errors and bars (`bar`) go to stderr. With --json stdout is one JSON object (`result`) and nothing else, and words go to
+stderr.
 
 Words wait for their reader, as those of any tool, but not in `background`: a work of hours does not stop because a terminal does.
 """
@@ -17,11 +17,14 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator
-from typing import Any, TextIO
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TextIO
 
 from kgdist.base.errors import KgdistError
 from kgdist.base.writer import Writer
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 log = logging.getLogger("kgdist")
 _COLOURS = {"red": "31", "yellow": "33", "green": "32", "bold": "1"}  # of ECMA-48
@@ -223,9 +226,24 @@ def on_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def bars() -> bool:
-    """Whether progress may be drawn on stderr."""
-    return on_terminal(sys.stderr) and not (_manners.quiet or _manners.silent)
+def bar(
+    iterable: Iterable[Any] | None = None, *, total: float | None = None, desc: str, unit: str = "it", initial: int = 0
+) -> tqdm[Any]:
+    """A progress bar with the time left; silent with --quiet, where stderr is no terminal, and for two seconds."""
+    from tqdm import tqdm  # only here: slow, and --help needs none
+
+    return tqdm(
+        iterable,
+        file=SCREEN,
+        total=total,
+        desc=desc,
+        unit=unit,
+        unit_scale=True,
+        initial=initial,
+        delay=2,
+        dynamic_ncols=True,
+        disable=not on_terminal(sys.stderr) or _manners.quiet or _manners.silent,
+    )
 
 
 def paint(text: str, colour: str, stream: TextIO | None) -> str:

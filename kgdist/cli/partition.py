@@ -17,7 +17,7 @@ from kgdist.options.config import Config
 from kgdist.options.resolve import resolve
 
 if TYPE_CHECKING:
-    from kgdist.partition.sizes import Sizes
+    from kgdist.partition.graph import Sizes
 
 
 def partition(argv: Sequence[str]) -> int:
@@ -56,7 +56,7 @@ def refuse(config: Config, explicit: Set[str]) -> None:
 def prove(config: Config, dataset: Dataset, root: Path) -> Sizes:
     """Read the partitions in `root` again, and say that they are right; their sizes. Raises CheckpointError, DataError."""
     from kgdist.partition.dglke_text import read_text
-    from kgdist.partition.sizes import Sizes
+    from kgdist.partition.graph import Sizes
     from kgdist.partition.verify import verify
 
     if config.layout == "dglke":
@@ -75,7 +75,7 @@ def make(config: Config, dataset: Dataset, root: Path, own: Path) -> int:
     from kgdist.partition import dglke_text
     from kgdist.partition.assign import assign
     from kgdist.partition.book import Numbering
-    from kgdist.partition.sizes import Sizes
+    from kgdist.partition.graph import Sizes
     from kgdist.partition.writer import write
     from kgdist.runtime.memory import peak_of_this_process
 

@@ -5,7 +5,7 @@ build.py       files to arrays, in one pass; names to ids
 cache.py       where the arrays lie, and whether they are current
 dataset.py     a data set: int32 triples, memory-mapped, and vocabularies
 known.py       the filter: all known answers of a query
-memory.py      triples in memory, to files that the store reads
+memory.py      triples in memory, to files that are read as any others
 names.py       many strings and the way back, in arrays; names numbered as they come
 statistics.py  what a graph is like, counted from its triples
 vocabulary.py  names <-> ids

@@ -1,6 +1,6 @@
 """The files of a data set -> the arrays of a cache, in one pass over each file and bounded memory (the names apart).
 
-Which files there are is decided in formats.py; where the arrays lie and when they are made again in cache.py and store.py.
+Which files there are is decided in formats.py; where the arrays lie and when they are made again in cache.py and dataset.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from kgdist.base.errors import DataError
 from kgdist.base.files import load_npy
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 from kgdist.data.cache import Appender
 from kgdist.data.names import Interner, as_binary, parts
 from kgdist.data.read.dictionary import read_dictionary

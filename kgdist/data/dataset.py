@@ -87,6 +87,9 @@ def load_dataset(
     with a warning. Raises DataError (file, line, what is expected), OptionError (options that contradict each other),
     KgdistError (nowhere to write).
     """
+    source = {"dataset": name, "data_path": os.fspath(path), "format": format, "has_edge_importance": weighted}
+    source |= {"data_files": tuple(os.fspath(file) for file in files or ()), "delimiter": delimiter, "header": header}
+    source |= {"data_url": data_url}
     form = Format.parse(format)
     sources = _sources(form, path, name, files, delimiter, header, data_url)
     options = {
@@ -96,7 +99,7 @@ def load_dataset(
         "delimiter": delimiter,
         "header": header,
         "weighted": weighted,
-        "files": {role: _relative(file, sources.home) for role, file in _roles(sources).items()},
+        "files": {role: _relative(file, sources.home) for role, file in sources.roles.items()},
         "vocabularies": vocabularies and [vocabulary.digest for vocabulary in vocabularies],
     }
     found = cache.stamps(sources.files)
@@ -109,7 +112,7 @@ def load_dataset(
             meta = cache.read(folder)
             dataset = meta and _open(folder, meta, name)
             if dataset:
-                return replace(dataset, source=_source(path, name, format, files, delimiter, header, weighted, data_url))
+                return replace(dataset, source=source)
         before, found = found, cache.settled(sources.files)
         if before == found:
             cache.make(folders, partial(_build, sources=sources, found=found, weighted=weighted, vocabularies=vocabularies))
@@ -129,22 +132,6 @@ def _build(
     return meta
 
 
-def _source(
-    path: PathLike,
-    name: str,
-    format: str,
-    files: Sequence[PathLike] | None,
-    delimiter: str,
-    header: bool,
-    weighted: bool,
-    data_url: str | None,
-) -> dict[str, Any]:
-    """The arguments of load_dataset as options of a run (kgdist.options.config)."""
-    own = {"data_files": tuple(os.fspath(file) for file in files or ()), "delimiter": delimiter, "header": header}
-    known = {"dataset": name, "data_path": os.fspath(path), "format": format, "has_edge_importance": weighted}
-    return known | own | {"data_url": data_url}
-
-
 def _sources(
     form: Format, path: PathLike, name: str, files: Sequence[PathLike] | None, delimiter: str, header: bool, data_url: str | None
 ) -> Sources:
@@ -156,11 +143,6 @@ def _sources(
         if given:
             raise OptionError(option, "does not go with --format built_in; name your own files' format raw_udd_hrt or udd_hrt")
     return built_in_files(path, name, data_url)
-
-
-def _roles(sources: Sources) -> dict[str, Path]:
-    dictionaries = {"entities": sources.entities, "relations": sources.relations}
-    return {**{role: path for role, path in dictionaries.items() if path is not None}, **sources.splits}
 
 
 def _relative(path: Path, home: Path) -> str:

@@ -1,4 +1,4 @@
-"""Triples that a program holds in memory -> the files of a data set, which the store then reads as any others.
+"""Triples that a program holds in memory -> the files of a data set, which are then read as any others.
 
 The triples may be rows (a list, an array) or a table (pandas, polars, pyarrow, a dict of columns). Text is taken for names and
 integers for ids 0 .. n-1, which entities and relations keep. Written as Parquet into a folder that is named by its content, so
@@ -144,8 +144,9 @@ def _dictionaries(tables: Mapping[str, Any]) -> dict[str, Vocabulary]:
         return {}
     triples = sum(len(table) for table in tables.values())
     return {
-        file: (_ids if numbered[file] else _names)([table[name] for table in tables.values() for name in columns], triples)
+        file: _ids(found, triples) if numbered[file] else _names(found)
         for file, columns in ROLES.items()
+        for found in [[table[name] for table in tables.values() for name in columns]]
     }
 
 
@@ -158,7 +159,7 @@ def _ids(columns: list[Any], triples: int) -> Vocabulary:
     return Vocabulary.numbered(high + 1)
 
 
-def _names(columns: list[Any], triples: int) -> Vocabulary:
+def _names(columns: list[Any]) -> Vocabulary:
     return Vocabulary(*parts(as_binary(pc.unique(pa.chunked_array([chunk for column in columns for chunk in column.chunks])))))
 
 

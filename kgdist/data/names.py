@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgdist.base.errors import UsageError
-from kgdist.kernels import strings
+from kgdist.kernels import hashing
 
 MAX_IDS = 2**31 - 1  # ids are int32
 BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2^64
@@ -155,12 +155,12 @@ def search(run: Run, hashes: np.ndarray, values: Any, names: Any) -> np.ndarray:
 class Interner:
     """Gives names the ids 0, 1, ... in the order in which they first come, while a graph is read.
 
-    Few names are found in a dict. From `MANY` on they are found in a compiled hash table (`kgdist.kernels.strings`): 8 bytes a
+    Few names are found in a dict. From `MANY` on they are found in a compiled hash table (`kgdist.kernels.hashing`): 8 bytes a
     place, at most three quarters taken, besides 16 bytes and the text of a name.
     """
 
-    def __init__(self, what: str = "names", limit: int = MAX_IDS) -> None:
-        self._what, self._limit, self._count = what, limit, 0
+    def __init__(self, what: str = "names") -> None:
+        self._what, self._count = what, 0
         self._few: dict[bytes, int] | None = {}
         self._offsets, self._data = np.zeros(1024, np.int64), np.zeros(1 << 14, np.uint8)
         self._hashes, self._table = np.zeros(0, np.uint64), np.zeros(0, np.uint64)  # of many
@@ -173,15 +173,15 @@ class Interner:
         if self._few is not None:
             return np.array([self._few.get(name, -1) for name in values.to_pylist()], np.int64)
         found = np.empty(len(values), np.int64)
-        strings.find(self._table, self._offsets[: self._count + 1], self._data, *parts(values), compiled_hash(values), found)
+        hashing.find(self._table, self._offsets[: self._count + 1], self._data, *parts(values), compiled_hash(values), found)
         return found
 
     def add(self, values: Any) -> np.ndarray:
         """int64[n]: the next ids, for `values` (pa.LargeBinaryArray, no repeats) that are new. Raises UsageError past int32."""
         offsets, data = parts(values)
         first, count = self._count, self._count + len(values)
-        if count > self._limit:
-            raise UsageError(f"more than {self._limit:,} distinct {self._what}; ids are 32-bit integers")
+        if count > MAX_IDS:
+            raise UsageError(f"more than {MAX_IDS:,} distinct {self._what}; ids are 32-bit integers")
         used = int(self._offsets[first])
         self._data = _grown(self._data, used, used + len(data))
         self._offsets = _grown(self._offsets, first + 1, count + 1)
@@ -205,7 +205,7 @@ class Interner:
             size = 1 << (2 * self._count).bit_length()
             self._table = np.zeros(0, np.uint64)  # the old one goes before the new one comes
             self._table, first = np.zeros(size, np.uint64), 0
-        strings.insert(self._table, self._hashes[first : self._count], first)
+        hashing.insert(self._table, self._hashes[first : self._count], first)
 
     def finish(self) -> tuple[np.ndarray, np.ndarray, Run]:
         """(offsets int64[n + 1], data uint8[bytes], index) of all names. What finds them goes."""
@@ -217,7 +217,7 @@ class Interner:
 def compiled_hash(names: Any) -> np.ndarray:
     """As `hash_names`, several times as fast once Numba is there."""
     out = np.empty(len(names), np.uint64)
-    strings.hashes(*parts(names), BYTES, np.uint64(BASE), out)
+    hashing.hashes(*parts(names), BYTES, np.uint64(BASE), out)
     return out
 
 

@@ -16,9 +16,8 @@ import numpy as np
 import torch
 
 from kgdist.base.errors import EvaluationError, UsageError
-from kgdist.base.log import say
+from kgdist.base.log import bar, say
 from kgdist.base.machine import usable_cores
-from kgdist.base.progress import bar
 from kgdist.base.types import RelationRows, Side
 from kgdist.data.dataset import Dataset
 from kgdist.data.known import KnownTriples

@@ -14,7 +14,7 @@ import numpy as np
 
 from kgdist.base.errors import CheckpointError, KgdistError, UsageError
 from kgdist.base.files import read_json
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from kgdist.base.errors import OptionError
 from kgdist.base.files import write_json
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.exchange.folder import check_replaceable, export_folder
 from kgdist.exchange.source import Source

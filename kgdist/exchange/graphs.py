@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from kgdist.base.errors import DataError, OptionError
-from kgdist.base.log import log
-from kgdist.base.progress import bar
+from kgdist.base.log import bar, log
 from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.read.lines import suffix
 from kgdist.exchange.folder import export_folder

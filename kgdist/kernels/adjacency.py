@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from kgdist.kernels.hashing import GOLDEN
 from kgdist.kernels.jit import inlined, strict
 from kgdist.kernels.random import mix
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 NOWHERE = np.int64(-1)
 
 
@@ -76,7 +76,7 @@ def merge(starts, found, neighbours, weights, seen):
 
 @inlined
 def _hash(u, v):
-    return mix((np.uint64(u) * _GOLDEN) ^ (np.uint64(v) + _GOLDEN))
+    return mix((np.uint64(u) * GOLDEN) ^ (np.uint64(v) + GOLDEN))
 
 
 @strict

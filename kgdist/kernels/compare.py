@@ -4,7 +4,7 @@ A comparator turns queries and candidates of the same width Q into scores, large
 belongs to the model. It knows nothing of heads, relations or sides. `cross` trains, `pair` scores the positives, and `order`,
 `slack` and `exact` rank: `order` is fast and nearly right, `slack` bounds how far it may be off, `exact` settles the candidates
 within that distance. Dot and L2 are GEMMs; L1 and ComplexModulus are loops (`l1`, `modulus`), compiled for float32 on the CPU
-and plain torch elsewhere (`torch_twins`).
+and plain torch elsewhere.
 
 Rounding bounds follow Higham, Accuracy and Stability of Numerical Algorithms, section 3.1: a sum of n products, in any order and
 with or without fused multiply-add, is off by at most gamma_n = n u / (1 - n u) times the sum of their absolute values, u = 2^-24.
@@ -15,6 +15,7 @@ from __future__ import annotations
 import abc
 import copy
 import math
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -22,10 +23,11 @@ import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
-from kgdist.kernels import euclid, gemm, l1, modulus, pairs, torch_twins
+from kgdist.kernels import euclid, gemm, l1, modulus, pairs
 from kgdist.kernels.gemm import BFLOAT16, FLOAT32, Out, Products
 from kgdist.kernels.jit import compiled, compiled_for
 
+BUDGET = {"cpu": 1 << 20, "cuda": 1 << 26}  # elements of one block of differences in plain torch
 PAIRS = 1 << 20  # floats of one slice of pairs that plain torch compares exactly
 UNIT = 2.0**-24  # unit roundoff of float32
 FLUSH = 2.0**-125  # more than one operation can lose when subnormal numbers are flushed to zero
@@ -43,11 +45,11 @@ def _matmul_unit() -> float:
     return {"highest": 0.0, "high": 2.0**-11}.get(gemm.allowed() or "medium", 2.0**-8)
 
 
-def _up(bound: torch.Tensor, size: torch.Tensor, limit: float = LARGEST) -> torch.Tensor:
+def _up(bound: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
     """float64[P] -> float32[P], never smaller; infinite where `size`, the largest number on the way, is NaN or may overflow."""
     rounded = (bound * SAFE).float()
     above = torch.nextafter(rounded, torch.full_like(rounded, math.inf))
-    return torch.where(size * SAFE < limit, above, math.inf)
+    return torch.where(size * SAFE < LARGEST, above, math.inf)
 
 
 def largest(sizes: torch.Tensor) -> torch.Tensor:
@@ -258,18 +260,20 @@ class L2(Comparator):
 
 
 class _Lengths(Comparator):
-    """Minus a sum over dims of some length of the difference: compiled, or in blocks of plain torch (`torch_twins`)."""
+    """Minus a sum over dims of some length of the difference: by compiled loops, or in plain torch for GPUs and float64.
 
-    loops: ModuleType  # its forward and backward
-    length: staticmethod[[torch.Tensor], torch.Tensor]
-    slope: staticmethod[[torch.Tensor], torch.Tensor]
+    torch takes the candidates a few at a time, forward and again backward, so that no [C,P,N,Q] array of differences exists.
+    """
+
+    loops: ModuleType  # forward and backward compiled, length and slope in torch
 
     def scores(self, q: torch.Tensor, c: torch.Tensor, out: Out = None) -> torch.Tensor:
-        if not compiled_for(q, c):
-            return torch_twins.scores(self.length, q, c, out)
         if out is None:
             out = q.new_empty(q.shape[0], q.shape[1], c.shape[1])
-        if out.numel():
+        if not compiled_for(q, c):
+            for part in _blocks(q, c):
+                out[:, :, part] = self.loops.length(q.unsqueeze(2) - c[:, None, part]).neg_()
+        elif out.numel():
             for each in zip(*_arrays(q, c), out.numpy(), strict=True):
                 self.loops.forward(*each)
         return out
@@ -278,7 +282,13 @@ class _Lengths(Comparator):
         self, q: torch.Tensor, c: torch.Tensor, scores: torch.Tensor, grad: torch.Tensor, out_q: Out = None, out_c: Out = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if not compiled_for(q, c):
-            return torch_twins.slopes(self.slope, q, c, grad, out_q, out_c)
+            grad_q = torch.zeros_like(q) if out_q is None else out_q.zero_()
+            grad_c = torch.empty_like(c) if out_c is None else out_c
+            for part in _blocks(q, c):
+                pushes = self.loops.slope(q.unsqueeze(2) - c[:, None, part]).mul_(grad[:, :, part].unsqueeze(-1))
+                grad_q -= pushes.sum(2)
+                grad_c[:, part] = pushes.sum(1)
+            return grad_q, grad_c
         (chunks, p, width), n = q.shape, c.shape[1]
         # The loops want whole pairs of queries and fours of candidates; they write in place where there are no others.
         grad_q = out_q.zero_() if out_q is not None and p % 2 == 0 else q.new_zeros(chunks, -(-p // 2) * 2, width)
@@ -287,6 +297,12 @@ class _Lengths(Comparator):
             for each in zip(*_arrays(q, c, grad), grad_q.numpy(), grad_c.numpy(), strict=True):
                 self.loops.backward(*each)
         return _only(grad_q, p, out_q), _only(grad_c, n, out_c)
+
+
+def _blocks(q: torch.Tensor, c: torch.Tensor) -> Iterator[slice]:
+    """Candidates whose differences from all queries are at most so many numbers."""
+    n, step = c.shape[1], max(1, BUDGET.get(q.device.type, BUDGET["cuda"]) // max(1, q.numel()))
+    return (slice(start, min(n, start + step)) for start in range(0, n, step))
 
 
 def _arrays(*tensors: torch.Tensor) -> list[np.ndarray]:
@@ -304,7 +320,7 @@ class L1(_Lengths):
     """-sum_k |q_k - c_k|."""
 
     name = "l1"
-    loops, length, slope = l1, staticmethod(torch_twins.absolute), staticmethod(torch.sign)
+    loops = l1
 
     def pair(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return (q - c).abs().sum(-1).neg()
@@ -321,7 +337,7 @@ class ComplexModulus(_Lengths):
     """-sum_k |q_k - c_k| over K complex numbers; a row is K real parts, then K imaginary parts (RotatE, arXiv:1902.10197)."""
 
     name = "modulus"
-    loops, length, slope = modulus, staticmethod(torch_twins.modulus), staticmethod(torch_twins.modulus_slope)
+    loops = modulus
 
     def cross(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         if q.shape[-1] % 2:
@@ -329,7 +345,7 @@ class ComplexModulus(_Lengths):
         return super().cross(q, c)
 
     def pair(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        return torch_twins.modulus(q - c).neg()
+        return modulus.length(q - c).neg()
 
     def bound(self, width: int, nq: torch.Tensor, nc: torch.Tensor) -> torch.Tensor:
         """gamma_(K+12) (|q| + |c|, summed moduli, |c| the largest), plus 2^-59 K.

@@ -4,11 +4,13 @@
 Forward: blocks of 4 x 4 pairs whose sums stay in registers while the dims go by. Backward: blocks of 2 x 4 pairs. Its inner loop
 writes to six gradient rows, and a compiler that must fear that they overlap does not vectorise: so the rows of one block come
 from six arrays (both halves of the queries' gradient, the quarters of the candidates') promised to be apart (`jit.disjoint`).
+`length` and `slope` are the same in torch.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from kgdist.kernels.jit import disjoint, inlined, kernel
 
@@ -114,3 +116,13 @@ def backward(q: np.ndarray, c: np.ndarray, grad: np.ndarray, grad_q: np.ndarray,
     half, quarter = len(grad_q) // 2, len(grad_c) // 4
     halves, quarters = grad_q.reshape(2, half, q.shape[1]), grad_c.reshape(4, quarter, q.shape[1])
     _backward(q, c, grad, *halves, *quarters)
+
+
+def length(difference: torch.Tensor) -> torch.Tensor:
+    """float[..., Q] -> float[...], the sum of absolute values."""
+    return difference.abs().sum(-1)
+
+
+def slope(difference: torch.Tensor) -> torch.Tensor:
+    """The derivative of `length`, 0 at 0."""
+    return difference.sign()

@@ -4,6 +4,7 @@
 A row is K real parts, then K imaginary parts. The modulus of r + i j is s / sqrt(s), s = max(r^2 + j^2, 2^-120): the compiler
 makes the division by a root an estimate and a Newton step, good to float32, and a zero distance gives zero gradient. Blocks of
 2 x 2 pairs forward, 2 x 4 backward; how the backward pass is kept free of overlap is told in `l1`.
+`length` and `slope` are the same in torch.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import torch
 
 from kgdist.kernels.jit import disjoint, inlined, kernel
 
@@ -115,3 +117,21 @@ def backward(q: np.ndarray, c: np.ndarray, grad: np.ndarray, grad_q: np.ndarray,
     parts = [grad_q[i * half : (i + 1) * half] for i in range(2)] + [grad_c[i * quarter : (i + 1) * quarter] for i in range(4)]
     flat = [part.reshape(-1) for part in parts]
     _backward(q, c, grad, half, quarter, *(view for each in flat for view in (each, each[q.shape[1] // 2 :])))
+
+
+def _floored(square: torch.Tensor) -> torch.Tensor:
+    return square.clamp_min(max(TINY, torch.finfo(square.dtype).tiny))
+
+
+def length(difference: torch.Tensor) -> torch.Tensor:
+    """float[..., 2K] -> float[...], the sum of the moduli."""
+    re, im = difference.chunk(2, -1)
+    square = re * re + im * im
+    return (square * _floored(square).rsqrt()).sum(-1)
+
+
+def slope(difference: torch.Tensor) -> torch.Tensor:
+    """The derivative of `length`: each pair divided by its modulus, 0 at 0."""
+    re, im = difference.chunk(2, -1)
+    inverse = _floored(re * re + im * im).rsqrt()
+    return torch.cat((re * inverse, im * inverse), -1)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from kgdist.kernels.hashing import FREE, slot_of, table_for
 from kgdist.kernels.jit import disjoint, inlined, kernel, strict
 from kgdist.kernels.rows import ahead, copy_rows
-from kgdist.kernels.unique import FREE, slot_of, table_for
 
 FINITE = np.finfo(np.float32).max
 MAGNITUDE, ALL_BITS = 0x7FFFFFFF, 0xFFFFFFFF

@@ -115,20 +115,20 @@ def _check(rows: int, ids: torch.Tensor) -> None:
 
 
 def adagrad_arrays(
-    table: np.ndarray, state: np.ndarray, ids: np.ndarray, grads: np.ndarray, squares: np.ndarray | None, lr: float, eps: float,
+    table: np.ndarray, state: np.ndarray, ids: np.ndarray, grads: np.ndarray, squares: np.ndarray | None, lr: float,
     places: np.ndarray = ALL,
 ) -> bool:  # fmt: skip
     """The compiled way of `adagrad_rows`, for float32 arrays, all contiguous. False, and nothing is done, where an id or a place
     is out of range."""
     given, mean = NONE if squares is None else squares, np.float32(1 / max(1, table.shape[1]))
-    return bool(_adagrad(table, state, ids, places, grads, given, np.float32(lr), np.float32(eps), mean))
+    return bool(_adagrad(table, state, ids, places, grads, given, np.float32(lr), np.float32(EPS), mean))
 
 
 def adagrad_rows(
-    table: torch.Tensor, state: torch.Tensor, ids: torch.Tensor, grads: torch.Tensor, lr: float, eps: float = EPS,
+    table: torch.Tensor, state: torch.Tensor, ids: torch.Tensor, grads: torch.Tensor, lr: float,
     *, squares: torch.Tensor | None = None, places: torch.Tensor | None = None,
 ) -> None:  # fmt: skip
-    """state[id] += mean(g^2), or `squares` where given; table[id] -= lr g / (sqrt(state[id]) + eps), in place.
+    """state[id] += mean(g^2), or `squares` where given; table[id] -= lr g / (sqrt(state[id]) + EPS), in place.
 
     float[n,D], float[n], int64[U] unique, float[M,D], float[M]; M = U, or the gradients of the ids are those at int64[U]
     `places`. Raises IndexError for an id or a place out of range, ValueError for shapes that disagree.
@@ -147,7 +147,7 @@ def adagrad_rows(
         given = None if squares is None else squares.contiguous().numpy()
         which = ALL if places is None else places.contiguous().numpy()
         arrays = table.detach().numpy(), state.detach().numpy(), ids.contiguous().numpy(), grads.detach().contiguous().numpy()
-        if adagrad_arrays(*arrays, given, lr, eps, which):
+        if adagrad_arrays(*arrays, given, lr, which):
             return
     _check(len(table), ids)
     if places is not None:
@@ -156,7 +156,7 @@ def adagrad_rows(
     if squares is None:
         squares = grads.square().mean(1) if grads.shape[1] else state.new_zeros(len(ids))
     state.index_add_(0, ids, squares)
-    table.index_add_(0, ids, grads / (state[ids].sqrt() + eps).unsqueeze(1), alpha=-lr)
+    table.index_add_(0, ids, grads / (state[ids].sqrt() + EPS).unsqueeze(1), alpha=-lr)
 
 
 def gather_rows(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:

@@ -17,7 +17,7 @@ import torch
 from kgdist.base.files import Moved, unwatched
 from kgdist.kernels import jit
 from kgdist.kernels.random import normal_rows, uniform_rows
-from kgdist.kernels.rows import EPS, adagrad_arrays, gather_rows
+from kgdist.kernels.rows import adagrad_arrays, gather_rows
 from kgdist.kvstore.optim import OPTIMIZERS, Places, Squares, State
 from kgdist.kvstore.shared_memory import SharedArray, private_array
 
@@ -159,7 +159,7 @@ class MemoryTables:
         rows, state = self.rows[name], self.state[name]
         if self.optimizer_name == "adagrad_row" and jit.compiled_for(rows, state["sum"]):
             table, sums = rows.numpy(), state["sum"].view(-1).numpy()
-            return lambda ids, grads, lr, squares: adagrad_arrays(table, sums, ids, grads, squares, lr, EPS)
+            return lambda ids, grads, lr, squares: adagrad_arrays(table, sums, ids, grads, squares, lr)
         return lambda ids, grads, lr, squares: self.apply(
             name, torch.from_numpy(ids), torch.from_numpy(grads), lr, None if squares is None else torch.from_numpy(squares)
         )

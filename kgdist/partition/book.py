@@ -13,11 +13,6 @@ from typing import Any
 import numpy as np
 
 
-def owners(ids: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """int[B] of new ids -> int64[B], the partition that owns each; `starts` int64[k+1] are `Book.entities` or `.relations`."""
-    return np.searchsorted(starts, ids, side="right") - 1  # ranges may be empty: the last that starts there is the one
-
-
 @dataclass(frozen=True, eq=False)
 class Book:
     """Where the range of each of k partitions begins, in new ids; equal books own alike."""
@@ -52,14 +47,6 @@ class Book:
     def num_relations(self) -> int:
         """Relations of the whole graph."""
         return int(self.relations[-1])
-
-    def owner(self, entities: np.ndarray) -> np.ndarray:
-        """int[B] of new entity ids -> int64[B], the partition of each."""
-        return owners(entities, self.entities)
-
-    def relation_owner(self, relations: np.ndarray) -> np.ndarray:
-        """int[B] of new relation ids -> int64[B], the partition of each."""
-        return owners(relations, self.relations)
 
     def original_relations(self) -> np.ndarray:
         """int32[relations]: the original id of each relation by its new id, which the dealing alone decides."""

@@ -20,7 +20,7 @@ from kgdist.data.dataset import Dataset
 from kgdist.data.read.formats import read_rows
 from kgdist.data.read.rows import Spec
 from kgdist.partition.folder import folder_of, numbered
-from kgdist.partition.sizes import pieces
+from kgdist.partition.graph import pieces
 from kgdist.partition.writer import TEXT, staged
 
 TRAIN, LOCAL, BOOK, COUNT = "train.txt", TEXT, "partition_book.txt", "relation_count.txt"

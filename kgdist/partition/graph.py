@@ -1,18 +1,24 @@
-"""A graph as symmetric rows of neighbours (compressed sparse rows), as METIS wants it: repeated edges as weights, no loops.
+"""The graph that is partitioned: its triples piece by piece, its rows of neighbours, its loads, and how large its parts are.
 
-Direction and relation of triples do not matter to a partition: an edge weighs as many triples as join its two ends.
+Direction and relation of triples do not matter to a partition, so METIS gets symmetric rows of neighbours (compressed sparse
+rows): an edge weighs as many triples as join its two ends, and there are no loops. A triple lives with its tail. Its head, when
+another partition owns it, is one of the halo: rows that a machine needs from others.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from kgdist.base.errors import KgdistError
+from kgdist.base.log import bar
 from kgdist.kernels import adjacency as loops
-from kgdist.partition.sizes import pieces
 
+PIECE = 1 << 20  # triples looked at together
+TOLERANCE = {"entities": (1.03,), "triples": (1.1, 1.05)}  # largest part / average: entities, triples
 WRONG = {
     1: "its rows do not follow one another",
     2: "it has neighbours that do not exist",
@@ -20,6 +26,15 @@ WRONG = {
     4: "it has a weight below 1",
     5: "it is not symmetric",
 }
+
+
+def pieces(triples: np.ndarray, what: str) -> Iterator[np.ndarray]:
+    """`triples` int32[T, 3] piece by piece, with a bar that says `what` is being done."""
+    with bar(total=len(triples), desc=what, unit=" triples") as progress:
+        for start in range(0, len(triples), PIECE):
+            piece = triples[start : start + PIECE]
+            yield piece
+            progress.update(len(piece))
 
 
 @dataclass(frozen=True)
@@ -62,6 +77,18 @@ def degrees(triples: np.ndarray, num_entities: int, num_relations: int) -> Degre
     return Degrees(ends, incoming)
 
 
+def loads_of(degrees: Degrees, balance: str) -> np.ndarray:
+    """int64[n, c]: what each entity brings to its partition: itself, and with balance "triples" those that it is the tail of."""
+    ones = np.ones(len(degrees.incoming), np.int64)
+    return ones[:, None] if balance == "entities" else np.stack([ones, degrees.incoming], axis=1)
+
+
+def limits(loads: np.ndarray, parts: int, balance: str) -> np.ndarray:
+    """int64[c]: what a part may hold of each load, rounded up."""
+    most: np.ndarray = np.ceil(loads.sum(axis=0) / parts * np.array(TOLERANCE[balance]))
+    return most.astype(np.int64)
+
+
 def adjacency(triples: np.ndarray, degrees: Degrees) -> Adjacency:
     """The adjacency of `triples` int32[T, 3]. Memory: 16 bytes for each end of a triple, 4 more for a moment."""
     starts = np.zeros(len(degrees.ends) + 1, np.int64)
@@ -73,3 +100,54 @@ def adjacency(triples: np.ndarray, degrees: Degrees) -> Adjacency:
     neighbours, weights = np.empty(len(found), np.int64), np.empty(len(found), np.int64)  # memory is taken as it is written
     kept = int(loops.merge(starts, found, neighbours, weights, cursor))
     return Adjacency(starts, neighbours[:kept], weights[:kept])
+
+
+def cut(triples: np.ndarray, assigned: np.ndarray) -> int:
+    """How many of `triples` int32[T, 3] have their ends in different parts of `assigned` int32[entities]."""
+    return sum(int((assigned[piece[:, 0]] != assigned[piece[:, 2]]).sum()) for piece in pieces(triples, "counting the cut"))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """One number for each partition, and the cut."""
+
+    entities: list[int]  # owned
+    halo: list[int]  # different heads of own triples that another partition owns
+    triples: list[int]
+    relations: list[int]  # different relations among own triples
+    cut: int  # triples whose head is another partition's
+
+    @classmethod
+    def of(cls, triples: np.ndarray, assigned: np.ndarray, parts: int, num_relations: int) -> Sizes:
+        """Count. `triples` int32[T, 3], `assigned` int32[entities]; memory: an eighth of a byte for each entity and partition."""
+        seen = np.zeros((len(assigned), -(-parts // 8)), np.uint8)
+        used = np.zeros((parts, num_relations), bool)
+        counts, halo = np.zeros(parts, np.int64), np.zeros(parts, np.int64)
+        cut = sum(int(loops.tally(piece, assigned, seen, used, counts, halo)) for piece in pieces(triples, "measuring the parts"))
+        owned = np.bincount(assigned, minlength=parts)
+        return cls(owned.tolist(), halo.tolist(), counts.tolist(), used.sum(axis=1).tolist(), cut)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, with the two ratios."""
+        return {**asdict(self), "balance": {"entities": uneven(self.entities), "triples": uneven(self.triples)}}
+
+    def table(self) -> str:
+        """For people."""
+        names = ("partition", "entities", "halo", "triples", "relations")
+        rows = [(str(p), *(f"{number:,}" for number in row)) for p, row in enumerate(self._rows())]
+        widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (names, *rows)]
+        total = sum(self.triples)
+        lines.append(
+            f"cut: {self.cut:,} of {total:,} triples ({100 * self.cut / max(1, total):.1f} %); largest partition / average: "
+            f"{uneven(self.entities):.3f} of entities, {uneven(self.triples):.3f} of triples"
+        )
+        return "\n".join(lines)
+
+    def _rows(self) -> Iterator[tuple[int, int, int, int]]:
+        return zip(self.entities, self.halo, self.triples, self.relations, strict=True)
+
+
+def uneven(numbers: list[int]) -> float:
+    """The largest of `numbers` divided by their average; 1 is even."""
+    return round(max(numbers) * len(numbers) / sum(numbers), 4) if sum(numbers) else 1.0

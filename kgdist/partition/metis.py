@@ -2,7 +2,7 @@
 
 pymetis' own function knows one constraint only and holds Python's lock. METIS itself (Karypis, Kumar 1998, version 5.1) checks
 next to nothing: ids out of range end the process, an asymmetric graph gets a nonsensical answer, a partition may stay empty. So
-the graph is looked through before the call, and `kgdist.partition.balance` looks at the answer.
+the graph is looked through before the call, and `kgdist.partition.assign` looks at the answer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kgdist.base.errors import KgdistError, OptionError
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 from kgdist.partition.graph import Adjacency
 
 OPTIONS = 40  # METIS_NOPTIONS of metis.h; places in them:

@@ -18,9 +18,7 @@ import numpy as np
 
 from kgdist.kernels import adjacency as loops
 from kgdist.kernels.random import shuffled
-from kgdist.partition.balance import TOLERANCE, loads_of
-from kgdist.partition.graph import Degrees
-from kgdist.partition.sizes import pieces
+from kgdist.partition.graph import TOLERANCE, Degrees, loads_of, pieces
 
 LEVELS = 2  # of clusters above the entities
 GATHERINGS = 3  # passes in which clusters grow

@@ -12,14 +12,15 @@ from pathlib import Path
 import numpy as np
 
 from kgdist.base.errors import CheckpointError
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 from kgdist.base.types import Side
 from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.known import KnownTriples
+from kgdist.data.statistics import relation_categories
 from kgdist.partition.book import Numbering
 from kgdist.partition.folder import Partition, numbered
-from kgdist.partition.sizes import Sizes
-from kgdist.partition.writer import EVALUATED, categories, dealt_out, filters
+from kgdist.partition.graph import Sizes
+from kgdist.partition.writer import EVALUATED, dealt_out, filters
 
 
 def open_all(root: Path, *, verify: bool = False) -> list[Partition]:
@@ -70,7 +71,7 @@ def verify(root: Path, dataset: Dataset) -> tuple[list[Partition], Sizes]:
         for partition in partitions:
             if not same_answers(known, partition.known(split), partition.splits[split].array):
                 raise CheckpointError(f"{partition.folder / split}.known: not the answers that the triples give")
-    if not np.array_equal(first.categories(), categories(dataset.train.array, len(dataset.relations))):
+    if not np.array_equal(first.categories(), relation_categories(dataset.train.array, len(dataset.relations))):
         raise CheckpointError(f"{first.folder / 'categories.npy'}: not the categories of the data set")
     if not np.array_equal(first.originals(), numbering.entities):
         raise CheckpointError(f"{first.folder / 'originals.npy'}: not what the entities.npy of all partitions say")

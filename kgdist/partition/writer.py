@@ -16,18 +16,16 @@ import numpy as np
 
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.files import free_bytes, load_npy, sweep, whole_folders, write_npy
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 from kgdist.data.cache import Appender
 from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.known import KnownTriples
 from kgdist.data.statistics import relation_categories
 from kgdist.partition.book import Numbering
-from kgdist.partition.folder import folder_of, numbered
-from kgdist.partition.manifest import NAME, Common, Manifest, digest_of, files_of
-from kgdist.partition.sizes import PIECE, Sizes
+from kgdist.partition.folder import NAME, Common, Manifest, digest_of, files_of, folder_of, numbered
+from kgdist.partition.graph import PIECE, Sizes
 
 TEXT = "local_to_global.txt"  # the mark of a text partition
-AT_ONCE = 8 << 20  # triples sorted at once to tell the categories of relations
 EVALUATED = ("valid", "test")
 
 
@@ -60,7 +58,7 @@ def write(
         dataset.entities.save(folders[0], "entity")
         dataset.relations.save(folders[0], "relation")
         write_npy(folders[0] / "originals.npy", numbering.entities)
-        write_npy(folders[0] / "categories.npy", categories(dataset.train.array, len(dataset.relations)))
+        write_npy(folders[0] / "categories.npy", relation_categories(dataset.train.array, len(dataset.relations)))
         files = [files_of(folder) for folder in bar(folders, desc="hashing the partitions", unit=" folder")]
         common = Common(
             dataset.name,
@@ -164,20 +162,3 @@ def filters(folders: list[Path], splits: list[str], entities: int, relations: in
     there += [load_npy(folders[0] / f"{split}.npy", mmap=True) for split in splits]
     for split in bar(splits, desc="known answers", unit=" split"):
         yield split, KnownTriples.build(there, entities, relations, asked=load_npy(folders[0] / f"{split}.npy", mmap=True))
-
-
-def categories(train: np.ndarray, num_relations: int) -> np.ndarray:
-    """int8[relations], `relation_categories` of `train` int32[T, 3] in bounded memory: some relations at a time."""
-    if len(train) <= AT_ONCE:
-        return relation_categories(train, num_relations)
-    counts = np.zeros(num_relations, np.int64)
-    for start in range(0, len(train), PIECE):
-        counts += np.bincount(train[start : start + PIECE, 1], minlength=num_relations)
-    found = np.empty(num_relations, np.int8)
-    group = np.cumsum(counts) // AT_ONCE  # int64[relations], ascending
-    for number in bar(np.unique(group).tolist(), desc="relation categories", unit=" group"):
-        mine = group == number
-        parts = (train[start : start + PIECE] for start in range(0, len(train), PIECE))
-        own = np.concatenate([part[mine[part[:, 1]]] for part in parts])
-        found[mine] = relation_categories(own, num_relations)[mine]
-    return found

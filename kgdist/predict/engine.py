@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
 from kgdist.evaluation.candidates import AllEntities, Candidates, Sample, Skip

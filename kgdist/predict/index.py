@@ -26,8 +26,7 @@ import torch
 
 from kgdist.base.errors import CheckpointError, OptionError
 from kgdist.base.files import atomic_write, read_json, write_json
-from kgdist.base.log import log
-from kgdist.base.progress import bar
+from kgdist.base.log import bar, log
 from kgdist.base.types import Side
 from kgdist.kernels.top import NOBODY, Exact
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 from kgdist.evaluation.candidates import Skip
 from kgdist.evaluation.threads import block_per_thread
 from kgdist.kernels.top import Top

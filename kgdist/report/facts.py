@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from kgdist.base.log import bar
 from kgdist.base.machine import usable_cores
-from kgdist.base.progress import bar
 from kgdist.base.types import Side
 from kgdist.data.dataset import Dataset
 from kgdist.evaluation.evaluator import Evaluator

@@ -14,8 +14,7 @@ import numpy as np
 
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.files import PathLike, read_json
-from kgdist.base.log import log, say
-from kgdist.base.progress import bar
+from kgdist.base.log import bar, log, say
 from kgdist.base.types import Side
 from kgdist.evaluation.ranks import Ties
 from kgdist.evaluation.text import protocol_line

@@ -141,7 +141,7 @@ def _kernels() -> tuple[str, str]:
     import numpy as np
 
     from kgdist.kernels import jit
-    from kgdist.kernels.unique import unique
+    from kgdist.kernels.hashing import unique
 
     found, places = unique(np.array([7, 3, 7], np.int64))
     if found.tolist() != [7, 3] or places.tolist() != [0, 1, 0]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,8 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kgdist.base.errors import OptionError
-from kgdist.base.log import log, say
-from kgdist.base.progress import Metrics, bar
+from kgdist.base.log import bar, log, say
 from kgdist.evaluation.ranks import HITS
 from kgdist.options.config import Config
 from kgdist.training.callbacks import Progress, Validation
@@ -25,6 +25,19 @@ class Rows(Protocol):
 
     def write(self, kind: str, **values: Any) -> None:
         """Add one."""
+
+
+class Metrics:
+    """Appends one JSON object a line to a file: ``{"time": seconds since 1970, "kind": "train" | "valid" | ..., ...}``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, kind: str, **values: Any) -> None:
+        """Append one line; each line is written with a single call, so a reader never sees half of one."""
+        line = json.dumps({"time": round(time.time(), 3), "kind": kind, **values}, ensure_ascii=False)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
 
 
 class Observer:

@@ -2,8 +2,7 @@
 
 autograd_step.py    the step in plain torch: any model, any device
 callbacks.py        what Python hears of a training, and how it ends one
-fused_entities.py   the entity side of the step by compiled loops
-fused_relations.py  the relation side of that
+fused_relations.py  the relation side of fused_step
 fused_step.py       the step by compiled loops: built-in models on a CPU
 loop.py             the training loop
 losses.py           scores to one number

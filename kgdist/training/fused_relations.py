@@ -17,8 +17,7 @@ from kgdist.kernels.pairs import Pairs
 from kgdist.kernels.query import VectorQuery
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
-from kgdist.training.fused_entities import Buffers
-from kgdist.training.step import Plan
+from kgdist.training.step import Buffers, Plan
 
 CACHED = 1 << 16  # floats of the matrices that are worked on together, which stay in a core's cache with their gradients
 

@@ -1,6 +1,6 @@
 """The step by compiled loops, without autograd: built-in models, float32, on a CPU. `autograd_step` is its plain twin.
 
-It is a composition of pieces that are tested alone: rows and unique ids (`kernels.rows`, `kernels.unique`), a query
+It is a composition of pieces that are tested alone: rows and unique ids (`kernels.rows`, `kernels.hashing`), a query
 (`kernels.query`, `matrices`), a comparator (`kernels.compare`, `pairs` for the positives), the loss with its gradient
 (`kernels.loss`), and gradients by use gathered by row (`kernels.gradients`).
 """
@@ -15,14 +15,13 @@ import torch
 from kgdist.base.types import Batch
 from kgdist.kernels import loss
 from kgdist.kernels.gradients import Penalty
-from kgdist.kernels.unique import unique
+from kgdist.kernels.hashing import unique
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
 from kgdist.options.config import Config
 from kgdist.sampling.negatives import masked
-from kgdist.training.fused_entities import Buffers, Entities
 from kgdist.training.fused_relations import MatrixRelations, ProjectedRelations, Relations, VectorRelations
-from kgdist.training.step import Clock, Losses, Plan, parts_of
+from kgdist.training.step import Buffers, Clock, Losses, Plan, agreement, parts_of
 
 UNLIMITED = np.float32(np.inf)
 
@@ -97,3 +96,62 @@ class FusedStep:
             return grad, out, Losses(total=loss.pairwise(*given) / size)
         true, false = (each / size for each in loss.pointwise(*given))
         return grad, out, Losses(true, false, (true + false) / 2)
+
+
+class Entities:
+    """The entities of one batch.
+
+    Rows lie in one array: the different ones of the positives, then one for each negative drawn, so that the negatives' rows
+    and gradients are what the comparator reads and writes, without a copy.
+
+    Attributes:
+        rows: float32[., D].
+        grads: float32[., D], those of the positives 0, the others whatever they were.
+    """
+
+    def __init__(self, plan: Plan, tables: Tables, buffers: Buffers) -> None:
+        self.plan, self.places, self.buffers = plan, plan.parts(plan.places), buffers
+        pulled = plan.wanted["entity"]
+        self.first = len(pulled) - len(self.places.drawn)  # row of a draw
+        self.rows = buffers.take("rows", len(pulled), tables.shape("entity")[1])
+        tables.pull("entity", torch.from_numpy(pulled), self.rows)
+        self.grads = buffers.take("grads", *self.rows.shape)
+        self.grads[: self.first] = 0
+
+    def _drawn(self, array: torch.Tensor) -> torch.Tensor:
+        """float32[C, ., D], what belongs to the draws."""
+        return array[self.first :].view(len(self.plan.batch.negatives), -1, array.shape[1])
+
+    def candidates(self) -> torch.Tensor:
+        """float32[C, N, D]."""
+        drawn = self._drawn(self.rows)
+        if not self.plan.batch.in_batch:
+            return drawn
+        own = self.rows[torch.from_numpy(self.places.in_batch)]
+        return torch.cat([own.view(len(drawn), -1, own.shape[1]), drawn], 1)
+
+    def grad_candidates(self) -> torch.Tensor:
+        """float32[C, N, D] to be filled, and then given to `add`."""
+        if not self.plan.batch.in_batch:
+            return self._drawn(self.grads)
+        return self.buffers.take("grad_candidates", *self.plan.batch.negatives.shape, self.grads.shape[1])
+
+    def add(self, grad_candidates: torch.Tensor) -> None:
+        """Take over the candidates' gradients."""
+        if near := self.plan.batch.in_batch:
+            own = grad_candidates[:, :near].reshape(-1, self.grads.shape[1])
+            self.grads.index_add_(0, torch.from_numpy(self.places.in_batch), own)
+            self._drawn(self.grads).copy_(grad_candidates[:, near:])
+
+    def update(self, penalty: Penalty, machines: int) -> tuple[Update, float]:
+        """Gradients and squares by entity, and the value of the regularisation.
+
+        All uses of a row by positives are one use, or a share of it (`agreement`); each draw is one (DGL-KE).
+        """
+        first, ids, rows, grads = self.first, self.plan.ids, self.rows.numpy(), self.grads.numpy()
+        squares = np.empty(len(ids), np.float32)
+        norm = penalty.rows(rows[:first], grads[:first], squares)
+        if machines > 1:
+            squares[:first] *= agreement(self.plan, machines)[:first]
+        norm += penalty.settle(rows[first:], self.places.drawn, first, grads, squares)
+        return Update(ids, self.grads[: len(ids)], torch.from_numpy(squares)), norm

@@ -5,6 +5,7 @@ Two do the same: `autograd_step` for any model on any device, `fused_step` by co
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -42,6 +43,20 @@ class Clock:
     backward: float = 0.0
     update: float = 0.0
     started: float = field(default_factory=perf_counter)
+
+
+class Buffers:
+    """Memory that is taken anew each step but allocated once, by name; contents are left as they are."""
+
+    def __init__(self) -> None:
+        self._flat: dict[str, torch.Tensor] = {}
+
+    def take(self, name: str, *shape: int) -> torch.Tensor:
+        """float32[*shape], contiguous."""
+        size = math.prod(shape)
+        if name not in self._flat or len(self._flat[name]) < size:
+            self._flat[name] = torch.empty(size + size // 8)
+        return self._flat[name][:size].view(shape)
 
 
 Array = TypeVar("Array", np.ndarray, torch.Tensor)

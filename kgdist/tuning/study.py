@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from kgdist.base.errors import KgdistError, UsageError
-from kgdist.base.log import log, tell
-from kgdist.base.progress import bar
+from kgdist.base.log import bar, log, tell
 from kgdist.options.config import Config
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.processes.bell import ready

@@ -18,7 +18,7 @@ import pytest
 
 from kgdist.base import log, writer
 from kgdist.base.errors import KgdistError
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 from kgdist.base.writer import Writer
 from tests.faults.commands import until
 

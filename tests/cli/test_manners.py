@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kgdist.base import log
-from kgdist.base.progress import bar
+from kgdist.base.log import bar
 from kgdist.cli import eval as eval_command
 from kgdist.cli import kgdist as umbrella
 from kgdist.cli import partition, train

@@ -17,7 +17,7 @@ from kgdist.data.names import Interner, as_binary, compiled_hash, hash_names, ma
 from kgdist.data.read import dictionary as dictionary_module
 from kgdist.data.read.dictionary import read_dictionary
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.kernels import strings
+from kgdist.kernels import hashing
 
 NAME = st.text(st.characters(exclude_characters="\0\r\n", exclude_categories=("Cs",)), min_size=1, max_size=12)
 NAMES = st.lists(NAME, unique=True, max_size=40)
@@ -210,14 +210,15 @@ def test_colliding_hashes_in_a_table_cost_time_only(names: list[str], others: li
     asked = as_binary(names + others)
     weak = np.array([len(name) % kinds for name in names + others], np.uint64) << np.uint64(32)  # same place, few high halves
     table = np.zeros(128, np.uint64)
-    strings.insert(table, weak[: len(names)], 0)
+    hashing.insert(table, weak[: len(names)], 0)
     found = np.empty(len(asked), np.int64)
-    strings.find(table, *parts(as_binary(names or ["x"])), *parts(asked), weak, found)
+    hashing.find(table, *parts(as_binary(names or ["x"])), *parts(asked), weak, found)
     assert found.tolist() == [names.index(name) if name in names else -1 for name in names + others]
 
 
-def test_interner_stops_at_the_id_limit() -> None:
-    interner = Interner("entities", limit=3)
+def test_interner_stops_at_the_id_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names_module, "MAX_IDS", 3)
+    interner = Interner("entities")
     intern(interner, as_binary(["a", "b"]))
     intern(interner, as_binary(["b", "c"]))
     with pytest.raises(UsageError, match="more than 3 distinct entities"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kgdist.kernels import jit
 from kgdist.kernels.gradients import EACH, ONCE, Penalty
-from kgdist.kernels.unique import unique
+from kgdist.kernels.hashing import unique
 
 F = np.float32
 PENALTIES = st.tuples(st.sampled_from([0.0, 1e-9, 0.01, 2.0]), st.integers(1, 4))

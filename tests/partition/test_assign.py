@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.base.errors import KgdistError, OptionError
-from kgdist.partition import balance as even
 from kgdist.partition import streaming
-from kgdist.partition.assign import assign
-from kgdist.partition.graph import adjacency, degrees
+from kgdist.partition.assign import assign, fill_empty, repair, spread
+from kgdist.partition.graph import adjacency, degrees, limits, loads_of
 from tests.partition.worlds import BALANCES, METHODS, communities, graphs
 
 
@@ -78,10 +77,10 @@ def test_repair_evens_out_whatever_it_gets_as_far_as_that_is_possible(
 ) -> None:
     entities, relations, triples = graph
     found = degrees(triples, entities, relations)
-    rows, loads = adjacency(triples, found), even.loads_of(found, balance)
-    limit = even.limits(loads, parts, balance)
+    rows, loads = adjacency(triples, found), loads_of(found, balance)
+    limit = limits(loads, parts, balance)
     assigned = np.random.default_rng(seed).integers(0, parts, entities).astype(np.int32)
-    held = even.repair(rows, loads, assigned, parts, limit)
+    held = repair(rows, loads, assigned, parts, limit)
     for part in range(parts):
         assert (held[part] == loads[assigned == part].sum(axis=0)).all()
     if balance == "entities":
@@ -98,7 +97,7 @@ def test_those_without_a_part_go_where_the_fewest_are(drawn: tuple[int, list[int
     for _ in range(before.count(-1)):
         expected[expected.argmin()] += 1
     assigned = np.array(before, np.int32)
-    even.spread(assigned, parts)
+    spread(assigned, parts)
     assert [new for new, old in zip(assigned.tolist(), before, strict=True) if old >= 0] == [old for old in before if old >= 0]
     assert sorted(np.bincount(assigned, minlength=parts).tolist()) == sorted(expected.tolist())
 
@@ -113,7 +112,7 @@ def test_entities_without_triples_are_spread_and_not_given_to_metis() -> None:
 
 def test_fewer_entities_than_parts_cannot_be_filled() -> None:
     with pytest.raises(KgdistError, match="2 entities are too few for 3"):
-        even.fill_empty(np.zeros(2, np.int32), np.zeros(2, np.int64), 3)
+        fill_empty(np.zeros(2, np.int32), np.zeros(2, np.int64), 3)
 
 
 def test_an_id_out_of_range_is_found_before_any_loop_uses_it() -> None:
@@ -145,7 +144,7 @@ def test_streaming_by_groups_sees_every_neighbour_once(graph: tuple[int, int, np
 def test_the_level_above_is_the_graph_of_its_clusters(graph: tuple[int, int, np.ndarray], balance: str, seed: int) -> None:
     entities, relations, triples = graph
     found = degrees(triples, entities, relations)
-    loads = even.loads_of(found, balance) / entities
+    loads = loads_of(found, balance) / entities
     level = streaming.Level(triples, None, loads.astype(np.float32), found.ends, seed)
     above, label = level.gathered()
     assert sorted(set(label.tolist())) == list(range(len(above.load)))

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.partition.book import Book, Numbering, owners
+from kgdist.kernels.route import owners
+from kgdist.partition.book import Book, Numbering
 
 assignments = st.integers(1, 9).flatmap(
     lambda parts: st.tuples(st.just(parts), st.lists(st.integers(0, parts - 1), max_size=30), st.integers(0, 20))
@@ -30,8 +31,8 @@ def test_new_ids_are_a_bijection_in_which_every_part_owns_one_range(drawn: tuple
         assert own.tolist() == [entity for entity, at in enumerate(assigned) if at == part]
         links = numbering.relations[book.relations[part] : book.relations[part + 1]]
         assert links.tolist() == [relation for relation in range(relations) if relation % parts == part]
-    assert [assigned[entity] for entity in numbering.entities] == book.owner(np.arange(len(assigned))).tolist()
-    assert (numbering.relations % parts == book.relation_owner(np.arange(relations))).all()
+    assert [assigned[entity] for entity in numbering.entities] == owners(book.entities, np.arange(len(assigned))).tolist()
+    assert (numbering.relations % parts == owners(book.relations, np.arange(relations))).all()
     assert (book.original_relations() == numbering.relations).all()
 
 
@@ -42,11 +43,6 @@ def test_a_book_survives_json(drawn: tuple[int, list[int], int]) -> None:
     again = Book.from_json(json.loads(json.dumps(book.to_json())))
     assert again == book and again.entities.dtype == np.int64
     assert book != Numbering.of(np.zeros(len(assigned) + 1, np.int32), parts, relations).book
-
-
-def test_empty_ranges_own_nothing() -> None:
-    starts = np.array([0, 0, 2, 2, 2, 3, 3])
-    assert owners(np.array([0, 1, 2]), starts).tolist() == [1, 1, 4]
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from kgdist.base.errors import CheckpointError, KgdistError, OptionError
 from kgdist.base.files import sha256
 from kgdist.base.types import Side
+from kgdist.data import statistics
 from kgdist.data.known import KnownTriples
 from kgdist.data.statistics import relation_categories
+from kgdist.kernels.route import owners
 from kgdist.partition import writer
 from kgdist.partition.folder import Partition, numbered
 from kgdist.partition.verify import open_all, same_answers, verify
@@ -72,7 +74,7 @@ def test_the_partitions_are_the_graph(
     for part, partition in enumerate(opened):
         own = partition.train.array
         assert partition.part == part and partition.book == book and partition.graph == opened[0].graph
-        assert own.dtype == np.int32 and (book.owner(own[:, 2]) == part).all()
+        assert own.dtype == np.int32 and (owners(book.entities, own[:, 2]) == part).all()
         back.append(np.stack([original[own[:, 0]], links[own[:, 1]], original[own[:, 2]]], axis=1))
         assert (partition.train.weights is None) == (weights is None)
         back_weights.append(partition.train.weights)
@@ -99,7 +101,7 @@ def test_the_partitions_are_the_graph(
     sizes = opened[0].manifest.common.sizes
     assert sizes["halo"] == [len(set(t[:, 0]) - set(range(book.entities[p], book.entities[p + 1]))) for p, t in enumerate(
         partition.train.array for partition in opened)]  # fmt: skip
-    assert sizes["cut"] == sum(int((book.owner(p.train.array[:, 0]) != p.part).sum()) for p in opened)
+    assert sizes["cut"] == sum(int((owners(book.entities, p.train.array[:, 0]) != p.part).sum()) for p in opened)
     assert sizes["relations"] == [len(np.unique(p.train.array[:, 1])) for p in opened]
     assert verify(root, world)[1].to_json() == sizes
 
@@ -355,9 +357,9 @@ def test_without_splits_to_evaluate_there_are_no_filters(tmp_path: Path) -> None
 def test_categories_in_pieces_are_those_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     train = communities(entities=50, relations=9)
     expected = relation_categories(train, 11)
-    monkeypatch.setattr(writer, "AT_ONCE", 37)
-    monkeypatch.setattr(writer, "PIECE", 10)
-    assert (writer.categories(train, 11) == expected).all()
+    monkeypatch.setattr(statistics, "AT_ONCE", 37)
+    monkeypatch.setattr(statistics, "PIECE", 10)
+    assert (relation_categories(train, 11) == expected).all()
 
 
 def test_a_filter_of_other_answers_is_told(root: Path) -> None:

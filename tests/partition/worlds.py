@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kgdist.data.dataset import Dataset, load_dataset
 from kgdist.partition.assign import assign
 from kgdist.partition.book import Numbering
-from kgdist.partition.sizes import Sizes
+from kgdist.partition.graph import Sizes
 from kgdist.partition.writer import write
 
 METHODS = ("metis", "streaming", "random")

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from kgdist.base.errors import DataError, KgdistError, OptionError, UsageError
 from kgdist.base.files import PathLike, locked, safe_join, whole_folders
-from kgdist.data.builtin import archive, download
+from kgdist.data.builtin import archive
 
 USUAL_PLACE = "https://data.dgl.ai/dataset"
 PACKAGED = Path(__file__).parent / "wordnet"
@@ -42,56 +42,34 @@ class BuiltIn(NamedTuple):
         return 256 * self.triples + 512 * (self.entities + self.relations) + (64 << 20)
 
 
+# fmt: off
 BUILTIN = {
     "wordnet": BuiltIn(34589, 15, 95218, (89218, 3000, 3000), packaged=True),
-    "FB15k": BuiltIn(
-        14951,
-        1345,
-        592213,
-        (483142, 50000, 59071),
-        digests=(
-            "696337a2d6133546ab6806e35dcbd5c0bfbef4f3e553e61714b95f754a6f3c5b",
-            "bac82edda6b039f852c8f316eb39cc26061029a762c5d75d52b7a3b1db738663",
-            "c60cb5d919959724021809b504b648dfe385b4733bd75918b4dd93c1c3b5f97e",
-        ),
-    ),
-    "FB15k-237": BuiltIn(
-        14541,
-        237,
-        310116,
-        (272115, 17535, 20466),
-        digests=(
-            "8d2a771809b0f38f2824c839f25ec57e3a187405049112751e72c82ee9eb3e12",
-            "1c4febacc6daabc6f3f8e72650935126ef208b098be3a90a81780ba69401836d",
-            "a7156e4560d173ee2e3e8504c490e95d14fa893f1863a6d584d2f5053489a647",
-        ),
-    ),
-    "wn18": BuiltIn(
-        40943,
-        18,
-        151442,
-        (141442, 5000, 5000),
-        digests=(
-            "20ffc507447671047488b59e3df9e336f30a49fcbfb1770398320e6e0a17db8b",
-            "2ab057b18def3db5dfeff4b68d19de0cff0d813aeebd4ff2cee173fb7bc7bc9d",
-            "381e7807e5b5d40663a2c40a881dbb81f794bde7a8909f6a67fc4d3cfff69a4a",
-        ),
-    ),
-    "wn18rr": BuiltIn(
-        40943,
-        11,
-        93003,
-        (86835, 3034, 3134),
-        digests=(
-            "70fbc1c7881f33bd10c77bb493127fad58e5720f260d39c137fc927ecfb5d7f6",
-            "0f42971b8aa35b97350a9aec3e2015bdce5d33636ed2d5a5b9ea5b2ea5f36547",
-            "92f29d2ed83e81896b91575792696fb4d79db289789128f4c1ddbb38b1a07350",
-        ),
-    ),
+    "FB15k": BuiltIn(14951, 1345, 592213, (483142, 50000, 59071), digests=(
+        "696337a2d6133546ab6806e35dcbd5c0bfbef4f3e553e61714b95f754a6f3c5b",
+        "bac82edda6b039f852c8f316eb39cc26061029a762c5d75d52b7a3b1db738663",
+        "c60cb5d919959724021809b504b648dfe385b4733bd75918b4dd93c1c3b5f97e",
+    )),
+    "FB15k-237": BuiltIn(14541, 237, 310116, (272115, 17535, 20466), digests=(
+        "8d2a771809b0f38f2824c839f25ec57e3a187405049112751e72c82ee9eb3e12",
+        "1c4febacc6daabc6f3f8e72650935126ef208b098be3a90a81780ba69401836d",
+        "a7156e4560d173ee2e3e8504c490e95d14fa893f1863a6d584d2f5053489a647",
+    )),
+    "wn18": BuiltIn(40943, 18, 151442, (141442, 5000, 5000), digests=(
+        "20ffc507447671047488b59e3df9e336f30a49fcbfb1770398320e6e0a17db8b",
+        "2ab057b18def3db5dfeff4b68d19de0cff0d813aeebd4ff2cee173fb7bc7bc9d",
+        "381e7807e5b5d40663a2c40a881dbb81f794bde7a8909f6a67fc4d3cfff69a4a",
+    )),
+    "wn18rr": BuiltIn(40943, 11, 93003, (86835, 3034, 3134), digests=(
+        "70fbc1c7881f33bd10c77bb493127fad58e5720f260d39c137fc927ecfb5d7f6",
+        "0f42971b8aa35b97350a9aec3e2015bdce5d33636ed2d5a5b9ea5b2ea5f36547",
+        "92f29d2ed83e81896b91575792696fb4d79db289789128f4c1ddbb38b1a07350",
+    )),
     "Freebase": BuiltIn(86054151, 14824, 338586276),
     "wikikg2": BuiltIn(2500604, 535, 17137181),
     "biokg": BuiltIn(93773, 51, 5088434),
 }
+# fmt: on
 
 
 def ensure(name: str, path: PathLike, *, data_url: str | None = None) -> Path:
@@ -148,8 +126,8 @@ def _bring(name: str, known: BuiltIn, path: Path, folder: Path, base: str) -> No
         return
     advice = f"fetch it by hand to {by_hand} or, unpacked, to {folder}, or name another place with --data_url"
     if not ours.exists():
-        sha256 = download.fetch_sha256(f"{url}.sha256")
-        download.fetch(url, ours, sha256=sha256, limit=known.most_bytes, advice=advice)
+        sha256 = archive.fetch_sha256(f"{url}.sha256")
+        archive.fetch(url, ours, sha256=sha256, limit=known.most_bytes, advice=advice)
     try:
         _unpack(ours, known, folder)
     except DataError as error:

@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from kgdist.base.errors import DataError
 from kgdist.data.names import MAX_IDS, as_binary, hash_names, lengths
-from kgdist.data.read.explain import wrong_bytes
-from kgdist.data.read.lines import blocks, check_file
+from kgdist.data.read.lines import blocks, check_file, each_line
 from kgdist.data.read.rows import shown
 from kgdist.data.read.text import read_columns
 
@@ -128,11 +127,9 @@ def read_lines(path: Path, expected: str = EXPECTED, *, header: bool = False) ->
     for block in blocks(path, header=header):
         columns = read_columns(block.raw, {"line": pa.large_string()}, None)
         if columns is None or not lengths(columns["line"]).all():
-            offset = block.offset
-            for number, line in enumerate(block.raw.split(b"\n")[:-1], block.line):
-                if message := wrong_bytes(line.removesuffix(b"\r"), offset):
+            for number, _, message in each_line(block):
+                if message:
                     raise DataError(path, message, line=number)
-                offset += len(line) + 1
         assert columns is not None
         pieces.append(columns["line"])
     if not pieces:

@@ -65,9 +65,15 @@ class Sources:
     header: bool = False  # every file begins with a line to skip
 
     @property
+    def roles(self) -> dict[str, Path]:
+        """Every file by what it holds, dictionaries first."""
+        found = {"entities": self.entities, "relations": self.relations, **self.splits}
+        return {role: path for role, path in found.items() if path is not None}
+
+    @property
     def files(self) -> list[Path]:
-        """Every file, dictionaries first."""
-        return [path for path in (self.entities, self.relations, *self.splits.values()) if path is not None]
+        """Every file."""
+        return list(self.roles.values())
 
 
 def check_delimiter(delimiter: str) -> None:

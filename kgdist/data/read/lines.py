@@ -1,4 +1,4 @@
-"""A data file as blocks of whole lines: compression, byte-order mark, header, blank last lines, over-long lines.
+"""A data file as blocks of whole lines: compression, byte-order mark, header, blank last lines, bytes that no line may hold.
 
 Memory stays within a few blocks however large the file is. Nothing here knows what a line means; see text.py and
 dictionary.py.
@@ -142,9 +142,8 @@ def _without_header(block: Block, header: bool) -> Iterator[Block]:
 
 
 def plain(raw: bytes) -> bytes | None:
-    """The lines with LF ends, or None if a byte is refused (NUL, lone carriage return) or a line is too long: explain.py
-    says which.
-    """
+    """The lines with LF ends, or None if a byte is refused (NUL, lone carriage return) or a line is too long: `each_line` says
+    which."""
     text = raw.replace(b"\r\n", b"\n") if b"\r" in raw else raw
     if b"\r" in text or b"\0" in text:
         return None
@@ -154,3 +153,25 @@ def plain(raw: bytes) -> bytes | None:
         if text.find(b"\n", start, start + half) < 0 and max(map(len, text.split(b"\n"))) > MAX_LINE:
             return None
     return text
+
+
+def each_line(block: Block) -> Iterator[tuple[int, bytes, str | None]]:
+    """The lines, slowly: number, line without its end, and what is wrong with it whatever it should hold, if anything."""
+    offset = block.offset
+    for number, line in enumerate(block.raw.split(b"\n")[:-1], block.line):
+        yield number, line.removesuffix(b"\r"), _wrong_bytes(line.removesuffix(b"\r"), offset)
+        offset += len(line) + 1
+
+
+def _wrong_bytes(line: bytes, offset: int) -> str | None:
+    if len(line) > MAX_LINE:
+        return f"line is longer than {MAX_LINE:,} bytes"
+    if b"\0" in line:
+        return f"NUL byte at offset {offset + line.index(0)}; text files must not hold any (is this a binary or UTF-16 file?)"
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"invalid UTF-8 at byte offset {offset + error.start}; convert the file to UTF-8"
+    if b"\r" in line:
+        return f"carriage return inside a line (byte offset {offset + line.index(13)}); lines must end in LF or CRLF"
+    return None if line else "blank line"

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kgdist.base.errors import DataError, OptionError
-from kgdist.data.read.explain import wrong_bytes
-from kgdist.data.read.lines import Block, blocks
+from kgdist.data.read.lines import Block, blocks, each_line
 from kgdist.data.read.rows import Rows, Spec, shown
 from kgdist.data.read.text import read_columns
 
@@ -45,12 +44,9 @@ def read_ntriples(path: Path, spec: Spec) -> Iterator[Rows]:
 def _rows(path: Path, block: Block) -> Rows:
     columns = read_columns(block.raw, {"line": pa.string()}, None)
     if columns is None:
-        offset = block.offset
-        for number, line in enumerate(block.raw.split(b"\n")[:-1], block.line):
-            message = wrong_bytes(line.removesuffix(b"\r"), offset)
+        for number, line, message in each_line(block):
             if message and line.strip():
                 raise DataError(path, message, line=number)
-            offset += len(line) + 1
         raise DataError(path, "cannot be split into lines", line=block.line)
     keep = np.flatnonzero(~pc.match_substring_regex(columns["line"], NOTHING).to_numpy(zero_copy_only=False).astype(bool))
     lines = columns["line"].take(pa.array(keep))

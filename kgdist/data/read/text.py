@@ -7,6 +7,7 @@ blanks of the outer names.) Blanks around an integer id are allowed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ from pyarrow import csv
 
 from kgdist.base.errors import DataError
 from kgdist.data.names import lengths
-from kgdist.data.read import explain
-from kgdist.data.read.lines import BOM, Block, blocks, plain
-from kgdist.data.read.rows import Rows, Spec, check_numbers
+from kgdist.data.read.lines import BOM, Block, blocks, each_line, plain
+from kgdist.data.read.rows import NOUNS, Rows, Spec, check_numbers, out_of_range, shown, wrong_weight
 
 NAME = pa.dictionary(pa.int32(), pa.string())
+INTEGER = re.compile(rb"[ \t]*-?[0-9]+[ \t]*")
+NUMBER = re.compile(rb"[ \t]*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?[ \t]*")
 
 
 def read_text(path: Path, spec: Spec) -> Iterator[Rows]:
@@ -44,14 +46,14 @@ def _rows(path: Path, block: Block, spec: Spec, width: int) -> Rows:
     types = {letter: pa.float64() if letter == "w" else NAME if spec.limits is None else pa.int64() for letter in letters}
     table = read_columns(block.raw, types, spec.delimiter)
     if table is None or any(_has_empty(table[letter]) for letter in letters):
-        raise explain.wrong_row(path, block, spec, width)
+        raise _wrong_row(path, block, spec, width)
     with np.errstate(over="ignore"):
         weights = table["w"].to_numpy().astype(np.float32) if width == 4 else None
     rows = Rows(table["h"], table["r"], table["t"], weights, block.line)
     try:
         check_numbers(path, rows, spec)
     except DataError as error:
-        raise explain.wrong_row(path, block, spec, width) from error
+        raise _wrong_row(path, block, spec, width) from error
     return rows
 
 
@@ -108,3 +110,50 @@ def _halves(text: bytes, types: dict[str, Any], delimiter: str | None) -> dict[s
         return None
     first, second = halves[0], halves[1]
     return {name: pa.chunked_array([first[name], second[name]]).unify_dictionaries().combine_chunks() for name in types}
+
+
+# ---- what is wrong with a block that did not fit
+
+
+def _wrong_row(path: Path, block: Block, spec: Spec, width: int) -> DataError:
+    """The error for the first wrong line of `block`, which has `width` columns."""
+    for number, line, wrong in each_line(block):
+        if message := wrong or _wrong_fields(line, spec, width):
+            return DataError(path, message, line=number)
+    message = f"from here on, a line cannot be split into {spec.expected(width)}; try another --delimiter"
+    return DataError(path, message, line=block.line)
+
+
+def _wrong_fields(line: bytes, spec: Spec, width: int) -> str | None:
+    fields = line.split(spec.delimiter.encode())
+    if len(fields) != width:
+        message = f"expected {spec.expected(width)}, found {len(fields)}"
+        if width == 3 and len(fields) == 4:
+            return f"{message}; give --has_edge_importance if the fourth is a weight"
+        if len(fields) == 1:
+            return f"{message}; is --delimiter right?"
+        return message
+    for letter, field in zip(spec.order, fields, strict=False):
+        if not field:
+            return f"the {NOUNS[letter]} is empty"
+        if spec.limits is None:
+            continue
+        if not INTEGER.fullmatch(field):
+            return f"{NOUNS[letter]} id {shown(field)} is not an integer, allowed ids: 0 to {spec.limit(letter) - 1}"
+        if not 0 <= (value := _integer(field)) < spec.limit(letter):
+            return out_of_range(letter, value, spec.limit(letter))
+    if width == 4 and not _weighs(fields[3]):
+        return wrong_weight(fields[3])
+    return None
+
+
+def _integer(field: bytes) -> int:
+    """The number that the digits are, or its first thirty digits: Python refuses to convert thousands."""
+    text = field.strip()
+    value = int(text.lstrip(b"-").lstrip(b"0")[:30] or b"0")
+    return -value if text.startswith(b"-") else value
+
+
+def _weighs(field: bytes) -> bool:
+    with np.errstate(over="ignore"):
+        return NUMBER.fullmatch(field) is not None and bool(0 < np.float32(float(field)) < np.inf)

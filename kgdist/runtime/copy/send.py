@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kgdist.base.errors import KgdistError, OptionError, PeersLost, UsageError, one_line
-from kgdist.base.log import log
-from kgdist.base.progress import bar
+from kgdist.base.log import bar, log
 from kgdist.options.config import Config
 from kgdist.partition.folder import Partition
 from kgdist.runtime.channels.channel import Ending, Heard

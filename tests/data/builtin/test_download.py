@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from kgdist.base import files
 from kgdist.base.errors import DataError, KgdistError
-from kgdist.data.builtin.download import Patience, fetch, fetch_sha256
+from kgdist.data.builtin.archive import Patience, fetch, fetch_sha256
 from tests.data.loopback import Site, serving
 from tests.patience import patience
 

@@ -1,8 +1,10 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Byte strings by hash, compiled: the loops of `data.names.Interner` for many names. Arguments are taken as checked there.
+"""Hash tables, compiled: the different ids of a step, and names numbered as they come.
 
-Strings are `data[offsets[i] : offsets[i + 1]]`. A table has a power of two of places, uint64: the high half of a hash above, the
-id + 1 below, 0 for a free place; who finds its own taken looks at the next. The high half only proposes, equal bytes decide.
+Ids are numbers >= 0, found by multiplicative hashing. Names, for `data.names.Interner`, are `data[offsets[i] : offsets[i + 1]]`
+with hashes of 64 bits; arguments are taken as checked there. Their table has a power of two of places, uint64: the high half of a
+hash above, the id + 1 below, 0 for a free place; who finds its own taken looks at the next. The high half only proposes, equal
+bytes decide.
 """
 
 from __future__ import annotations
@@ -11,8 +13,50 @@ import numpy as np
 
 from kgdist.kernels.jit import inlined, strict
 
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hashing, section 6.4
+FREE = np.int64(-1)
 TOGETHER = 512  # names looked up at once; what they touch stays in the second cache
 HALF, ID = np.uint64(32), np.uint64(0xFFFFFFFF)
+
+
+@inlined
+def table_for(count):
+    """(keys int64[2^x] of FREE, 64 - x): a hash table that so many numbers fill to less than half."""
+    size, shift = 16, np.uint64(60)
+    while size <= 2 * count:
+        size, shift = 2 * size, shift - np.uint64(1)
+    return np.full(size, FREE), shift
+
+
+@inlined
+def slot_of(keys, shift, number):
+    """Where a number >= 0 is, or else has its place."""
+    slot = np.int64((np.uint64(number) * GOLDEN) >> shift)
+    while keys[slot] != FREE and keys[slot] != number:
+        slot = (slot + 1) & (len(keys) - 1)
+    return slot
+
+
+@strict
+def _unique(ids, found, places):
+    """The different ids in the order in which they first occur: writes int64[n] both, returns how many there are."""
+    count, (keys, shift) = 0, table_for(len(ids))
+    numbers = np.empty(len(keys), np.int64)
+    for i in range(len(ids)):
+        slot = slot_of(keys, shift, ids[i])
+        if keys[slot] == FREE:
+            keys[slot] = ids[i]
+            numbers[slot] = count
+            found[count] = ids[i]
+            count += 1
+        places[i] = numbers[slot]
+    return count
+
+
+def unique(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """int64[n] >= 0 -> (int64[U] ids by first occurrence, int64[n] such that the first, indexed by it, gives back `ids`)."""
+    found, places = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
+    return found[: _unique(ids, found, places)], places
 
 
 @strict

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.kernels.unique import unique
+from kgdist.kernels.hashing import unique
 
 IDS = st.one_of(st.integers(0, 5), st.integers(0, 2**62), st.integers(0, 99).map(lambda x: x << 40))  # equal low bits, too
 
