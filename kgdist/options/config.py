@@ -2,8 +2,8 @@
 
 `Config` is a frozen dataclass; each field states its default, kind, allowed values, help, DGL-KE short flag and commands. The
 command line, YAML, JSON and docs/options.md are views of it (`kgdist.options.parse`, `kgdist.options.configfile`). A value that
-cannot be is refused when the object is built; options that contradict one another are the business of `kgdist.options.resolve`.
-Names, short flags and defaults are those of DGL-KE.
+cannot be is refused when the object is built; options that contradict one another, by `kgdist.options.contradictions`. Names,
+short flags and defaults are those of DGL-KE.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def _plain_name(text: str) -> str:
     return text
 
 
-def _format(text: str) -> str:
+def clean_format(text: str) -> str:
+    """A format of triples as it is kept. Raises ValueError for one that is none."""
     if text == "built_in":
         return text
     match = _FORMAT.fullmatch(text)
@@ -90,7 +91,7 @@ class Config(ClusterOptions, PartitionOptions):
         "built_in",
         "built_in; raw_udd_hrt: your own triples as names; udd_hrt: as integer ids. hrt is the order of the columns "
         "head, relation, tail: any order of the three letters",
-        clean=_format,
+        clean=clean_format,
         dglke=(*_BOTH, "partition"),
     )
     data_files: tuple[str, ...] = _data(
