@@ -17,9 +17,8 @@ from typing import Any
 
 from kgdist.options import interval
 from kgdist.options.built_in import BUILT_IN
-from kgdist.options.cluster import ClusterOptions
+from kgdist.options.cluster import ClusterOptions, PartitionOptions
 from kgdist.options.option import Option, option, table
-from kgdist.options.partition import PartitionOptions
 
 _BOTH = ("train", "dist-train", "eval")
 _TRAIN = ("train", "dist-train")
