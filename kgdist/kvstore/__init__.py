@@ -1,10 +1,8 @@
 """Where rows live: in memory, shared, or served by other machines.
 
-asked.py          rows that were asked for, as they come
 buffers.py        memory that messages are made in
-client.py         tables whose rows lie on many machines
-connection.py     one server, as a client sees it
-connections.py    all of them, on one socket
+client.py         tables whose rows lie on many machines, and what was asked for
+connection.py     a client's connections: to one server, and all on one socket
 door.py           what strangers' connections may cost
 layout.py         which server owns which rows
 messages.py       what goes over the wire, packed and parsed

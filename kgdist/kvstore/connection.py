@@ -1,4 +1,8 @@
-"""One server as a client sees it: the session of `session`, carried by a socket that all of them share. Never waits."""
+"""A client's connections: to one server, which carries a session and never waits, and to all of them over one socket.
+
+What is to be said waits until `say`, so that all that concerns one server goes out as one envelope; deadlines are looked at a few
+times a second. Looking after the connections costs as much as has happened, not as many as there are.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,8 @@ from kgdist.kvstore.session import ClientSession, Entry
 from kgdist.kvstore.wire import CONNECTED, STRANGER, Transport, Watch, Wire
 
 ROUNDS = 6  # tries to get an answer before a silent server counts as lost
+TURN = 0.05  # seconds of one wait for the network, and between two looks at deadlines
+STUCK = 0.01  # the same while a socket takes nothing
 
 Answer = Callable[[Message], None]
 Sizes = list[tuple[int, int, int]]  # (table, rows, width) of each part
@@ -187,10 +193,6 @@ def hello(identity: Identity, role: str, client: int, incarnation: int) -> Messa
     return Message(Kind.HELLO, client, incarnation, text=identity.text(role, client))
 
 
-TURN = 0.05  # seconds of one wait for the network, and between two looks at deadlines
-STUCK = 0.01  # the same while a socket takes nothing
-
-
 class Connections:
     """To the servers of these numbers, at these (host, port).
 
@@ -210,12 +212,8 @@ class Connections:
     ) -> None:  # fmt: skip
         self._wire = transport.router(len(places))
         self._ticked = time.monotonic()
-        limits: dict[str, Any] = {
-            "window": window,
-            "patience": 2 * peer_timeout,
-            "first_patience": connect_timeout,
-            "now": self._ticked,
-        }
+        limits: dict[str, Any] = {"window": window, "first_patience": connect_timeout, "now": self._ticked}
+        limits["patience"] = 2 * peer_timeout
         self.of = {n: Connection(n, place, self._wire, hello, identity, **limits) for n, place in places.items()}  # by number
         self._named = {name_of(number): connection for number, connection in self.of.items()}
         self._at = {transport.connect(self._wire, *places[number]): connection for number, connection in self.of.items()}
@@ -230,7 +228,7 @@ class Connections:
             raise
 
     def push(self, server: int, message: Sealed, size: int, loan: Loan) -> None:
-        """See Connection; waits while the window is full."""
+        """As Connection does; waits while the window is full."""
         connection = self.of[server]
         if not connection.room():
             if connection in self._unsaid:

@@ -1,4 +1,4 @@
-"""The options of training on several machines: where they are, how they are reached, how rows travel.
+"""The options of several machines: where they are, how they are reached, how rows travel; and how a graph is divided among them.
 
 They are fields of `kgdist.options.config.Config` like all others, in a file of their own because no other command has them.
 """
@@ -13,15 +13,17 @@ from kgdist.options.option import option
 _DIST = ("dist-train",)
 _REACH = ("dist-train", "copy")
 _HAND = ("server", "client")
+_PARTITION = ("partition",)
 
 _cluster = partial(option, group="cluster")
 _ssh = partial(option, group="ssh")
 _store = partial(option, group="parameter store")
+_partition = partial(option, group="partition", ours=_PARTITION, sticky=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterOptions:
-    """See the module."""
+    """Of training on several machines."""
 
     # ---- cluster
     ip_config: str = _cluster(
@@ -157,13 +159,9 @@ class ClusterOptions:
     )
 
 
-_PARTITION = ("partition",)
-_partition = partial(option, group="partition", ours=_PARTITION, sticky=False)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PartitionOptions:
-    """See the module."""
+    """Of kgdist-partition: into how many parts, by what method, balanced how, written where."""
 
     num_parts: int | None = option(
         None,

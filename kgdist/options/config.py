@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -27,7 +26,6 @@ _ALONE = ("train",)
 _EVAL = ("eval",)
 _PARTITION = ("partition",)
 _FORMAT = re.compile(r"(raw_udd|udd)_(?:\{([hrt]{3})\}|([hrt]{3}))")
-_DGLKE_NAMES = {"model": "model_name", "emb_size": "hidden_dim", "max_train_step": "max_step"}  # config.json of DGL-KE 0.1
 
 _data = partial(option, group="data")
 _model = partial(option, group="model")
@@ -379,19 +377,6 @@ class Config(ClusterOptions, PartitionOptions):
     def replace(self, **changes: Any) -> Config:
         """A copy with other values, checked again."""
         return dataclasses.replace(self, **changes)
-
-    @classmethod
-    def from_dglke(cls, saved: Mapping[str, Any]) -> Config:
-        """Options of a saved config.json: ours, or one of DGL-KE (all flags by name; or model, emb_size, max_train_step).
-
-        Keys that are no option are ignored. Raises OptionError for a value that cannot be.
-        """
-        values = {name: saved[key] for key, name in _DGLKE_NAMES.items() if key in saved}
-        values.update((key, value) for key, value in saved.items() if key in OPTIONS)
-        for name in values:
-            if OPTIONS[name].many and isinstance(values[name], int):
-                values[name] = [values[name]]  # DGL-KE saves the gpu of a distributed run as one number
-        return cls(**{name: value for name, value in values.items() if value is not None})
 
 
 _LAST = {field.name for owner in (PartitionOptions, ClusterOptions) for field in dataclasses.fields(owner)}
