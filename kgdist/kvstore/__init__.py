@@ -7,7 +7,7 @@ door.py           what strangers' connections may cost
 layout.py         which server owns which rows
 messages.py       what goes over the wire, packed and parsed
 optim.py          row-sparse optimisers, learning-rate schedules
-places.py         addresses, ports and who has them
+places.py         addresses, ports and who has them, how many connections may be
 server.py         a machine's rows, served
 session.py        every push once, whatever the network does
 shared_memory.py  the memory of tables: private or shared, huge pages

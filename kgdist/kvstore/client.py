@@ -58,7 +58,6 @@ class StoreTables:
         *,
         client: int,
         incarnation: int = 0,
-        role: str = "trainer",
         machine: int = -1,
         local: MemoryTables | None = None,
         transport_dtype: str = "fp32",
@@ -86,7 +85,7 @@ class StoreTables:
         places = {server: endpoints[server] for server in self._targets if server not in own}
         window = max_inflight * pull_ahead
         limits: dict[str, Any] = {"window": window, "peer_timeout": peer_timeout, "connect_timeout": connect_timeout}
-        self._connections = Connections(places, transport, hello(identity, role, client, incarnation), identity, **limits)
+        self._connections = Connections(places, transport, hello(identity, client, incarnation), identity, **limits)
 
     def _wire_ids(self, name: str, ids: np.ndarray) -> memoryview:
         """Of as many bytes as the table's rows need."""

@@ -188,9 +188,9 @@ class Connection:
             self._wire.send([self._name, *pack(self._hello._replace(kind=Kind.BYE, text=""))])
 
 
-def hello(identity: Identity, role: str, client: int, incarnation: int) -> Message:
+def hello(identity: Identity, client: int, incarnation: int) -> Message:
     """The HELLO of a client."""
-    return Message(Kind.HELLO, client, incarnation, text=identity.text(role, client))
+    return Message(Kind.HELLO, client, incarnation, text=identity.text("trainer", client))
 
 
 class Connections:
