@@ -194,15 +194,19 @@ def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def parse(command: str, argv: Sequence[str] | None = None, machines: Callable[[Config], int] = lambda config: 1) -> Parsed:
+def _given(command: str, argv: Sequence[str]) -> dict[str, Any]:
+    """The options that a command line sets, by name; the file that brings models of the user's own is imported first."""
+    bring_named(expand(command, argv))
+    return vars(parser(command).parse_args(argv))
+
+
+def parse(command: str, argv: Sequence[str], machines: Callable[[Config], int] = lambda config: 1) -> Parsed:
     """Understand a command line. Raises UsageError or OptionError (exit code 2).
 
     Most contradictions are left to `kgdist.options.resolve`, which wants the final options (after --resume).
     `machines` tells how many machines share the steps of a preset.
     """
-    words = sys.argv[1:] if argv is None else argv
-    bring_named(expand(command, words))
-    return understand(command, vars(parser(command).parse_args(words)), machines)
+    return understand(command, _given(command, argv), machines)
 
 
 def understand(command: str, given: Mapping[str, Any], machines: Callable[[Config], int] = lambda config: 1) -> Parsed:
@@ -229,28 +233,24 @@ def understand(command: str, given: Mapping[str, Any], machines: Callable[[Confi
     return Parsed(command, Config(**layered(preset, {"num_proc": default}, explicit)), explicit, tuple(notes))
 
 
-def parse_tool(command: str, argv: Sequence[str] | None = None) -> Any:
+def parse_tool(command: str, argv: Sequence[str]) -> Any:
     """Understand the command line of a command that has a table of its own: its options, an object of `TOOLS[command]`.
 
     Raises UsageError or OptionError (exit code 2).
     """
-    words = sys.argv[1:] if argv is None else argv
-    bring_named(expand(command, words))
-    given = {name: value for name, value in vars(parser(command).parse_args(words)).items() if value != []}
+    given = {name: value for name, value in _given(command, argv).items() if value != []}
     options = TOOLS[command](**given)
     if command in OF_TOOLS:
         refuse(OF_TOOLS[command](options, given))
     return options
 
 
-def parse_tune(argv: Sequence[str] | None = None) -> tuple[TuneOptions, frozenset[str], Parsed]:
+def parse_tune(argv: Sequence[str]) -> tuple[TuneOptions, frozenset[str], Parsed]:
     """The same for kgdist-tune: its own options, which of them the user set, and the options of its trainings.
 
     A training has one process unless the user says more: cores are for trials. Raises UsageError or OptionError (exit code 2).
     """
-    words = sys.argv[1:] if argv is None else argv
-    bring_named(expand("tune", words))
-    given = vars(parser("tune").parse_args(words))
+    given = _given("tune", argv)
     own = {name: given.pop(name) for name in table(TuneOptions) if name in given}
     parsed = understand("train", {"num_proc": 1, **given})
     if "num_proc" not in given:
