@@ -54,8 +54,8 @@ WAITS = {"wait", "wait_for", "get", "poll", "join", "recv", "receive", "select",
 DEADLINES = re.compile(r"deadline|pause|until|patience|began|limit")
 # Loops that wait and hold no deadline against the clock themselves: who sees to it that they end.
 ENDED_BY = {
-    "kvstore/connections.py:Connections.until": "Session: a server that says nothing for 2 x --peer_timeout is lost",
-    "kvstore/connections.py:Connections.pump": "nothing is waited for: it takes what is there",
+    "kvstore/connection.py:Connections.until": "Session: a server that says nothing for 2 x --peer_timeout is lost",
+    "kvstore/connection.py:Connections.pump": "nothing is waited for: it takes what is there",
     "kvstore/wire.py:Wire.receive": "nothing is waited for: all parts of a message arrive together",
     "kvstore/wire.py:Wire._look": "nothing is waited for: it takes what is there",
     "kvstore/server.py:Server.serve": "its owner, by stdin; the agent, when it does not turn for --peer_timeout; the lease",

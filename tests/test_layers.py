@@ -37,7 +37,7 @@ LAYERS = (
 HOMES = {
     "filelock": ("base/files",),
     "argparse": ("options/parse", "cli/"),
-    "yaml": ("options/yamlfile",),
+    "yaml": ("options/configfile",),
     "numba": ("kernels/",),
     "pyarrow": ("data/", "exchange/", "predict/answers", "api/results"),
     "subprocess": ("runtime/",),

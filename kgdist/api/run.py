@@ -23,6 +23,7 @@ from kgdist.evaluation.evaluator import Evaluator
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.options.config import OPTIONS, Config
+from kgdist.options.contradictions import of_an_evaluation, refuse
 from kgdist.options.option import closest
 from kgdist.predict.engine import Found, Predictor
 from kgdist.predict.lists import Wanted, ids_of
@@ -234,6 +235,7 @@ class Run:
                 near = closest(name, allowed)
                 raise OptionError(name, "not an option of evaluate" + (f"; did you mean {near}?" if near else ""))
         config = self._opened.config.replace(**{"num_proc": usable_cores(), "num_thread": 1} | options)
+        refuse(of_an_evaluation(config))
         evaluator = Evaluator(self.dataset, config)
         return Evaluation(evaluator.report(evaluator.rank(self.model, self.tables, split), split))
 

@@ -6,14 +6,39 @@ How lines are printed, in colour or not at all, is decided in `kgdist.base.log`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import Any, Protocol, TextIO
 
 from kgdist.base import log
 from kgdist.base.errors import KgdistError
+
+
+class Main(Protocol):
+    """An entry point: takes the words after the command's name, those of this process by default, and gives the exit code."""
+
+    def __call__(self, argv: Sequence[str] | None = None) -> int: ...
+
+
+def command(*, detached: bool = False) -> Callable[[Callable[[Sequence[str]], int]], Main]:
+    """Decorator: what a command does with its words, as the command's entry point. `detached`: see `run`."""
+
+    def decorate(work: Callable[[Sequence[str]], int]) -> Main:
+        @functools.wraps(work)
+        def main(argv: Sequence[str] | None = None) -> int:
+            return run(work, argv, detached=detached)
+
+        return main
+
+    return decorate
+
+
+def set_up_log(options: Any) -> None:
+    """Say as much as --quiet, --debug and --json of these options want."""
+    log.setup(debug=options.debug, quiet=options.quiet, json=getattr(options, "json", False))
 
 
 def run(work: Callable[[Sequence[str]], int], argv: Sequence[str] | None, *, detached: bool = False) -> int:

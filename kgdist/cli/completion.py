@@ -9,7 +9,7 @@ from typing import Any
 
 from kgdist.base.errors import UsageError
 from kgdist.base.log import say
-from kgdist.cli.command import run
+from kgdist.cli.command import command
 from kgdist.options import parse
 from kgdist.options.commands import OF_UMBRELLA, TEXTS
 from kgdist.options.tools import CompletionOptions
@@ -46,10 +46,9 @@ def umbrella(shtab: Any) -> argparse.ArgumentParser:
     return made
 
 
-def completion(argv: Sequence[str]) -> int:
-    """The command, without its error handling."""
-    options, _ = parse.parse_tool("completion", argv)
-    assert isinstance(options, CompletionOptions)
+@command()
+def main(argv: Sequence[str]) -> int:
+    options: CompletionOptions = parse.parse_tool("completion", argv)
     try:
         import shtab
     except ImportError as error:
@@ -58,11 +57,6 @@ def completion(argv: Sequence[str]) -> int:
     for made in parsers:
         say(shtab.complete(made, options.shell))
     return 0
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run(completion, argv)
 
 
 if __name__ == "__main__":

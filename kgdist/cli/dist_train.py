@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from kgdist.cli.command import run
+from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
 from kgdist.options.config import Config
 from kgdist.runtime.ip_config import Machine, read_cluster
@@ -16,8 +16,8 @@ from kgdist.runtime.ip_config import Machine, read_cluster
 TOGETHER = 100
 
 
-def dist_train(argv: Sequence[str]) -> int:
-    """The command, without its error handling."""
+@command(detached=True)
+def main(argv: Sequence[str]) -> int:
     machines: list[Machine] = []
 
     def count(config: Config) -> int:
@@ -31,7 +31,7 @@ def dist_train(argv: Sequence[str]) -> int:
     from kgdist.runtime.interrupt import Interrupts
 
     config = parsed.config
-    log.setup(debug=config.debug, quiet=config.quiet, json=config.json)
+    set_up_log(config)
     if not machines:
         count(config)
     if config.resume:
@@ -66,11 +66,6 @@ def dist_train(argv: Sequence[str]) -> int:
     folder = None if result.folder is None else str(result.folder)
     log.result({"run": folder, "interrupted": result.interrupted, "test": result.metrics})
     return 130 if result.interrupted else 0
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run(dist_train, argv, detached=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from kgdist.cli.command import run
+from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
 from kgdist.options.tools import DoctorOptions
 from kgdist.version import __version__
@@ -14,14 +14,14 @@ from kgdist.version import __version__
 MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "red")}
 
 
-def doctor(argv: Sequence[str]) -> int:
-    """The command, without its error handling; 1 when something that is needed is not there."""
-    options, _ = parse.parse_tool("doctor", argv)
-    assert isinstance(options, DoctorOptions)
+@command()
+def main(argv: Sequence[str]) -> int:
+    """The command; 1 when something that is needed is not there."""
+    options: DoctorOptions = parse.parse_tool("doctor", argv)
     from kgdist.base import log
     from kgdist.runtime.doctor import examine
 
-    log.setup(debug=options.debug, quiet=options.quiet, json=options.json)
+    set_up_log(options)
     findings = examine(options.ip_config)
     width = max(len(finding.name) for finding in findings)
     stream = sys.stderr if options.json else sys.stdout
@@ -37,11 +37,6 @@ def doctor(argv: Sequence[str]) -> int:
     log.say(f"kgdist {__version__}: {verdict}")
     log.result({"version": __version__, "ok": not problems, "findings": [dataclasses.asdict(finding) for finding in findings]})
     return 1 if problems else 0
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run(doctor, argv)
 
 
 if __name__ == "__main__":

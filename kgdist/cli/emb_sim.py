@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from kgdist.base.errors import CheckpointError, DataError, OptionError
-from kgdist.cli.command import run
+from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
 from kgdist.options.tools import EmbSimOptions
 
@@ -16,42 +16,12 @@ if TYPE_CHECKING:
     import torch
 
     from kgdist.data.vocabulary import Vocabulary
-    from kgdist.predict.lists import Source
     from kgdist.predict.similar import Pairs, Search
 
 
-def check(options: EmbSimOptions, given: Collection[str]) -> None:
-    """Raise OptionError for embeddings that are named twice or not at all."""
-    if options.model_path is None and options.emb_file is None:
-        raise OptionError("--emb_file", "name an .npy file of embeddings, or the folder of a run instead")
-    if options.model_path is not None and options.emb_file is not None:
-        raise OptionError("--emb_file", f"is there beside the run {options.model_path}; give one of them")
-    if options.emb_file is not None and "kind" in given:
-        raise OptionError("--kind", "says which embeddings of a run, and --emb_file is a file; leave it out")
-
-
-def sources(options: EmbSimOptions) -> list[Source]:
-    """Where the lists of the left and the right ones come from.
-
-    Raises OptionError when options contradict one another, or nothing is asked.
-    """
-    from kgdist.predict.lists import sources as lists_of
-
-    words = {"left": options.left, "right": options.right}
-    more = ", or --format '*'"
-    found = lists_of(options.format, words, options.data_files, kinds="left or right ones", asks="compares with", more=more)
-    if options.exec_mode == "pairwise" and None in found:
-        raise OptionError("--exec_mode", "pairwise reads lists of left and right ones side by side; --format l_r has both")
-    return found
-
-
-def similar(argv: Sequence[str]) -> int:
-    """The command, without its error handling."""
-    parsed, given = parse.parse_tool("emb-sim", argv)
-    options = cast(EmbSimOptions, parsed)
-    check(options, given)
-    asked = sources(options)
-
+@command()
+def main(argv: Sequence[str]) -> int:
+    options: EmbSimOptions = parse.parse_tool("emb-sim", argv)
     import numpy as np
 
     from kgdist.base import log
@@ -61,14 +31,14 @@ def similar(argv: Sequence[str]) -> int:
     from kgdist.predict.measures import MEASURES
     from kgdist.predict.similar import Search
 
-    log.setup(debug=options.debug, quiet=options.quiet, json=options.json)
+    set_up_log(options)
     output = options.output or (TERMINAL if options.left or options.right else "result.tsv")
     check_output(output)
     place, table, known = _embeddings(options)
     thing = things(options.kind, len(table), known, raw_data=options.raw_data, ids=options.ids, mfile=options.mfile)
     lists = [
         None if source is None else thing.read(source) if isinstance(source, str) else thing.words(flag, source)
-        for source, flag in zip(asked, ("--left", "--right"), strict=True)
+        for source, flag in zip(options.sources(), ("--left", "--right"), strict=True)
     ]
     try:
         measure = MEASURES[options.sim_func](table)
@@ -136,11 +106,6 @@ def _answers(options: EmbSimOptions, search: Search, lists: Sequence[np.ndarray 
         yield from search.best_of_each(left, right, options.topK)
     else:
         yield search.best(left, right, options.topK)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run(similar, argv)
 
 
 if __name__ == "__main__":

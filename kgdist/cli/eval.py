@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kgdist.base.errors import KgdistError, OptionError
-from kgdist.cli.command import run
+from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
 from kgdist.options.config import OPTIONS
 
 
-def evaluate(argv: Sequence[str]) -> int:
-    """The command, without its error handling."""
+@command()
+def main(argv: Sequence[str]) -> int:
     parsed = parse.parse("eval", argv)
     import torch
 
@@ -24,7 +24,7 @@ def evaluate(argv: Sequence[str]) -> int:
     from kgdist.runs import rundir
     from kgdist.runtime.job import device_of, model_of, open_dataset
 
-    log.setup(debug=parsed.config.debug, quiet=parsed.config.quiet, json=parsed.config.json)
+    set_up_log(parsed.config)
     trained = rundir.open_run(parsed.config.model_path)
     config, notes = settle(parsed.over(trained.config), set(parsed.explicit))
     for note in notes:
@@ -53,11 +53,6 @@ def evaluate(argv: Sequence[str]) -> int:
         report_or_warn(trained.path, config)
     log.result({"run": str(trained.path), "test": report})
     return 0
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run(evaluate, argv)
 
 
 if __name__ == "__main__":

@@ -5,37 +5,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
-from kgdist.base.errors import OptionError
-from kgdist.cli.command import run
+from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
 from kgdist.options.tools import ExportOptions
 
 
-def export(argv: Sequence[str]) -> int:
-    """The command, without its error handling."""
-    options, given = parse.parse_tool("export", argv)
-    options = cast(ExportOptions, options)
-    if "blank" in given and options.to != "word2vec":
-        raise OptionError("--blank", "has no say here: only --to word2vec changes names; drop it")
+@command()
+def main(argv: Sequence[str]) -> int:
+    options: ExportOptions = parse.parse_tool("export", argv)
     from kgdist.base import log
     from kgdist.exchange import embeddings
     from kgdist.exchange.source import Source
     from kgdist.runs import rundir
 
-    log.setup(debug=options.debug, quiet=options.quiet)
+    set_up_log(options)
     trained = rundir.open_run(options.model_path)
     out = Path(options.out) if options.out is not None else trained.path / "export" / options.to
     source = Source.of(trained)
     for path in embeddings.export(source, options.to, out, tables=options.tables, force=options.force, blank=options.blank):
         log.say(str(path))
     return 0
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run(export, argv)
 
 
 if __name__ == "__main__":

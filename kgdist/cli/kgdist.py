@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kgdist.base.errors import UsageError
 from kgdist.base.log import say
-from kgdist.cli.command import run
+from kgdist.cli.command import command
 from kgdist.options.commands import TEXTS, called
 from kgdist.options.option import closest, show
 
@@ -36,8 +36,8 @@ def overview() -> str:
     )
 
 
-def umbrella(argv: Sequence[str]) -> int:
-    """The command, without its error handling."""
+@command()
+def main(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         say(overview())
         return 0
@@ -54,11 +54,6 @@ def umbrella(argv: Sequence[str]) -> int:
     module = name.replace("-", "_") + "_" * keyword.iskeyword(name)  # import_: no module can be called import
     command = importlib.import_module(f"kgdist.cli.{module}")
     return int(command.main(rest))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run(umbrella, argv)
 
 
 if __name__ == "__main__":

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kgdist.base.errors import OptionError
-from kgdist.base.log import log, result, say, setup, tell
-from kgdist.cli.command import run
+from kgdist.base.log import log, result, say, tell
+from kgdist.cli.command import command, set_up_log
 from kgdist.data.dataset import Dataset
 from kgdist.options import parse
 from kgdist.options.config import Config
+from kgdist.options.contradictions import of_partitioning, refuse
 from kgdist.options.resolve import resolve
 
 if TYPE_CHECKING:
     from kgdist.partition.graph import Sizes
 
 
-def partition(argv: Sequence[str]) -> int:
-    """The command, without its error handling."""
+@command(detached=True)
+def main(argv: Sequence[str]) -> int:
     parsed = parse.parse("partition", argv)
-    config, notes = resolve(parsed.config, set(parsed.explicit))
-    refuse(config, set(parsed.explicit))
+    config, notes = resolve(parsed.config, parsed.explicit)
+    refuse(of_partitioning(config, parsed.explicit))
     from kgdist.runtime.job import open_dataset
 
-    setup(debug=config.debug, quiet=config.quiet, json=config.json)
+    set_up_log(config)
     for note in notes:
         log.info(note)
     dataset = open_dataset(config)
@@ -38,19 +38,6 @@ def partition(argv: Sequence[str]) -> int:
         result({"dataset": dataset.name, "folder": str(root), "verified": True, "sizes": sizes.to_json()})
         return 0
     return make(config, dataset, root, own)
-
-
-def refuse(config: Config, explicit: Set[str]) -> None:
-    """Raise OptionError for options that contradict one another."""
-    if config.num_parts is None and not config.verify and config.method != "dglke":
-        raise OptionError("--num_parts", "say how many partitions: -k 4 for four machines")
-    if config.dry_run and config.verify:
-        raise OptionError("--verify", "there is nothing to read after --dry_run; drop one of them")
-    idle = {"balance", "seed"} if config.method == "dglke" else set()
-    if config.num_parts is None and config.verify and config.method != "dglke":
-        idle = {"balance", "seed", "method"}
-    for name in sorted(idle & explicit):
-        raise OptionError(f"--{name}", "has no say here: the partitions are taken as they are; drop it")
 
 
 def prove(config: Config, dataset: Dataset, root: Path) -> Sizes:
@@ -118,11 +105,6 @@ def source(config: Config) -> dict[str, Any]:
     """The options by which the data set can be read again from its files."""
     files = list(config.data_files)
     return {"format": config.format, "data_files": files, "delimiter": config.delimiter, "header": config.header}
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run(partition, argv, detached=True)
 
 
 if __name__ == "__main__":

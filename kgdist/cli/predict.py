@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from kgdist.base.errors import OptionError
-from kgdist.cli.command import run
+from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
 from kgdist.options.tools import PredictOptions
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from kgdist.data.dataset import Dataset
     from kgdist.predict.engine import Predictor
     from kgdist.predict.explain import Calibration
-    from kgdist.predict.lists import Source
     from kgdist.runs.opened import Opened
 
 MEANING = """\
@@ -26,28 +24,9 @@ probability: so often a triple with this score is true, where half of those aske
 {} corrupted triples, log loss {:.3f}, where 0.693 knows nothing). The best of many candidates are rarer than that."""
 
 
-def sources(options: PredictOptions) -> list[Source]:
-    """Where the lists of heads, relations and tails come from.
-
-    Raises OptionError when options contradict one another, or nothing is asked.
-    """
-    from kgdist.predict.lists import sources as lists_of
-
-    words = {"head": options.head, "relation": options.relation, "tail": options.tail}
-    kinds = "heads, relations or tails"
-    found = lists_of(options.format, words, options.data_files, kinds=kinds, asks="asks for")
-    if options.exec_mode == "triplet_wise" and None in found:
-        raise OptionError(
-            "--exec_mode", "triplet_wise reads heads, relations and tails side by side; --format h_r_t has all three"
-        )
-    return found
-
-
-def predict(argv: Sequence[str]) -> int:
-    """The command, without its error handling."""
-    options = cast(PredictOptions, parse.parse_tool("predict", argv)[0])
-    asked = sources(options)
-
+@command()
+def main(argv: Sequence[str]) -> int:
+    options: PredictOptions = parse.parse_tool("predict", argv)
     from kgdist.base import log
     from kgdist.base.machine import usable_cores
     from kgdist.predict.answers import TERMINAL, Column, cells, check_output, write_answers
@@ -56,7 +35,7 @@ def predict(argv: Sequence[str]) -> int:
     from kgdist.runs.opened import open_model
     from kgdist.runtime.job import open_dataset
 
-    log.setup(debug=options.debug, quiet=options.quiet, json=options.json)
+    set_up_log(options)
     output = options.output or ("result.tsv" if options.data_files else TERMINAL)
     check_output(output)
     opened = open_model(options.model_path, data_path=options.data_path, gpu=options.gpu)
@@ -70,13 +49,11 @@ def predict(argv: Sequence[str]) -> int:
     entity = things("entity", opened.num_entities, entities, **how, mfile=options.entity_mfile, flag="--entity_mfile")
     relation = things("relation", opened.num_relations, relations, **how, mfile=options.rel_mfile, flag="--rel_mfile")
     lists: list[np.ndarray | None] = []
-    for source, kind, flag in zip(asked, (entity, relation, entity), ("--head", "--relation", "--tail"), strict=True):
+    for source, kind, flag in zip(options.sources(), (entity, relation, entity), ("--head", "--relation", "--tail"), strict=True):
         ids = None if source is None else kind.read(source) if isinstance(source, str) else kind.words(flag, source)
         lists.append(ids)
     predictor = Predictor.of(opened, options.num_thread or usable_cores())
     if options.index:
-        if lists[0] is not None and lists[2] is not None:
-            raise OptionError("--index", "searches all heads or all tails, but both are listed; leave it out")
         from kgdist.predict.index import open_index
 
         found = open_index(opened.run.path, predictor)
@@ -147,11 +124,6 @@ def _calibrated(opened: Opened, predictor: Predictor, dataset: Dataset) -> Calib
     known = KnownTriples.build(splits, opened.num_entities, opened.num_relations, asked=valid.array)
     files = list(rundir.array_names(opened.config).values())
     return calibration_of(opened.run.path, files, valid.array, predictor, known)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run(predict, argv)
 
 
 if __name__ == "__main__":

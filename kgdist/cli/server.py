@@ -6,23 +6,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kgdist.cli.command import run
+from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
 
 
-def server(argv: Sequence[str]) -> int:
-    """The command, without its error handling."""
+@command(detached=True)
+def main(argv: Sequence[str]) -> int:
     config = parse.parse("server", argv).config
-    from kgdist.base.log import setup
     from kgdist.runtime.agent.enlist import attend
 
-    setup(debug=config.debug, quiet=config.quiet)
+    set_up_log(config)
     return attend("server", Path(config.job), config.machine)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run(server, argv, detached=True)
 
 
 if __name__ == "__main__":

@@ -5,19 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from kgdist.cli.command import run
+from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
 
 
-def train(argv: Sequence[str]) -> int:
-    """The command, without its error handling."""
+@command(detached=True)
+def main(argv: Sequence[str]) -> int:
     parsed = parse.parse("train", argv)
     from kgdist.base import log  # after the flags: --help and usage errors need no torch
     from kgdist.runtime import local
     from kgdist.runtime.ready import ready
 
     config = parsed.config
-    log.setup(debug=config.debug, quiet=config.quiet, json=config.json)
+    set_up_log(config)
     config = ready(parsed)
     if config.report:
         from kgdist.report.charts import require
@@ -29,11 +29,6 @@ def train(argv: Sequence[str]) -> int:
         report_or_warn(result.folder, config)
     log.result({"run": str(result.folder), "interrupted": result.interrupted, "test": result.metrics})
     return 130 if result.interrupted else 0
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run(train, argv, detached=True)
 
 
 if __name__ == "__main__":

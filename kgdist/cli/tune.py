@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.machine import usable_cores
 from kgdist.base.text_table import TextTable
-from kgdist.cli.command import run
+from kgdist.cli.command import command, set_up_log
 from kgdist.models.registry import settle
 from kgdist.options import parse
 from kgdist.options.config import OPTIONS, Config
+from kgdist.options.resolve import most_jobs
 from kgdist.options.tools import TuneOptions
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 _GOES_ON = ": the search in {} has another; leave it out to go on with that one, or take another --out"
 
 
-def tune(argv: Sequence[str]) -> int:
-    """The command, without its error handling."""
+@command(detached=True)
+def main(argv: Sequence[str]) -> int:
     options, given, parsed = parse.parse_tune(argv)
     from kgdist.base import log
     from kgdist.runtime.checks import check_splits
@@ -36,7 +37,7 @@ def tune(argv: Sequence[str]) -> int:
     from kgdist.tuning.study import Search, best_of
     from kgdist.tuning.trials import Folder
 
-    log.setup(debug=options.debug, quiet=options.quiet, json=options.json)
+    set_up_log(options)
     folder = Folder(Path(options.out))
     explicit = set(parsed.explicit)
     base = parsed.config.replace(valid=True, config=None)
@@ -53,7 +54,7 @@ def tune(argv: Sequence[str]) -> int:
     settle(base, explicit)  # refuses contradictions; notes are for the trials
     dataset = open_dataset(base)
     check_splits(base, dataset)
-    jobs = _jobs(options, base, explicit)
+    jobs = options.jobs or most_jobs(base, explicit, usable_cores(), options.trials)
     log.tell(f"searching {', '.join(space)}: {options.trials} trials, {jobs} at a time, of {base.model_name} on {dataset.name}")
     asked = {"trials": options.trials, "jobs": jobs, "validations": options.validations, "triples": len(dataset.train)}
     with folder.owned():
@@ -94,15 +95,6 @@ def _summary(rows: list[Row], most: int = 10) -> list[str]:
     return [*lines, f"{len(rows)} trials: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count)]
 
 
-def _jobs(options: TuneOptions, base: Config, explicit: Collection[str]) -> int:
-    """--jobs where the user has not set it: all cores, unless the search is to be repeatable or the GPU is to be shared."""
-    if options.jobs is not None:
-        return options.jobs
-    if "seed" in explicit or base.gpu != (-1,):
-        return 1
-    return max(1, min(parse.MOST, usable_cores() // (base.num_proc * base.num_thread), options.trials))
-
-
 def _same(earlier: Asked, options: TuneOptions, given: Collection[str], now: tuple[Config, Space], explicit: set[str]) -> Asked:
     """What the search in the folder was asked for. Raises OptionError where the user now asks for something else."""
     base, space, validations = earlier
@@ -115,11 +107,6 @@ def _same(earlier: Asked, options: TuneOptions, given: Collection[str], now: tup
     if "search" in given and now[1] != space:
         raise OptionError("--search", f"describes another space than before{_GOES_ON.format(options.out)}")
     return earlier
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run(tune, argv, detached=True)
 
 
 if __name__ == "__main__":

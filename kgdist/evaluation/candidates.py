@@ -116,7 +116,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Pool:
-    """Which candidates an evaluation takes. Raises OptionError for what cannot be."""
+    """Which candidates an evaluation takes."""
 
     sampled: int = -1  # entities drawn for every batch and side, without repetition; -1: all entities
     in_batch: bool = False  # and that end of the batch's own triples, as often as it occurs (DGL-KE's degree sampling)
@@ -124,21 +124,11 @@ class Pool:
     seed: int = 0
     first: int = 0  # the number of the first batch: of a share of the triples, so that all shares draw what the whole would
 
-    def __post_init__(self) -> None:
-        if self.sampled == 0 or self.sampled < -1:
-            raise OptionError("--neg_sample_size_eval", f"must be -1 (all entities) or at least 1, not {self.sampled}")
-        if self.in_batch and self.sampled < 0:
-            raise OptionError("--neg_deg_sample_eval", "adds entities to a sample, so it needs --neg_sample_size_eval N")
-        if self.batch < 1:
-            raise OptionError("--batch_size_eval", f"must be at least 1, not {self.batch}")
-
-    def check(self, num_entities: int, *, filtered: bool) -> None:
-        """Raises OptionError when the graph is too small, or the filter contradicts."""
+    def check(self, num_entities: int) -> None:
+        """Raises OptionError when the graph is too small."""
         if self.sampled > num_entities:
             message = f"cannot draw {self.sampled} different entities from {num_entities}; use -1 to rank against all"
             raise OptionError("--neg_sample_size_eval", message)
-        if self.in_batch and filtered:
-            raise OptionError("--neg_deg_sample_eval", "needs --no_eval_filter")
 
     def draw(self, tables: Tables, num_entities: int, batch: int, side: Side, own: np.ndarray) -> Sample:
         """The candidates of batch number `batch`, whose true entities are `own`; the same for the same seed, batch and side."""

@@ -55,10 +55,10 @@ def evaluate(
     The true entity is never its own rival; with `known`, neither are the other known answers. Candidates with equal rows tie.
     Candidates are read from entity `first` on. Neither that nor block sizes nor `threads` change a rank: memory is about
     threads * query_block * candidate_block * 5 bytes.
-    Raises KgdistError when a row is not finite, OptionError when `pool` does not go with the graph or the filter.
+    Raises KgdistError when a row is not finite, OptionError when `pool` is larger than the graph.
     """
     pool = pool or Pool()
-    pool.check(num_entities, filtered=known is not None)
+    pool.check(num_entities)
     work = _Work(model, tables, triples, known, num_entities, pool, query_block, candidate_block, first)
     with block_per_thread(), bar(total=2 * len(triples), desc=desc, unit="query") as progress:
         work.run(threads, progress.update)
@@ -195,7 +195,7 @@ class Evaluator:
         self.dataset = dataset
         self.config = config
         self.pool = Pool(config.neg_sample_size_eval, config.neg_deg_sample_eval, config.batch_size_eval, config.seed)
-        self.pool.check(len(dataset.entities), filtered=not config.no_eval_filter)
+        self.pool.check(len(dataset.entities))
         self._known: dict[str, KnownTriples] = {}
         self.threads = min(config.num_proc * config.num_thread, usable_cores())
         self.queries = QUERIES

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from kgdist.base.errors import KgdistError
-from kgdist.kernels.route import owners
 from kgdist.kvstore.messages import MOST_BYTES
 
 
@@ -111,10 +110,6 @@ class Layout:
             return starts
         firsts = np.searchsorted(self.machine_of, np.arange(self.machines))
         return np.append(starts[firsts], starts[-1])
-
-    def owner(self, name: str, ids: np.ndarray) -> np.ndarray:
-        """int64[n] rows of a table -> int64[n] servers. Raises IndexError for a row that is not there."""
-        return owners(self.starts[name], ids)
 
     def to_json(self) -> dict[str, Any]:
         """Numbers, lists and names."""

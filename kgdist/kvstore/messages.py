@@ -109,13 +109,10 @@ class Message(NamedTuple):
     values: np.ndarray | None = None  # float32[sum of rows * width], or uint16 for bfloat16: part after part
     text: str = ""
 
-    def answer(
-        self, kind: Kind, *, number: int | None = None, parts: tuple[Part, ...] = (), values: np.ndarray | None = None,
-        text: str = "",
-    ) -> Message:  # fmt: skip
-        """A reply: the same client, incarnation and round, and the same number unless told otherwise."""
+    def answer(self, kind: Kind, *, number: int | None = None, text: str = "") -> Message:
+        """A reply: the same client, incarnation and round, and the same number unless told otherwise; no parts."""
         number = self.number if number is None else number
-        return self._replace(kind=kind, number=number, parts=parts, values=values, text=text)
+        return self._replace(kind=kind, number=number, parts=(), values=None, text=text)
 
     def filled(self) -> Iterator[tuple[Part, np.ndarray]]:
         """Each part with its values, [rows, width]."""

@@ -1,4 +1,4 @@
-"""Where servers listen: addresses, ports, and which process has them."""
+"""Where servers listen: addresses, ports, which process has them; and how many connections a process may have."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import contextlib
 import errno
 import ipaddress
 import os
+import resource
 import socket
 import sys
 from pathlib import Path
 
-from kgdist.base.errors import UsageError
+from kgdist.base.errors import KgdistError, UsageError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 PREFIX = "kgdist/"
 LISTENING = 0x10000  # in the flags of /proc/net/unix
 OUTGOING = 32768  # the first port that Linux gives to outgoing connections
+SPARE = 128  # descriptors of a process that are not connections: tables, pipes, libraries, a socket's own
 
 
 def resolve(host: str, port: int) -> list[tuple[str, bool]]:
@@ -108,3 +110,23 @@ def _in_table(digits: str) -> Address:
     """An address of /proc/net/tcp: 32-bit words of the network's bytes, printed as numbers of this machine."""
     words = (int(digits[start : start + 8], 16) for start in range(0, len(digits), 8))
     return _plain(str(ipaddress.ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))))
+
+
+def too_many(wanted: int) -> str | None:
+    """What to say where a process cannot have so many connections, else None."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard == resource.RLIM_INFINITY or wanted + SPARE <= hard:
+        return None
+    allowed = f"the hard limit of open files here allows {hard - SPARE}, {SPARE} being for other things"
+    return f"{wanted} connections in one process: {allowed}; raise it to {wanted + SPARE} (ulimit -Hn)"
+
+
+def allow_connections(wanted: int = 0) -> None:
+    """As many descriptors as the system lets us have: each connection takes one, also that of a stranger. Raises KgdistError when
+    they are too few for those `wanted`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if (problem := too_many(wanted)) is not None:
+        raise KgdistError(problem)

@@ -117,14 +117,6 @@ class Server:
         table.update(rows, nothing, 0.0, None)
         within(nothing, FINITE)
 
-    def state(self) -> list[list[int]]:
-        """The last push applied, by client and incarnation: belongs into the checkpoint of the rows."""
-        return self.applied.state()
-
-    def load(self, state: list[list[int]]) -> None:
-        """Take over what `state` gave."""
-        self.applied.load(state)
-
     def serve(self, stopping: Callable[[], bool]) -> None:
         """Work until told to stop; asked every twentieth of a second, whatever the traffic, for asking may cost."""
         asked = -math.inf

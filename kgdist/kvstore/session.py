@@ -72,10 +72,6 @@ class ClientSession:
         """Pushes that are not confirmed yet."""
         return len(self._unacked)
 
-    def pending(self, number: int) -> bool:
-        """Whether this request is still to be answered."""
-        return number in self._pending
-
     def push(self, payload: Any, now: float) -> int:
         """Take a push; returns its number. Raises ValueError when there is no room."""
         if not self.room():

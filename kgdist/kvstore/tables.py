@@ -116,12 +116,12 @@ class MemoryTables:
         return tables
 
     def handles(self) -> dict[str, dict[str, Any]]:
-        """What `attach` needs: key -> handle, see SharedArray.handle."""
+        """What `attach` needs: key -> `SharedArray.handle()`."""
         return {key: array.handle() for key, array in self._shared.items()}
 
     @classmethod
     def attach(cls, handles: dict[str, dict[str, Any]], optimizer: str) -> MemoryTables:
-        """The same tables, in another process. Raises KgdistError, see SharedArray.attach."""
+        """The same tables, in another process that has inherited the descriptors."""
         shared = {key: SharedArray.attach(handle) for key, handle in handles.items()}
         arrays = {key: torch.from_numpy(array.array) for key, array in shared.items()}
         rows = {key: array for key, array in arrays.items() if "." not in key}

@@ -14,13 +14,11 @@ Without either, anyone who reaches the port can take part; that must be asked fo
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import ipaddress
 import logging
 import math
 import os
-import resource
 import socket
 import struct
 import sys
@@ -35,13 +33,12 @@ from zmq.auth.thread import ThreadAuthenticator
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.kvstore.door import SOONEST, Door, is_ours
 from kgdist.kvstore.messages import MOST_FRAMES, PIECE_BYTES
-from kgdist.kvstore.places import at, hold, resolve, taken, user_name
+from kgdist.kvstore.places import allow_connections, at, hold, resolve, taken, user_name
 
 DOMAIN = "kgdist"
 TCP_BYTES = 4 << 20  # socket buffers: 1.5 times the speed of the system's default
 # The same over loopback: what is on its way stays in the cache, and training through the store is 10 % faster than with 4 MB.
 LOOPBACK_BYTES = 1 << 19
-SPARE = 128  # descriptors of a process that are not connections: tables, pipes, libraries, a socket's own
 MOST_WAITING = 256  # messages queued for a peer, and from one, at a client
 MOST_SERVED = 16  # the same at a server, where peers may be many, and each message as large as they like
 FRAME_BYTES = PIECE_BYTES + (1 << 16)  # of one frame, where no row is longer
@@ -370,31 +367,3 @@ class Watch:
     def wait(self, seconds: float) -> bool:
         """At most so long; whether something has happened."""
         return bool(self._poller.poll(max(0, round(seconds * 1000))))
-
-
-def most_connections() -> int:
-    """How many connections the system lets a process have, beside what else it has open."""
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return sys.maxsize if hard == resource.RLIM_INFINITY else hard - SPARE
-
-
-def too_many(wanted: int) -> str | None:
-    """What to say where a process cannot have so many connections, else None."""
-    most = most_connections()
-    if wanted <= most:
-        return None
-    return (
-        f"{wanted} connections in one process: the hard limit of open files here allows {most}, {SPARE} being for other things; "
-        f"raise it to {wanted + SPARE} (ulimit -Hn)"
-    )
-
-
-def allow_connections(wanted: int = 0) -> None:
-    """As many descriptors as the system lets us have: each connection takes one, also that of a stranger. Raises KgdistError when
-    they are too few for those `wanted`."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if (problem := too_many(wanted)) is not None:
-        raise KgdistError(problem)

@@ -1,17 +1,16 @@
 """Every option once: its name, its default, what it is refused with.
 
-built_in.py    the names of the built-in score functions
-cluster.py     the options of several machines
-commands.py    what --help says besides the options
-config.py      the table of all options
-configfile.py  options from YAML, config.json in and out, both dialects of DGL-KE
-interval.py    how often a checkpoint is written: steps or minutes
-model_file.py  the names and files of score functions of your own
-option.py      what one option is
-parse.py       the command line and --help, from the table
-partition.py   the options of kgdist-partition
-presets.py     hyper-parameters that are known to work
-resolve.py     fills in what follows, refuses what contradicts
-tools.py       the options of the commands that come after a training
-yamlfile.py    what YAML files set, with line numbers
+built_in.py        the names of the built-in score functions
+cluster.py         the options of several machines: cutting a graph, training on the parts
+commands.py        what --help says besides the options
+config.py          the table of all options
+configfile.py      options in files: YAML, config.json, both dialects of DGL-KE
+contradictions.py  what is refused of one option because of another
+interval.py        how often a checkpoint is written: steps or minutes
+model_file.py      the names and files of score functions of your own
+option.py          what one option is
+parse.py           the command line and --help, from the table
+presets.py         hyper-parameters that are known to work
+resolve.py         fills in what follows
+tools.py           the options of the commands that come after a training
 """

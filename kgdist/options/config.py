@@ -2,8 +2,8 @@
 
 `Config` is a frozen dataclass; each field states its default, kind, allowed values, help, DGL-KE short flag and commands. The
 command line, YAML, JSON and docs/options.md are views of it (`kgdist.options.parse`, `kgdist.options.configfile`). A value that
-cannot be is refused when the object is built; options that contradict one another are the business of `kgdist.options.resolve`.
-Names, short flags and defaults are those of DGL-KE.
+cannot be is refused when the object is built; options that contradict one another, by `kgdist.options.contradictions`. Names,
+short flags and defaults are those of DGL-KE.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from kgdist.options import interval
 from kgdist.options.built_in import BUILT_IN
-from kgdist.options.cluster import ClusterOptions
+from kgdist.options.cluster import ClusterOptions, PartitionOptions
 from kgdist.options.option import Option, option, table
-from kgdist.options.partition import PartitionOptions
 
 _BOTH = ("train", "dist-train", "eval")
 _TRAIN = ("train", "dist-train")
@@ -28,7 +26,6 @@ _ALONE = ("train",)
 _EVAL = ("eval",)
 _PARTITION = ("partition",)
 _FORMAT = re.compile(r"(raw_udd|udd)_(?:\{([hrt]{3})\}|([hrt]{3}))")
-_DGLKE_NAMES = {"model": "model_name", "emb_size": "hidden_dim", "max_train_step": "max_step"}  # config.json of DGL-KE 0.1
 
 _data = partial(option, group="data")
 _model = partial(option, group="model")
@@ -47,7 +44,8 @@ def _plain_name(text: str) -> str:
     return text
 
 
-def _format(text: str) -> str:
+def clean_format(text: str) -> str:
+    """A format of triples as it is kept. Raises ValueError for one that is none."""
     if text == "built_in":
         return text
     match = _FORMAT.fullmatch(text)
@@ -90,7 +88,7 @@ class Config(ClusterOptions, PartitionOptions):
         "built_in",
         "built_in; raw_udd_hrt: your own triples as names; udd_hrt: as integer ids. hrt is the order of the columns "
         "head, relation, tail: any order of the three letters",
-        clean=_format,
+        clean=clean_format,
         dglke=(*_BOTH, "partition"),
     )
     data_files: tuple[str, ...] = _data(
@@ -379,19 +377,6 @@ class Config(ClusterOptions, PartitionOptions):
     def replace(self, **changes: Any) -> Config:
         """A copy with other values, checked again."""
         return dataclasses.replace(self, **changes)
-
-    @classmethod
-    def from_dglke(cls, saved: Mapping[str, Any]) -> Config:
-        """Options of a saved config.json: ours, or one of DGL-KE (all flags by name; or model, emb_size, max_train_step).
-
-        Keys that are no option are ignored. Raises OptionError for a value that cannot be.
-        """
-        values = {name: saved[key] for key, name in _DGLKE_NAMES.items() if key in saved}
-        values.update((key, value) for key, value in saved.items() if key in OPTIONS)
-        for name in values:
-            if OPTIONS[name].many and isinstance(values[name], int):
-                values[name] = [values[name]]  # DGL-KE saves the gpu of a distributed run as one number
-        return cls(**{name: value for name, value in values.items() if value is not None})
 
 
 _LAST = {field.name for owner in (PartitionOptions, ClusterOptions) for field in dataclasses.fields(owner)}

@@ -1,21 +1,153 @@
 """Options in files: the YAML that users write, and the config.json that every run saves.
 
-The YAML is one flat mapping from option to value (`kgdist.options.yamlfile`). config.json is read in three dialects, ours and the
-two of DGL-KE, and written so that DGL-KE's tools find their keys too.
+The YAML is one flat mapping from option to value. A document is composed into nodes and nothing is constructed: tags, anchors,
+aliases and deep nesting are refused by file and line before they are followed. Numbers are decimal as in YAML 1.2 (1e-9 is a
+number; 0x10 and yes are text). config.json is read in three dialects, ours and the two of DGL-KE, and written so that DGL-KE's
+tools find their keys too.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kgdist.base.errors import CheckpointError, OptionError
+import yaml
+
+from kgdist.base.errors import CheckpointError, DataError, OptionError
 from kgdist.base.files import PathLike, read_json
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.model_file import missing
-from kgdist.options.yamlfile import Setting, read_settings
+from kgdist.options.option import Option, closest, number, show
+
+LIMIT = 1 << 20  # bytes of a file
+DEEPEST = 4  # a scalar in a list in a mapping in the document
+_WORDS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_NULLS = ("", "~", "null", "Null", "NULL")
+_REFUSED = {"config": "a file cannot name another one", "resume": "give it as a flag"}
+_DGLKE_NAMES = {"model": "model_name", "emb_size": "hidden_dim", "max_train_step": "max_step"}  # config.json of DGL-KE 0.1
+
+
+# ---------------------------------------------------------------------------------------------------------------- YAML
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What a file says of one option, unchecked: a scalar, or lists and mappings of scalars."""
+
+    option: Option
+    value: Any
+    path: PathLike
+    line: int
+
+    def refused(self, error: OptionError, hint: str = "") -> DataError:
+        """The error of the line."""
+        return DataError(self.path, str(error).removeprefix("--") + hint, line=self.line)
+
+
+def read_settings(path: PathLike, command: str, flag: str, example: str) -> list[Setting]:
+    """What the YAML file that `flag` names sets, in its order; `example` is a line as it could stand there.
+
+    Raises DataError (file:line) for what is no option of `command`, set twice, or beyond one flat mapping.
+    """
+    node = _document(path, flag)
+    if node is None or (isinstance(node, yaml.ScalarNode) and node.style is None and node.value in _NULLS):
+        return []
+    if not isinstance(node, yaml.MappingNode):
+        raise DataError(path, f"expected one option per line, such as {example}", line=_line(node))
+    settings = []
+    for key, value in node.value:
+        if (problem := _unknown(key.value, command)) is not None:
+            raise DataError(path, problem, line=_line(key))
+        settings.append(Setting(OPTIONS[key.value], _plain(value), path, _line(key)))
+    return settings
+
+
+def _unknown(name: str, command: str) -> str | None:
+    """Why a file for `command` has no option of this name, or None."""
+    names = [row.name for row in OPTIONS.values() if command in row.commands]
+    if name in _REFUSED:
+        return f"{name}: {_REFUSED[name]}"
+    if name in OPTIONS:
+        return None if name in names else f"{name}: not an option of kgdist-{command}"
+    near = closest(name, names)
+    return f"{show(name)[1:-1]}: no such option" + (f"; did you mean {near}?" if near else "")
+
+
+class _Refused(yaml.MarkedYAMLError):
+    """YAML, but none that is used here."""
+
+
+class _Composer(yaml.SafeLoader):
+    """Nodes, `DEEPEST` of them in one another, without anchors, aliases and tags; keys are scalars, and different."""
+
+    depth = 0
+    place = ""  # the option whose value is composed
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if self.depth == 1:
+            self.place = f"{show(index.value)[1:-1]}: " if isinstance(index, yaml.ScalarNode) else ""
+        for kind, sign in (("anchor", "*" if isinstance(event, yaml.AliasEvent) else "&"), ("tag", "")):
+            if found := getattr(event, kind, None):
+                problem = f"{self.place}{kind}s ({sign}{found[:40]}) are not used here; write the plain value"
+                raise _Refused(None, None, problem, event.start_mark)
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise _Refused(None, None, f"{self.place}nested too deep for an option", event.start_mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise _Refused(None, None, "expected the name of an option, such as lr: 0.1", key.start_mark)
+            if key.value in lines:
+                problem = f"{show(key.value)[1:-1]}: set already in line {lines[key.value]}"
+                raise _Refused(None, None, problem, key.start_mark)
+            lines[key.value] = _line(key)
+        return node
+
+
+def _document(path: PathLike, flag: str) -> yaml.Node | None:
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(LIMIT + 1)
+    except OSError as error:
+        raise DataError(path, f"cannot be read ({error.strerror}); {flag} wants a YAML file") from error
+    if len(raw) > LIMIT:
+        raise DataError(path, f"larger than {LIMIT >> 20} MiB; a file of options is a few lines")
+    try:
+        return yaml.compose(raw.decode("utf-8-sig"), Loader=_Composer)
+    except UnicodeDecodeError as error:
+        raise DataError(path, f"not UTF-8 at byte {error.start}") from error
+    except yaml.MarkedYAMLError as error:
+        problem = error.problem if isinstance(error, _Refused) else f"not YAML ({error.problem or error.context})"
+        if isinstance(error, yaml.composer.ComposerError):  # all else that it would find is refused before
+            problem = "a second document starts here; put all options into one"
+        raise DataError(path, str(problem), line=error.problem_mark.line + 1 if error.problem_mark else None) from error
+    except yaml.YAMLError as error:
+        raise DataError(path, f"not YAML ({' '.join(str(error).split())})") from error
+
+
+def _plain(node: yaml.Node) -> Any:
+    """The value of a node. A scalar in quotes is text; a plain one is null, true, false, a decimal number or text."""
+    if isinstance(node, yaml.MappingNode):
+        return {key.value: _plain(value) for key, value in node.value}
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(item) for item in node.value]
+    text = str(node.value)
+    if node.style is not None:  # type: ignore[attr-defined]
+        return text
+    return None if text in _NULLS else _WORDS[text] if text in _WORDS else number(text)
+
+
+def _line(node: yaml.Node) -> int:
+    """Where a node starts, counted from 1."""
+    return int(node.start_mark.line) + 1
 
 
 def read_yaml(path: PathLike, command: str, bring: Callable[[str], None] = lambda file: None) -> dict[str, Any]:
@@ -42,14 +174,23 @@ def _checked(setting: Setting) -> Any:
         raise setting.refused(error, hint) from error
 
 
+# ---------------------------------------------------------------------------------------------------------------- config.json
 def to_json(config: Config) -> dict[str, Any]:
     """Every option by name, as JSON values; floats survive exactly."""
     return {name: list(value) if isinstance(value := getattr(config, name), tuple) else value for name in OPTIONS}
 
 
 def from_json(saved: Mapping[str, Any]) -> Config:
-    """The inverse of `to_json`; also reads both dialects of DGL-KE. Keys that are no option are ignored. Raises OptionError."""
-    return Config.from_dglke(saved)
+    """Options of a saved config.json: ours, or one of DGL-KE (all flags by name; or model, emb_size, max_train_step).
+
+    Keys that are no option are ignored. Raises OptionError for a value that cannot be.
+    """
+    values = {name: saved[key] for key, name in _DGLKE_NAMES.items() if key in saved}
+    values.update((key, value) for key, value in saved.items() if key in OPTIONS)
+    for name in values:
+        if OPTIONS[name].many and isinstance(values[name], int):
+            values[name] = [values[name]]  # DGL-KE saves the gpu of a distributed run as one number
+    return Config(**{name: value for name, value in values.items() if value is not None})
 
 
 def run_json(config: Config, *, version: str, entities: str = "entities.tsv", relations: str = "relations.tsv") -> dict[str, Any]:

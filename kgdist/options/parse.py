@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -19,13 +19,13 @@ from kgdist.options import presets
 from kgdist.options.commands import EXAMPLES, POSITIONAL, TEXTS, called
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import read_yaml
+from kgdist.options.contradictions import EXCLUSIVE, OF_TOOLS, of_a_command_line, refuse
 from kgdist.options.model_file import bring, bring_named
 from kgdist.options.option import Option, closest, is_number, show, table
-from kgdist.options.resolve import EXCLUSIVE
-from kgdist.options.tools import TOOLS, TUNE_BESIDES, TUNE_GROUPS, ToolOptions, TuneOptions
+from kgdist.options.resolve import processes
+from kgdist.options.tools import TOOLS, TUNE_BESIDES, TUNE_GROUPS, TuneOptions
 from kgdist.version import __version__
 
-MOST = 8  # processes that are started unasked: as many as DGL-KE has published figures for; more lose updates on small graphs
 _NEGATIVE = re.compile(r"-(\.?[0-9].*|inf|infinity|nan)", re.IGNORECASE)  # a value, although it starts with a dash
 _OFF = "--!"  # internal spelling of --switch=false
 _INHERITED = ("data", "model", "training", "loss", "negative samples")  # what kgdist-eval takes from a run
@@ -194,15 +194,19 @@ def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def parse(command: str, argv: Sequence[str] | None = None, machines: Callable[[Config], int] = lambda config: 1) -> Parsed:
+def _given(command: str, argv: Sequence[str]) -> dict[str, Any]:
+    """The options that a command line sets, by name; the file that brings models of the user's own is imported first."""
+    bring_named(expand(command, argv))
+    return vars(parser(command).parse_args(argv))
+
+
+def parse(command: str, argv: Sequence[str], machines: Callable[[Config], int] = lambda config: 1) -> Parsed:
     """Understand a command line. Raises UsageError or OptionError (exit code 2).
 
-    Contradictions between options are left to `kgdist.options.resolve`, which wants the final options (after --resume).
+    Most contradictions are left to `kgdist.options.resolve`, which wants the final options (after --resume).
     `machines` tells how many machines share the steps of a preset.
     """
-    words = sys.argv[1:] if argv is None else argv
-    bring_named(expand(command, words))
-    return understand(command, vars(parser(command).parse_args(words)), machines)
+    return understand(command, _given(command, argv), machines)
 
 
 def understand(command: str, given: Mapping[str, Any], machines: Callable[[Config], int] = lambda config: 1) -> Parsed:
@@ -211,10 +215,9 @@ def understand(command: str, given: Mapping[str, Any], machines: Callable[[Confi
     file = read_yaml(given["config"], command, bring) if given.get("config") else {}
     explicit = layered(file, given)
     config = Config(**explicit)
+    refuse(of_a_command_line(config, explicit))
     default, notes = processes(command, config, explicit, usable_cores())
     if config.num_client_proc is not None:  # DGL-KE's word for it when there are several machines
-        if "num_proc" in explicit and config.num_proc != config.num_client_proc:
-            raise OptionError("--num_proc", "means the same as --num_client_proc; give one of them")
         default = config.num_client_proc
         explicit["num_proc"] = default
     config = config.replace(num_proc=default)
@@ -230,47 +233,26 @@ def understand(command: str, given: Mapping[str, Any], machines: Callable[[Confi
     return Parsed(command, Config(**layered(preset, {"num_proc": default}, explicit)), explicit, tuple(notes))
 
 
-def parse_tool(command: str, argv: Sequence[str] | None = None) -> tuple[ToolOptions, frozenset[str]]:
-    """Understand the command line of a command that has a table of its own: its options, and which of them the user set.
+def parse_tool(command: str, argv: Sequence[str]) -> Any:
+    """Understand the command line of a command that has a table of its own: its options, an object of `TOOLS[command]`.
 
     Raises UsageError or OptionError (exit code 2).
     """
-    words = sys.argv[1:] if argv is None else argv
-    bring_named(expand(command, words))
-    given = {name: value for name, value in vars(parser(command).parse_args(words)).items() if value != []}
-    return TOOLS[command](**given), frozenset(given)
+    given = {name: value for name, value in _given(command, argv).items() if value != []}
+    options = TOOLS[command](**given)
+    if command in OF_TOOLS:
+        refuse(OF_TOOLS[command](options, given))
+    return options
 
 
-def parse_tune(argv: Sequence[str] | None = None) -> tuple[TuneOptions, frozenset[str], Parsed]:
+def parse_tune(argv: Sequence[str]) -> tuple[TuneOptions, frozenset[str], Parsed]:
     """The same for kgdist-tune: its own options, which of them the user set, and the options of its trainings.
 
     A training has one process unless the user says more: cores are for trials. Raises UsageError or OptionError (exit code 2).
     """
-    words = sys.argv[1:] if argv is None else argv
-    bring_named(expand("tune", words))
-    given = vars(parser("tune").parse_args(words))
+    given = _given("tune", argv)
     own = {name: given.pop(name) for name in table(TuneOptions) if name in given}
     parsed = understand("train", {"num_proc": 1, **given})
     if "num_proc" not in given:
         parsed = replace(parsed, explicit={name: value for name, value in parsed.explicit.items() if name != "num_proc"})
     return TuneOptions(**own), frozenset(own), parsed
-
-
-def processes(command: str, config: Config, explicit: Collection[str], cores: int) -> tuple[int, list[str]]:
-    """--num_proc where the user has not set it, and what to say about it.
-
-    Ranks do not depend on it, so kgdist-eval takes all cores. A preset states its steps in total, and they are divided: it takes
-    the cores, too, unless a --seed asks for a run that can be repeated bit for bit. --max_step counts for every process (DGL-KE),
-    so more processes would be another, longer training: one, and a line that tells of the others.
-    """
-    if command not in ("train", "eval") or cores == 1:
-        return config.num_proc, []  # several machines: --num_client_proc, as many as the user says
-    if config.gpu != (-1,) or config.resume or {"num_proc", "num_thread"} & set(explicit):
-        return config.num_proc, []
-    if command == "eval":
-        return cores, []
-    number = min(cores, MOST)
-    if config.preset and not {"seed", "max_step"} & set(explicit):
-        return number, [f"--num_proc {number}: the preset's steps are divided; one process would repeat itself bit for bit"]
-    what = "each does --max_step steps" if config.max_epoch is None else "they divide the epochs"
-    return config.num_proc, [f"one process on one of {cores} cores; --num_proc {number} would use {number}, {what}"]

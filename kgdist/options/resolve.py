@@ -1,8 +1,7 @@
-"""From the options given to the options meant: fill-ins that are said aloud, and contradictions refused before any work.
+"""From the options given to the options meant: fill-ins that are said aloud.
 
-Pure but for one question, how many CUDA devices there are, and that only when a GPU is asked for. What needs the data (a split
-that is missing, ids, sizes) is checked where the data is loaded; what a score function asks for, by `settle` of its registry
-(`kgdist.models.registry`).
+Pure but for one question, how many CUDA devices there are, and that only when a GPU is asked for. What a score function asks for
+is filled in by `settle` of its registry (`kgdist.models.registry`).
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ from pathlib import PurePath
 
 from kgdist.base.errors import OptionError
 from kgdist.options.config import OPTIONS, Config
+from kgdist.options.contradictions import FILES, of_a_run, refuse
 
-EXCLUSIVE = (("max_step", "max_epoch"),)  # at one level only one of them; a higher level's choice replaces the lower one's
+MOST = 8  # processes that are started unasked: as many as DGL-KE has published figures for; more lose updates on small graphs
 
 
 def resolve(config: Config, explicit: Collection[str] = (), *, devices: int | None = None) -> tuple[Config, list[str]]:
@@ -23,55 +23,17 @@ def resolve(config: Config, explicit: Collection[str] = (), *, devices: int | No
     ask torch). Resolving twice is the same as once. Raises OptionError for options that contradict one another.
     """
     notes: list[str] = []
-    _refuse_contradictions(config, explicit)
+    refuse(of_a_run(config, explicit))
     config = _data(config, explicit, notes)
     config = _batch(config, notes)
     config = _processes(config, notes, devices)
     return config, notes
 
 
-def _refuse_contradictions(config: Config, explicit: Collection[str]) -> None:
-    for first, second in EXCLUSIVE:
-        if first in explicit and second in explicit:
-            raise OptionError(f"--{first}", f"contradicts --{second}; give one of them")
-    if config.resume and config.init_from:
-        raise OptionError("--resume", "contradicts --init_from: go on with a run, or start a new one from its embeddings")
-    if config.resume and config.preset:
-        raise OptionError("--resume", "contradicts --preset: a run that goes on keeps its options")
-    if config.resume and "save_path" in explicit:
-        raise OptionError(
-            "--save_path", f"has no place beside --resume: the run goes on in its own folder, {config.resume}; drop it"
-        )
-    if config.debug and config.quiet:
-        raise OptionError("--debug", "contradicts --quiet")
-    if config.early_stop_patience and not config.valid:
-        raise OptionError("--early_stop_patience", "needs --valid, whose MRR it watches")
-    if config.pairwise and config.loss_genre not in ("Logistic", "Hinge"):
-        message = f"is not defined for --loss_genre {config.loss_genre}; add --loss_genre Logistic or Hinge"
-        raise OptionError("--pairwise", message)
-    if config.pairwise and config.neg_adversarial_sampling:
-        message = "contradicts --neg_adversarial_sampling, which weighs the negatives' own losses; drop one of them"
-        raise OptionError("--pairwise", message)
-    if config.neg_deg_sample_eval and not config.no_eval_filter:
-        raise OptionError("--neg_deg_sample_eval", "needs --no_eval_filter")
-    if config.neg_deg_sample_eval and config.neg_sample_size_eval < 0:
-        message = "adds entities to a sample, so it needs --neg_sample_size_eval N; now all entities are ranked already"
-        raise OptionError("--neg_deg_sample_eval", message)
-
-
 def _data(config: Config, explicit: Collection[str], notes: list[str]) -> Config:
-    count = len(config.data_files)
-    if config.format == "built_in":
-        if count:
-            raise OptionError("--data_files", "own files need --format raw_udd_hrt (names) or udd_hrt (integer ids)")
+    if config.format == "built_in" or config.dataset != OPTIONS["dataset"].default or "dataset" in explicit:
         return config
-    low, high, what = (1, 3, "train [valid [test]]") if config.format.startswith("raw") else (
-        3, 5, "entities relations train [valid [test]]")  # fmt: skip
-    if not low <= count <= high:
-        raise OptionError("--data_files", f"--format {config.format} takes {low} to {high} files ({what}), not {count}")
-    if config.dataset != OPTIONS["dataset"].default or "dataset" in explicit:
-        return config
-    file = config.data_files[low - 1]
+    file = config.data_files[FILES[config.format.rpartition("_")[0]][0] - 1]  # the train split's
     name = PurePath(file.replace("\\", "/")).name.split(".")[0] or "data"
     notes.append(f"--dataset {name}: the name is taken from {file}")
     return config.replace(dataset=name)
@@ -88,12 +50,7 @@ def _batch(config: Config, notes: list[str]) -> Config:
 
 
 def _processes(config: Config, notes: list[str], devices: int | None) -> Config:
-    gpus = config.gpu
-    if gpus == (-1,):
-        for name in ("mix_cpu_gpu", "async_update"):
-            if getattr(config, name):
-                raise OptionError(f"--{name}", "needs a GPU: add --gpu 0, or drop it to train on the CPU")
-    else:
+    if config.gpu != (-1,):
         config = _gpus(config, notes, devices)
     if config.num_proc > 1 and config.force_sync_interval < 0:
         config = config.replace(force_sync_interval=1000)
@@ -118,11 +75,6 @@ def require_gpus(gpus: Sequence[int], devices: int | None = None) -> None:
 
 def _gpus(config: Config, notes: list[str], devices: int | None) -> Config:
     gpus = config.gpu
-    asked = " ".join(map(str, gpus))
-    if -1 in gpus:
-        raise OptionError("--gpu", f"-1 means the CPU and cannot be mixed with GPUs, not {asked}")
-    if len(set(gpus)) < len(gpus):
-        raise OptionError("--gpu", f"each GPU once, not {asked}; several processes share one with --num_proc")
     require_gpus(gpus, devices)
     if len(gpus) == 1:
         return config
@@ -135,3 +87,30 @@ def _gpus(config: Config, notes: list[str], devices: int | None) -> Config:
         config = config.replace(mix_cpu_gpu=True)
         notes.append("--mix_cpu_gpu added: several GPUs share one entity table, in CPU memory")
     return config
+
+
+def processes(command: str, config: Config, explicit: Collection[str], cores: int) -> tuple[int, list[str]]:
+    """--num_proc where the user has not set it, and what to say about it.
+
+    Ranks do not depend on it, so kgdist-eval takes all cores. A preset states its steps in total, and they are divided: it takes
+    the cores, too, unless a --seed asks for a run that can be repeated bit for bit. --max_step counts for every process (DGL-KE),
+    so more processes would be another, longer training: one, and a line that tells of the others.
+    """
+    if command not in ("train", "eval") or cores == 1:
+        return config.num_proc, []  # several machines: --num_client_proc, as many as the user says
+    if config.gpu != (-1,) or config.resume or {"num_proc", "num_thread"} & set(explicit):
+        return config.num_proc, []
+    if command == "eval":
+        return cores, []
+    number = min(cores, MOST)
+    if config.preset and not {"seed", "max_step"} & set(explicit):
+        return number, [f"--num_proc {number}: the preset's steps are divided; one process would repeat itself bit for bit"]
+    what = "each does --max_step steps" if config.max_epoch is None else "they divide the epochs"
+    return config.num_proc, [f"one process on one of {cores} cores; --num_proc {number} would use {number}, {what}"]
+
+
+def most_jobs(config: Config, explicit: Collection[str], cores: int, trials: int) -> int:
+    """--jobs of kgdist-tune where the user has not set it: all cores, unless the search is to be repeatable or the GPU shared."""
+    if "seed" in explicit or config.gpu != (-1,):
+        return 1
+    return max(1, min(MOST, cores // (config.num_proc * config.num_thread), trials))

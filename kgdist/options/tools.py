@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import Any, TypeVar
+from pathlib import PurePath
+from typing import Any, ClassVar, TypeVar
 
+from kgdist.options.config import clean_format
 from kgdist.options.option import option, table
 
 Own = TypeVar("Own", bound="ToolOptions")
@@ -17,6 +19,13 @@ _what = partial(option, group="what is asked")
 _how = partial(option, group="how it is answered")
 _output = partial(option, group="output")
 _json = partial(_output, False, "print the result as one JSON object, and nothing else, on stdout; words for people go to stderr")
+
+
+def _page_or_text(path: str) -> str:
+    kinds = (".html", ".tsv", ".json", ".md")
+    if PurePath(path).suffix.lower() not in kinds:
+        raise ValueError(f"must end in {', '.join(kinds)}, not {path[-60:]!r}")
+    return path
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,10 +55,28 @@ class RunOptions(ToolOptions):
     )
 
 
+class Lists:
+    """What those have that read lists: from files in the order of the letters in --format, or given by options of their names."""
+
+    LISTS: ClassVar[tuple[str, ...]]
+    format: str | None
+    data_files: tuple[str, ...]
+
+    def listed(self, name: str) -> bool:
+        """Whether this list is given; otherwise all there are stand instead."""
+        return name[0] in self.format.split("_") if self.format is not None else bool(getattr(self, name))
+
+    def sources(self) -> list[str | tuple[str, ...] | None]:
+        """Of each list its file, its words, or None: all there are."""
+        files = iter(self.data_files)
+        return [getattr(self, name) or next(files) if self.listed(name) else None for name in self.LISTS]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictOptions(RunOptions):
+class PredictOptions(Lists, RunOptions):
     """kgdist-predict."""
 
+    LISTS = ("head", "relation", "tail")
     model_path: str = _what("ckpts", "folder of the trained run, ours or one that DGL-KE wrote", metavar="RUN")
     format: str | None = _what(
         None,
@@ -102,9 +129,10 @@ class PredictOptions(RunOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EmbSimOptions(RunOptions):
+class EmbSimOptions(Lists, RunOptions):
     """kgdist-emb-sim."""
 
+    LISTS = ("left", "right")
     model_path: str | None = _what(None, "folder of a run, instead of --emb_file and --mfile", metavar="RUN")
     emb_file: str | None = _what(None, "embeddings: an .npy file of float32[n, d]", metavar="FILE")
     mfile: str | None = _what(None, "their names: lines id<TAB>name", metavar="FILE")
@@ -169,7 +197,9 @@ class ConvertOptions(ToolOptions):
         metavar="FILE",
     )
     dataset: str | None = _what(None, "a built-in data set, with --input_format built_in", metavar="NAME")
-    input_format: str = _what("raw_udd_hrt", "what the files are: raw_udd_XYZ, udd_XYZ or built_in, as for a training")
+    input_format: str = _what(
+        "raw_udd_hrt", "what the files are: raw_udd_XYZ, udd_XYZ or built_in, as for a training", clean=clean_format
+    )
     delimiter: str = _what("\t", "what parts the fields of a line")
     header: bool = _what(False, "the first line of each file is a header, and skipped")
     has_edge_importance: bool = _what(False, "a fourth column holds the weight of a triple, and is kept")
@@ -212,7 +242,10 @@ class CompareOptions(RunOptions):
     runs: tuple[str, ...] = _what((), "folders of runs, or folders that hold runs", metavar="RUN")
     sort: str = _how("mrr", "the column that puts the runs in order", metavar="NAME")
     output: str | None = _output(
-        None, "FILE.html (tables and curves, one file), FILE.tsv, FILE.json, FILE.md; the terminal when not given", metavar="FILE"
+        None,
+        "FILE.html (tables and curves, one file), FILE.tsv, FILE.json, FILE.md; the terminal when not given",
+        clean=_page_or_text,
+        metavar="FILE",
     )
     json: bool = _json()
 

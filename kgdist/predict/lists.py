@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from kgdist.predict.engine import Answers, Predictor
 
 Wanted = str | int | Iterable[Any]  # in Python: a name (str) or an id (int), or several
-Source = str | tuple[str, ...] | None  # of a list on the command line: a file, words, or all there are
 
 LOOK = 1 << 18  # names that are looked through for ones like an unknown name: a second at most, however many there are
 NEAR = 64  # of them, those that share most pairs of letters are compared in full
@@ -98,10 +97,8 @@ def things(
     """How lists of one noun are to be read.
 
     By name where names are `known` or `mfile` (lines `id<TAB>name`, given by the option `flag`) says them, unless `ids`.
-    Raises OptionError for options that contradict, or `raw_data` without names; DataError for an `mfile` of another length.
+    Raises OptionError for `raw_data` without names; DataError for an `mfile` of another length.
     """
-    if ids and (raw_data or mfile):
-        raise OptionError("--ids", f"says that the lists hold ids, {'--raw_data' if raw_data else flag} that they hold names")
     if mfile is not None:
         known = Vocabulary.read_tsv(mfile)
         if len(known) != count:
@@ -157,35 +154,6 @@ def closest(name: str, names: Vocabulary, most: int = 3) -> list[str]:
     near = heapq.nlargest(NEAR, itertools.islice(names, LOOK), key=shared)
     rated = [(difflib.SequenceMatcher(None, wanted, other[:200].lower()).ratio(), other) for other in near]
     return [other for ratio, other in sorted(rated, key=lambda each: -each[0])[:most] if ratio >= 0.5]
-
-
-def sources(
-    format: str | None, words: Mapping[str, tuple[str, ...]], files: Sequence[str], *, kinds: str, asks: str, more: str = ""
-) -> list[Source]:
-    """The source of each list, in the order of `words` (option -> what was given with it).
-
-    `format`: a letter or * for each list, joined by _, or one * for all. `kinds`, `asks` and `more` word the refusals: what the
-    lists are of, what a * does, what else could be given. Raises OptionError when options contradict one another, or nothing is
-    asked.
-    """
-    if format is None:
-        if files:
-            raise OptionError("--data_files", f"needs --format, which says whether they list {kinds}")
-        if not any(words.values()):
-            first, *others, last = [f"--{name}" for name in words]
-            flags = f"{', '.join([first, *others])} or {last}"
-            raise OptionError(first, f"nothing is asked: give {flags}, or --format and --data_files{more}")
-        return [given or None for given in words.values()]
-    letters = ["*"] * len(words) if format == "*" else format.split("_")
-    left, found, wanted = list(files), list[Source](), 0
-    for letter, (name, given) in zip(letters, words.items(), strict=True):
-        if letter == "*" and given:
-            raise OptionError(f"--{name}", f"--format {format} {asks} all of them; write its letter for the *")
-        wanted += letter != "*" and not given
-        found.append(None if letter == "*" else given or (left.pop(0) if left else ""))
-    if wanted != len(files):
-        raise OptionError("--data_files", f"--format {format} takes {wanted} lists from files, not {len(files)}")
-    return found
 
 
 def ask(

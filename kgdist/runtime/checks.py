@@ -1,6 +1,6 @@
 """What a training refuses before it has written anything: data, memory or disk that cannot do.
 
-Contradictions between options alone are refused earlier, by `kgdist.options.resolve`.
+Contradictions between options alone are refused earlier, by `kgdist.options.contradictions`.
 """
 
 from __future__ import annotations

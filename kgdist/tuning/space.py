@@ -13,8 +13,8 @@ from kgdist.base.errors import DataError, OptionError
 from kgdist.base.files import PathLike
 from kgdist.models.registry import MODELS
 from kgdist.options.config import OPTIONS, Config
+from kgdist.options.configfile import read_settings
 from kgdist.options.option import Option
-from kgdist.options.yamlfile import read_settings
 
 GROUPS = ("model", "training", "loss", "negative samples")  # whose options can be searched
 EXAMPLE = "lr: [0.01, 0.3, log]"

@@ -210,7 +210,11 @@ def test_an_evaluation_is_that_of_the_command_and_writes_nothing(capsys: pytest.
     assert eval_command.main([str(run.path), "--rank_ties", "pessimistic", "--no_eval_filter"]) == 0
     assert pessimistic.hits10 == metrics(run.path)["all"]["pessimistic"]["hits@10"]
     assert run.evaluate("train").mr < found.mr
-    for split, options, message in (("tset", {}, "no tset triples"), ("test", {"lr": 1}, "not an option of evaluate")):
+    for split, options, message in (
+        ("tset", {}, "no tset triples"),
+        ("test", {"lr": 1}, "not an option of evaluate"),
+        ("test", {"neg_deg_sample_eval": True}, "--neg_deg_sample_eval: needs --no_eval_filter"),
+    ):
         with pytest.raises(UsageError, match=message):
             run.evaluate(split, **options)
 

@@ -147,5 +147,3 @@ def test_a_split_that_is_not_there_is_named(dataset: Dataset, model: Model, tabl
 def test_what_cannot_be_evaluated_is_refused_before_training(dataset: Dataset) -> None:
     with pytest.raises(OptionError, match="--neg_sample_size_eval"):
         Evaluator(dataset, config(neg_sample_size_eval=31))
-    with pytest.raises(OptionError, match="--neg_deg_sample_eval"):
-        Evaluator(dataset, config(neg_sample_size_eval=3, neg_deg_sample_eval=True))

@@ -94,7 +94,10 @@ def test_what_is_missing_or_has_no_say(bench: Bench) -> None:
         (("--data_path", str(bench.data), *out), "--data_files: --format raw_udd_hrt takes 1 to 3 files"),
         ((*own, *out, "--dataset", "FB15k"), "--dataset: goes with --input_format built_in"),
         ((*out, "--input_format", "built_in"), "--dataset: say which data set"),
-        ((*own, *out, "--input_format", "raw_udd_htx"), "--input_format: 'raw_udd_htx' is not a format"),
+        (
+            (*own, *out, "--input_format", "raw_udd_htx"),
+            "--input_format: must be built_in, or raw_udd_XYZ or udd_XYZ with XYZ the",
+        ),
         ((*own, *out, "--to", "csv"), "--output_format: 'csv' is no layout"),
         ((*own, *out, "--base", "http://example.org/"), "--base: has a say only where N-Triples are read or written"),
         ((*own, *out, "--to", "ntriples"), "train.tsv:1: head 'e"),

@@ -44,18 +44,18 @@ def server(job: dict[str, Any]) -> None:
     wire = transport.server(*job.get("at", ("127.0.0.1", 0)), name_of(job["number"]))
     tables = MemoryTables.attach(job["handles"], "sgd")
     made = Server(job["number"], Layout.from_json(job["layout"]), tables, identity(job["attempt"]), wire, transport=transport)
-    made.load(job["state"])
+    made.applied.load(job["state"])
     ended = threading.Event()
 
     def obey() -> None:
         for _ in sys.stdin:
-            say(state=made.state())
+            say(state=made.applied.state())
         ended.set()
 
     threading.Thread(target=obey, daemon=True).start()
     say(port=int(wire.socket.get(zmq.LAST_ENDPOINT).rpartition(b":")[2]))
     made.serve(ended.is_set)
-    say(state=made.state(), counters=made.counters.tolist())
+    say(state=made.applied.state(), counters=made.counters.tolist())
 
 
 def trainer(job: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from kgdist.options import parse
 from kgdist.options.config import OPTIONS, Config
+from kgdist.options.configfile import from_json
 from kgdist.options.model_file import bring
 from tests.faults.jobs import command, ip_config, run, workspace
 from tests.faults.sshd import Sshd
@@ -98,5 +99,5 @@ def test_options_are_what_they_were_given_as_in_the_remote_processes(sshd: Sshd,
         for name, value in group.items():
             assert there[name] == value, name
         assert there["save_path"] == "runs" and there["dataset"] == "toy"
-        assert Config.from_dglke(there).lr == Config(**{name: group[name] for name in ("lr",) if name in group}).lr
+        assert from_json(there).lr == Config(**{name: group[name] for name in ("lr",) if name in group}).lr
     assert (path / "runs").is_dir()

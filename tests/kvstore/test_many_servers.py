@@ -17,9 +17,10 @@ from zmq.utils import garbage
 
 from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.layout import Layout
+from kgdist.kvstore.places import SPARE
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import MemoryTables
-from kgdist.kvstore.wire import SPARE, Transport
+from kgdist.kvstore.wire import Transport
 from tests.kvstore.servers import HOST, IDENTITY
 from tests.patience import patience
 

@@ -81,4 +81,4 @@ def test_the_ledger_is_exact(window: int, monkeypatch: pytest.MonkeyPatch) -> No
             tables.flush()
         np.testing.assert_array_equal(running.whole("entity"), np.repeat(expected[:, None], 4, 1))
         assert running.counted(REPEATED) + running.counted(EARLY)
-        assert sum(last for server in running.servers for _, _, last in server.state()) <= 2 * 25 * 6
+        assert sum(last for server in running.servers for _, _, last in server.applied.state()) <= 2 * 25 * 6

@@ -315,7 +315,7 @@ def test_a_newer_incarnation_takes_the_place_of_the_older() -> None:
         with pytest.raises(KgdistError, match="has been replaced by 1"):
             running.client(3, incarnation=0)
         assert (running.whole("entity")[[0, 11]] == 2).all()
-        assert running.servers[1].state() == [[3, 0, 1], [3, 1, 1]]  # of two, the one that odd clients ask
+        assert running.servers[1].applied.state() == [[3, 0, 1], [3, 1, 1]]  # of two, the one that odd clients ask
         with pytest.raises(KgdistError, match="used before"):
             running.client(3, incarnation=1)
 
@@ -356,9 +356,9 @@ def test_seen_numbers_survive_with_the_rows() -> None:
             push(tables, "entity", torch.tensor([0]), torch.ones(1, 4), -1.0)
         tables.flush()
         asked = running.servers[1]
-        state = asked.state()
+        state = asked.applied.state()
         assert state == [[5, 2, 3]]
-        asked.load([[5, 2, 1]])  # back in time
+        asked.applied.load([[5, 2, 1]])  # back in time
         asked._peers.clear()
         with pytest.raises(PeersLost, match="confirmed update 3 and now knows of 1 only"):
             tables.pull("entity", torch.tensor([0]))

@@ -216,7 +216,7 @@ EARLY = {
 
 
 def test_both_dialects_of_dglke_are_read() -> None:
-    later, early = Config.from_dglke(HEAD), Config.from_dglke(EARLY)
+    later, early = from_json(HEAD), from_json(EARLY)
     for name, value in HEAD.items():
         if name in OPTIONS and value is not None:
             assert getattr(later, name) == (tuple(value) if isinstance(value, list) else value)
@@ -227,7 +227,7 @@ def test_both_dialects_of_dglke_are_read() -> None:
 
 
 def test_a_single_gpu_number_is_read_as_a_list() -> None:
-    assert Config.from_dglke({**HEAD, "gpu": -1}).gpu == (-1,)
+    assert from_json({**HEAD, "gpu": -1}).gpu == (-1,)
 
 
 def test_what_is_saved_speaks_all_dialects() -> None:

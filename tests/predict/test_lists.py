@@ -114,10 +114,6 @@ def test_names_or_ids_is_settled_by_the_options(tmp_path: Path) -> None:
     assert things("entity", 3, known, ids=True).names is None
     assert things("entity", 3, Vocabulary.numbered(3)).names is None
     assert list(things("entity", 3, known, mfile=str(mfile)).names or ()) == ["x", "y", "z"]
-    with pytest.raises(OptionError, match="--ids: says that the lists hold ids, --raw_data that they hold names"):
-        things("entity", 3, known, ids=True, raw_data=True)
-    with pytest.raises(OptionError, match="--ids: says that the lists hold ids, --rel_mfile that"):
-        things("relation", 3, known, ids=True, mfile=str(mfile), flag="--rel_mfile")
     with pytest.raises(OptionError, match="--raw_data: the names of the relations are not known here; give --rel_mfile FILE"):
         things("relation", 3, None, raw_data=True, flag="--rel_mfile")
     with pytest.raises(DataError, match="names 3 entities, but there are embeddings of 4"):

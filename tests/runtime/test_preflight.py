@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from kgdist.base.errors import OptionError, UsageError
+from kgdist.kvstore.places import SPARE
 from kgdist.kvstore.shared_memory import SharedArray, huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
-from kgdist.kvstore.wire import SPARE
 from kgdist.options.config import Config
 from kgdist.partition.book import Book
 from kgdist.runtime import checks
@@ -96,7 +96,7 @@ def test_every_process_needs_page_tables_for_the_rows_that_it_maps(tmp_path: Pat
 
 MAPS = """
 import json, re, sys
-from kgdist.kvstore.wire import SPARE
+from kgdist.kvstore.places import SPARE
 from kgdist.kvstore.shared_memory import SharedArray
 def tables():
     return 1024 * int(re.search(r"VmPTE:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
@@ -162,7 +162,7 @@ def test_more_connections_than_files_may_be_open_are_refused_with_the_number(
     made = Plan(Config(num_proc=trainers, local_update=update), machines, "run", 0, "", Book(np.arange(9), np.arange(9)), 80)
     assert made.connections(0) == most
     for limit, refused in ((most + SPARE, False), (most + SPARE - 1, True)):
-        monkeypatch.setattr("kgdist.kvstore.wire.resource.getrlimit", lambda _, limit=limit: (64, limit))
+        monkeypatch.setattr("kgdist.kvstore.places.resource.getrlimit", lambda _, limit=limit: (64, limit))
         found = preflight._connections(made, 0)
         assert bool(found) is refused
         if refused:

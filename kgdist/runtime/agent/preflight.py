@@ -10,8 +10,7 @@ import time
 from kgdist.base.errors import CheckpointError, KgdistError
 from kgdist.base.files import free_bytes, size
 from kgdist.base.machine import free_memory
-from kgdist.kvstore.places import in_use
-from kgdist.kvstore.wire import too_many
+from kgdist.kvstore.places import in_use, too_many
 from kgdist.partition.folder import Partition
 from kgdist.runs import checkpoint
 from kgdist.runtime.agent.shard import Shard

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from kgdist.base.errors import OptionError, PeersLost
 from kgdist.base.log import log, say
-from kgdist.kvstore.wire import CURVE, NONE, USER, Keys, secured, too_many
+from kgdist.kvstore.places import too_many
+from kgdist.kvstore.wire import CURVE, NONE, USER, Keys, secured
 from kgdist.options.config import Config
 from kgdist.options.configfile import read_run
 from kgdist.options.model_file import digest_of

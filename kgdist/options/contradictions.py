@@ -1,0 +1,156 @@
+"""What is refused of one option because of another: for every command its rows, read from top to bottom.
+
+A value that cannot be is refused by its own row of the table of options. What needs the world (files, data, a saved run, memory,
+GPUs, machines) is refused where that is known, and what a score function asks of others by its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from kgdist.base.errors import OptionError
+from kgdist.options.config import Config
+from kgdist.options.tools import ConvertOptions, EmbSimOptions, ExportOptions, ImportOptions, Lists, PredictOptions
+
+Given = Collection[str]  # names of the options that the user set, as opposed to defaults and presets
+Rows = Iterator[tuple[object, str, str]]  # whether it is so, whose line the error is, and why it cannot be
+
+EXCLUSIVE = (("max_step", "max_epoch"),)  # at one level only one of them; a higher level's choice replaces the lower one's
+FILES = {"raw_udd": (1, 3, "train [valid [test]]"), "udd": (3, 5, "entities relations train [valid [test]]")}
+
+
+def refuse(rows: Rows) -> None:
+    """Raise OptionError for the first that is so."""
+    for broken, option, reason in rows:
+        if broken:
+            raise OptionError(f"--{option}", reason)
+
+
+# ---------------------------------------------------------------------------------------------------------------- runs
+def of_a_command_line(o: Config, given: Given) -> Rows:
+    """Of what the user has set, before anything is filled in."""
+    several = o.num_client_proc is not None and o.num_proc != o.num_client_proc
+    yield "num_proc" in given and several, "num_proc", "means the same as --num_client_proc; give one of them"
+
+
+def of_a_run(o: Config, given: Given) -> Rows:
+    """Of training and kgdist-eval."""
+    for one, other in EXCLUSIVE:
+        yield {one, other} <= {*given}, one, f"contradicts --{other}; give one of them"
+    start = "contradicts --init_from: go on with a run, or start a new one from its embeddings"
+    yield o.resume and o.init_from, "resume", start
+    yield o.resume and o.preset, "resume", "contradicts --preset: a run that goes on keeps its options"
+    own = f"has no place beside --resume: the run goes on in its own folder, {o.resume}; drop it"
+    yield o.resume and "save_path" in given, "save_path", own
+    yield o.debug and o.quiet, "debug", "contradicts --quiet"
+    yield o.early_stop_patience and not o.valid, "early_stop_patience", "needs --valid, whose MRR it watches"
+    losses = f"is not defined for --loss_genre {o.loss_genre}; add --loss_genre Logistic or Hinge"
+    yield o.pairwise and o.loss_genre not in ("Logistic", "Hinge"), "pairwise", losses
+    weighs = "contradicts --neg_adversarial_sampling, which weighs the negatives' own losses; drop one of them"
+    yield o.pairwise and o.neg_adversarial_sampling, "pairwise", weighs
+    yield from of_an_evaluation(o)
+    yield from _of_files(o)
+    on_cpu = o.gpu == (-1,)
+    for name in ("mix_cpu_gpu", "async_update"):
+        yield on_cpu and getattr(o, name), name, "needs a GPU: add --gpu 0, or drop it to train on the CPU"
+    asked = " ".join(map(str, o.gpu))
+    yield -1 in o.gpu and not on_cpu, "gpu", f"-1 means the CPU and cannot be mixed with GPUs, not {asked}"
+    yield len({*o.gpu}) < len(o.gpu), "gpu", f"each GPU once, not {asked}; several processes share one with --num_proc"
+
+
+def of_an_evaluation(o: Config) -> Rows:
+    """Of its protocol."""
+    yield o.neg_deg_sample_eval and not o.no_eval_filter, "neg_deg_sample_eval", "needs --no_eval_filter"
+    sample = "adds entities to a sample, so it needs --neg_sample_size_eval N; now all entities are ranked already"
+    yield o.neg_deg_sample_eval and o.neg_sample_size_eval < 0, "neg_deg_sample_eval", sample
+
+
+def _of_files(o: Config) -> Rows:
+    count, kind = len(o.data_files), o.format.rpartition("_")[0]
+    if o.format == "built_in":
+        yield count, "data_files", "own files need --format raw_udd_hrt (names) or udd_hrt (integer ids)"
+    else:
+        low, high, what = FILES[kind]
+        yield not low <= count <= high, "data_files", f"--format {o.format} takes {low} to {high} files ({what}), not {count}"
+
+
+def of_partitioning(o: Config, given: Given) -> Rows:
+    """Of kgdist-partition, besides."""
+    read = o.num_parts is None and o.verify and o.method != "dglke"
+    none = o.num_parts is None and not o.verify and o.method != "dglke"
+    yield none, "num_parts", "say how many partitions: -k 4 for four machines"
+    yield o.dry_run and o.verify, "verify", "there is nothing to read after --dry_run; drop one of them"
+    for name, idle in (("balance", read or o.method == "dglke"), ("method", read), ("seed", read or o.method == "dglke")):
+        yield idle and name in given, name, "has no say here: the partitions are taken as they are; drop it"
+
+
+# ---------------------------------------------------------------------------------------------------------------- tools
+def of_predicting(o: PredictOptions, given: Given) -> Rows:
+    yield from _of_lists(o, kinds="heads, relations or tails", asks="asks for")
+    all_three = "triplet_wise reads heads, relations and tails side by side; --format h_r_t has all three"
+    yield o.exec_mode == "triplet_wise" and not all(map(o.listed, o.LISTS)), "exec_mode", all_three
+    yield from _of_names(o, {"--entity_mfile": o.entity_mfile, "--rel_mfile": o.rel_mfile})
+    both = "searches all heads or all tails, but both are listed; leave it out"
+    yield o.index and o.listed("head") and o.listed("tail"), "index", both
+
+
+def of_comparing_embeddings(o: EmbSimOptions, given: Given) -> Rows:
+    missing = o.model_path is None and o.emb_file is None
+    yield missing, "emb_file", "name an .npy file of embeddings, or the folder of a run instead"
+    beside = f"is there beside the run {o.model_path}; give one of them"
+    yield o.model_path is not None and o.emb_file is not None, "emb_file", beside
+    of_run = "says which embeddings of a run, and --emb_file is a file; leave it out"
+    yield o.emb_file is not None and "kind" in given, "kind", of_run
+    yield from _of_lists(o, kinds="left or right ones", asks="compares with", more=", or --format '*'")
+    both = "pairwise reads lists of left and right ones side by side; --format l_r has both"
+    yield o.exec_mode == "pairwise" and not all(map(o.listed, o.LISTS)), "exec_mode", both
+    yield from _of_names(o, {"--mfile": o.mfile})
+
+
+def _of_lists(o: Lists, *, kinds: str, asks: str, more: str = "") -> Rows:
+    """Of lists, given in files or here. `kinds`: what they are of; `asks`: what a * does; `more`: what else could be given."""
+    here = {name: getattr(o, name) for name in o.LISTS}
+    if o.format is None:
+        yield o.data_files, "data_files", f"needs --format, which says whether they list {kinds}"
+        *flags, last = [f"--{name}" for name in here]
+        asked = f"nothing is asked: give {', '.join(flags)} or {last}, or --format and --data_files{more}"
+        yield not any(here.values()), o.LISTS[0], asked
+        return
+    for name, words in here.items():
+        yield words and not o.listed(name), name, f"--format {o.format} {asks} all of them; write its letter for the *"
+    wanted = sum(o.listed(name) and not words for name, words in here.items())
+    count = len(o.data_files)
+    yield wanted != count, "data_files", f"--format {o.format} takes {wanted} lists from files, not {count}"
+
+
+def _of_names(o: PredictOptions | EmbSimOptions, files: dict[str, str | None]) -> Rows:
+    """Of what says how lists are written; `files` of names, by flag."""
+    named = next((flag for flag, file in {"--raw_data": o.raw_data, **files}.items() if file), "")
+    yield o.ids and named, "ids", f"says that the lists hold ids, {named} that they hold names"
+
+
+def of_exporting(o: ExportOptions, given: Given) -> Rows:
+    yield "blank" in given and o.to != "word2vec", "blank", "has no say here: only --to word2vec changes names; drop it"
+
+
+def of_converting(o: ConvertOptions, given: Given) -> Rows:
+    built_in = o.input_format == "built_in"
+    yield o.output_path is None, "output_path", "say which folder to write"
+    which = "say which data set; --input_format built_in reads the folder <data_path>/<dataset>"
+    yield built_in and o.dataset is None, "dataset", which
+    yield not built_in and "dataset" in given, "dataset", "goes with --input_format built_in; other formats take --data_files"
+
+
+def of_importing(o: ImportOptions, given: Given) -> Rows:
+    yield o.model_path is None, "model_path", "say which folder the model is in"
+    yield (o.entity_mfile is None) != (o.rel_mfile is None), "entity_mfile", "goes with --rel_mfile: give both, or neither"
+
+
+OF_TOOLS: dict[str, Callable[[Any, Given], Rows]] = {
+    "predict": of_predicting,
+    "emb-sim": of_comparing_embeddings,
+    "export": of_exporting,
+    "convert": of_converting,
+    "import": of_importing,
+}
