@@ -64,13 +64,12 @@ def register(model: Own) -> Own:
         raise UsageError(f"{who}: pair and cross are the comparator's, by which ranks are found; put the formula into query")
     origin = f"{_place(model)}:{model.__qualname__}"
     taken = model_file.OWN.get(name)
-    if name in MODELS and (taken is None or taken.origin != origin):
-        whose = "kgdist itself" if taken is None else taken.origin
-        raise UsageError(f"{who}: the name {name} is taken by {whose}; choose another one")
+    if name in MODELS and taken != origin:
+        raise UsageError(f"{who}: the name {name} is taken by {taken or 'kgdist itself'}; choose another one")
     if "kernel" not in vars(model):
         model.kernel = None  # compiled loops of a base know nothing of what this class changes
     MODELS[name] = model
-    model_file.announce(name, model_file.Own(str(compare), origin))
+    model_file.announce(name, origin)
     return model
 
 
