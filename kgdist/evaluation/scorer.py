@@ -52,28 +52,28 @@ class Scorer:
         rows = {name: pull_rows(self.tables, name, ids).double() for name in self.relation_tables}
         return RelationRows(rows, torch.from_numpy(index.astype(np.int64)).to(next(iter(rows.values())).device))
 
-    def projection(self, relation: np.ndarray) -> Project:
-        """Entities as `relation` int64[1] of a projecting model sees them, in float64, rounded once."""
-        seen = self._relation(relation, np.zeros(1, np.int64))
+    def projection(self, relation: np.ndarray, side: Side) -> Project:
+        """Candidates for `side` as `relation` int64[1] of a projecting model sees them, in float64, rounded once."""
+        given = self._relation(relation, np.zeros(1, np.int64))
 
         def project(entities: torch.Tensor) -> torch.Tensor:
             parts = torch.split(entities, BLOCK)
-            return torch.cat([self.model.project(part.double(), seen).float() for part in parts])
+            return torch.cat([self.model.project(part.double(), given, side).float() for part in parts])
 
         return project
 
     def compare(
-        self, queries: torch.Tensor, rows: np.ndarray, entities: np.ndarray, relation: np.ndarray | None = None
+        self, queries: torch.Tensor, rows: np.ndarray, entities: np.ndarray, side: Side, relation: np.ndarray | None
     ) -> np.ndarray:
         """float64[X]: order keys of float64[P,Q] queries `rows` int64[X] and `entities` int64[X], pair by pair, in float64.
 
-        `relation` int64[1]: the one that projects them. Equal rows then are projected one by one, so that they stay equal.
+        `relation` int64[1]: the one that projects them, as candidates for `side`; equal rows one by one, so that they stay equal.
         """
         unique, place = np.unique(entities, return_inverse=True)
         seen, place = pull_rows(self.tables, "entity", unique), place.reshape(-1).astype(np.int64)
         if relation is not None and len(unique):
             given = self._relation(relation, np.zeros(1, np.int64))
-            seen = torch.cat([self.model.project(row, given) for row in torch.split(seen.double(), 1)])
+            seen = torch.cat([self.model.project(row, given, side) for row in torch.split(seen.double(), 1)])
         return self.model.comparator.exact_pairs(queries, seen, rows, place).cpu().numpy()
 
     @torch.no_grad()
@@ -81,8 +81,8 @@ class Scorer:
         """float64[B]: order keys of triples sorted by relation."""
         queries = self.queries(Side.TAIL, heads, relations)
         if not self.model.projects:
-            return self.compare(queries, np.arange(len(heads)), tails, None)
+            return self.compare(queries, np.arange(len(heads)), tails, Side.TAIL, None)
         keys, cuts = np.empty(len(heads)), np.flatnonzero(np.diff(relations)) + 1
         for part in np.split(np.arange(len(heads)), cuts):
-            keys[part] = self.compare(queries, part, tails[part], relations[part[:1]])
+            keys[part] = self.compare(queries, part, tails[part], Side.TAIL, relations[part[:1]])
         return keys
