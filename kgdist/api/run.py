@@ -266,7 +266,7 @@ class Run:
         from kgdist.exchange.source import Source
 
         folder = Path(out) if out is not None else self.path / "export" / to
-        return embeddings.export(Source.of(self._opened.run), to, folder, tables=tables, force=force)
+        return embeddings.export(Source.of(self._opened), to, folder, tables=tables, force=force)
 
 
 def _unfold(found: Found, given: dict[str, np.ndarray], missing: str) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from kgdist.base.errors import EvaluationError, UsageError
+from kgdist.base.errors import UsageError
 from kgdist.base.log import say
 from kgdist.base.machine import usable_cores
 from kgdist.base.progress import bar
-from kgdist.base.types import RelationRows, Side
+from kgdist.base.types import Side
 from kgdist.data.dataset import Dataset
 from kgdist.data.known import KnownTriples
 from kgdist.data.statistics import relation_categories
-from kgdist.evaluation.candidates import AllEntities, Candidates, Pool, Project, all_finite, not_rivals, pull_rows, stack
+from kgdist.evaluation.candidates import AllEntities, Candidates, Pool, Project, not_rivals, pull_rows, stack
 from kgdist.evaluation.counting import count_rivals
 from kgdist.evaluation.ranks import SIDES, Ranks, Ties, summary
 from kgdist.evaluation.scorer import Scorer
@@ -35,7 +35,6 @@ from kgdist.options.config import Config
 
 QUERIES = 1000  # queries that share one pass over the candidates, at least
 PROJECTED = 16  # times as many candidates as usual, at most, in the blocks of a relation that has fewer queries than usual
-MATRIX_FLOATS = 1 << 24  # floats of relation rows held at a time
 
 
 def evaluate(
@@ -84,9 +83,9 @@ class _Work:
     ) -> None:
         self.model, self.tables, self.known, self.num_entities = model, tables, known, num_entities
         self.pool, self.query_block, self.candidate_block, self.first = pool, query_block, candidate_block, first
-        self.scorer = Scorer(model, tables)
         self.ranks = Ranks.of(triples, candidates=1)
         self.deal = Deal()
+        self.scorer = Scorer(model, tables, self.deal.check)
 
     # ---- dealing out
 
@@ -140,7 +139,7 @@ class _Work:
         longer = 1 if project is None else min(PROJECTED, max(1, self.query_block // len(rows)))
         greater, equal = count_rivals(
             self.model.comparator,
-            torch.cat([self._queries(side, part) for side, part in parts]),
+            torch.cat([self.scorer.queries(side, *self._given(side, part)[:2], torch.float32) for side, part in parts]),
             pull_rows(self.tables, "entity", true),
             candidates,
             skip,
@@ -155,30 +154,6 @@ class _Work:
         """(anchors, relations, true entities), each int32[P]."""
         head, tail = self.ranks.head[rows], self.ranks.tail[rows]
         return side.other.pick(head, tail), self.ranks.relation[rows], side.pick(head, tail)
-
-    @torch.no_grad()
-    def _queries(self, side: Side, rows: np.ndarray) -> torch.Tensor:
-        """float32[P,Q], made of few relations at a time: a relation may be a whole matrix."""
-        widest = max(self.tables.shape(name)[1] for name in self.scorer.relation_tables)
-        fresh = np.cumsum(np.diff(self.ranks.relation[rows], prepend=-1) != 0) - 1
-        cuts = np.flatnonzero(np.diff(fresh // max(1, MATRIX_FLOATS // widest))) + 1
-        made = []
-        for part in np.split(rows, cuts):
-            self.deal.check()
-            anchors, relations, _ = self._given(side, part)
-            unique, index = np.unique(relations, return_inverse=True)
-            anchor_rows = pull_rows(self.tables, "entity", anchors)
-            made.append(self.model.queries(anchor_rows, self._relation(unique, index, anchor_rows.device), side))
-        queries = torch.cat(made)
-        if not all_finite(queries):
-            row = rows[int(torch.nonzero(~torch.isfinite(queries).all(1))[0, 0])]
-            triple = tuple(int(column[row]) for column in (self.ranks.head, self.ranks.relation, self.ranks.tail))
-            raise EvaluationError(f"triple {triple}: its embeddings are too large for float32; train again with a smaller --lr")
-        return queries
-
-    def _relation(self, ids: np.ndarray, index: np.ndarray, device: torch.device) -> RelationRows:
-        rows = {name: pull_rows(self.tables, name, ids) for name in self.scorer.relation_tables}
-        return RelationRows(rows, torch.from_numpy(index.astype(np.int64)).to(device))
 
 
 class Evaluator:

@@ -1,10 +1,12 @@
-"""Scores in float64: queries of a model, entities as a relation sees them, and pairs of the two.
+"""Scorer: queries of a model, entities as a relation sees them, and pairs of the two, from the float32 rows of the tables.
 
-Everything is made of the float32 rows of the tables and computed in float64, row by row where it decides, so that equal rows
-have equal scores. Not the search for the best: engine.py.
+Queries that are ranked are float32, as in training; all that decides between near ones is computed in float64, row by row, so
+that equal rows have equal scores. Not the search for the best: predict/engine.py; not counting: counting.py.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -15,41 +17,45 @@ from kgdist.evaluation.candidates import Project, all_finite, pull_rows
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
 
-MATRIX_FLOATS = 1 << 23  # numbers of relation rows held at a time
+MATRIX_BYTES = 1 << 26  # of relation rows held at a time
 BLOCK = 1024  # rows projected at a time
 
 
 class Scorer:
-    """The scores of one model."""
+    """The scores of one model. `check` is called often while queries are made, and may raise to end that."""
 
-    def __init__(self, model: Model, tables: Tables) -> None:
-        self.model, self.tables = model, tables
+    def __init__(self, model: Model, tables: Tables, check: Callable[[], None] = lambda: None) -> None:
+        self.model, self.tables, self.check = model, tables, check
         self.relation_tables = [name for name in model.tables(1, 1) if name != "entity"]
 
     def scores(self, keys: np.ndarray) -> np.ndarray:
         """float64[...]: the model's scores, distances with gamma, that order keys stand for."""
         return self.model.comparator.score_of(keys) + self.model.offset
 
-    def queries(self, side: Side, anchors: np.ndarray, relations: np.ndarray) -> torch.Tensor:
-        """float64[P,Q], made of few relations at a time: a relation may be a whole matrix. `relations` are sorted."""
+    @torch.no_grad()
+    def queries(self, side: Side, anchors: np.ndarray, relations: np.ndarray, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+        """dtype[P,Q], made of few relations at a time: a relation may be a whole matrix. `relations` are sorted.
+
+        Raises EvaluationError for one that float32 cannot hold.
+        """
         widest = max(self.tables.shape(name)[1] for name in self.relation_tables)
         fresh = np.cumsum(np.diff(relations, prepend=-1) != 0) - 1
-        cuts = np.flatnonzero(np.diff(fresh // max(1, MATRIX_FLOATS // widest))) + 1
+        cuts = np.flatnonzero(np.diff(fresh // max(1, MATRIX_BYTES // (dtype.itemsize * widest)))) + 1
         made = []
         for part in np.split(np.arange(len(anchors)), cuts):
+            self.check()
             unique, index = np.unique(relations[part], return_inverse=True)
-            rows = pull_rows(self.tables, "entity", anchors[part]).double()
-            made.append(self.model.queries(rows, self._relation(unique, index), side))
+            rows = pull_rows(self.tables, "entity", anchors[part]).to(dtype)
+            made.append(self.model.queries(rows, self._relation(unique, index, dtype), side))
         queries = torch.cat(made)
-        if not all_finite(queries.float()):
-            at = int(torch.nonzero(~torch.isfinite(queries.float()).all(1))[0, 0])
+        if not all_finite(held := queries.float()):
+            at = int(torch.nonzero(~torch.isfinite(held).all(1))[0, 0])
             given = f"{side.other.value} {anchors[at]} and relation {relations[at]}"
             raise EvaluationError(f"the embeddings of {given} are too large for float32; train again with a smaller --lr")
         return queries
 
-    def _relation(self, ids: np.ndarray, index: np.ndarray) -> RelationRows:
-        """float64."""
-        rows = {name: pull_rows(self.tables, name, ids).double() for name in self.relation_tables}
+    def _relation(self, ids: np.ndarray, index: np.ndarray, dtype: torch.dtype = torch.float64) -> RelationRows:
+        rows = {name: pull_rows(self.tables, name, ids).to(dtype) for name in self.relation_tables}
         return RelationRows(rows, torch.from_numpy(index.astype(np.int64)).to(next(iter(rows.values())).device))
 
     def projection(self, relation: np.ndarray, side: Side) -> Project:

@@ -20,13 +20,10 @@ from kgdist.base.types import Side
 from kgdist.data.dataset import Dataset
 from kgdist.evaluation.evaluator import Evaluator
 from kgdist.evaluation.ranks import SIDES, Ranks
-from kgdist.kvstore.tables import MemoryTables
-from kgdist.models.base import Model
-from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 from kgdist.predict.engine import Predictor
 from kgdist.runs import rundir
-from kgdist.runtime.job import open_dataset
+from kgdist.runs.opened import Opened, open_with_data
 
 TRIPLES = 2000  # of the test split that are ranked for the page, at most
 WORK = 1e12  # numbers that their queries meet, at most: under a minute on one core
@@ -38,15 +35,14 @@ class Sample:
     """A run with its data, of which a part is ranked for the page."""
 
     dataset: Dataset
-    model: Model
-    tables: MemoryTables
+    opened: Opened
     evaluator: Evaluator  # of a sample of the split
     split: str  # "test", or "valid" where there is no test
 
     @cached_property
     def ranks(self) -> Ranks:
         """Of the sample; the first to ask waits for the ranking. Raises KgdistError when nothing can be ranked."""
-        return self.evaluator.rank(self.model, self.tables, self.split)
+        return self.evaluator.rank(self.opened.model, self.opened.tables, self.split)
 
     @cached_property
     def report(self) -> dict[str, Any]:
@@ -56,8 +52,7 @@ class Sample:
     @cached_property
     def predictor(self) -> Predictor:
         """Asks for the likeliest entities."""
-        sizes = len(self.dataset.entities), len(self.dataset.relations)
-        return Predictor(self.model, self.tables, *sizes, threads=self.evaluator.threads)
+        return Predictor.of(self.opened, self.evaluator.threads)
 
 
 def open_sample(path: Path, config: Config) -> Sample:
@@ -65,17 +60,14 @@ def open_sample(path: Path, config: Config) -> Sample:
 
     Embeddings are memory-mapped on the CPU, also those that a GPU trained.
     """
-    run = rundir.maps_with_data(rundir.open_run(path), config)
-    dataset = open_dataset(config, run.vocabularies)
-    model = model_of(config)
-    tables = rundir.load_tables(run, config, model, len(dataset.entities), len(dataset.relations))
+    opened, dataset = open_with_data(rundir.open_run(path), config)
     split = "valid" if not dataset.test and dataset.valid else "test"
     triples = len(dataset.splits.get(split, ()))
     candidates = len(dataset.entities) if config.neg_sample_size_eval < 0 else config.neg_sample_size_eval
-    wanted = min(TRIPLES, max(1.0, WORK / (2 * candidates * model.entity_dim)))
+    wanted = min(TRIPLES, max(1.0, WORK / (2 * candidates * config.entity_dim)))
     fraction = min(config.eval_percent, (wanted + 0.5) / max(triples, 1), 1.0)
     sampled = config.replace(eval_percent=fraction, num_proc=usable_cores(), num_thread=1)
-    return Sample(dataset, model, tables, Evaluator(dataset, sampled), split)
+    return Sample(dataset, opened, Evaluator(dataset, sampled), split)
 
 
 def true_entities(ranks: Ranks) -> np.ndarray:

@@ -58,7 +58,7 @@ def picture(sample: Sample, seed: int = 0) -> Picture:
     members += [rest] if len(rest) else []
     chosen = [np.sort(rng.choice(part, size, replace=False)) for part, size in zip(members, _shares(members), strict=True)]
     ids = np.concatenate(chosen)
-    rows = sample.tables.pull("entity", torch.from_numpy(ids.astype(np.int64))).numpy()
+    rows = sample.opened.tables.pull("entity", torch.from_numpy(ids.astype(np.int64))).numpy()
     places, explained = project(rows)
     often = degrees(data, ids)
     groups, start = [], 0

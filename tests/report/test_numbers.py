@@ -35,7 +35,7 @@ def ranks(sample: Sample) -> Ranks:
 def ranking(sample: Sample, side: Side, given: str, relation: str, true: str) -> list[str]:
     """All filtered candidates of a DistMult query, the best first."""
     names = list(sample.dataset.entities)
-    rows, relations = (sample.tables.rows[name].double().numpy() for name in ("entity", "relation"))
+    rows, relations = (sample.opened.tables.rows[name].double().numpy() for name in ("entity", "relation"))
     anchor, number = names.index(given), list(sample.dataset.relations).index(relation)
     triples = np.concatenate([triples.array for triples in sample.dataset.splits.values()]).tolist()
     scores = rows @ (rows[anchor] * relations[number])
