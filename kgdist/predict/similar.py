@@ -10,18 +10,15 @@ Where one side is all there are, an embedding is not compared with itself; where
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from kgdist.base.progress import bar
 from kgdist.evaluation.candidates import Skip
-from kgdist.evaluation.threads import block_per_thread
-from kgdist.kernels.top import Top
+from kgdist.evaluation.threads import Deal, block_per_thread
+from kgdist.kernels.top import NOBODY, Top
 from kgdist.predict.measures import Measure, Seen
 
 LEFT = 512  # rows of a block on the left
@@ -59,7 +56,6 @@ class Search:
     def __init__(self, measure: Measure, *, threads: int = 1, left_block: int = LEFT, right_block: int = RIGHT) -> None:
         self.measure, self.threads = measure, max(1, threads)
         self.left_block, self.right_block = left_block, right_block
-        self.stopped = threading.Event()
 
     def pairs(self, left: np.ndarray | None, right: np.ndarray | None, *, each: bool) -> int:
         """How many pairs there are at most to choose from: of all, or for each left one."""
@@ -104,11 +100,10 @@ class Search:
     def _blocks(self, left: _Chosen, right: _Chosen, k: int, least: Callable[[], float], *, each: bool) -> Iterator[Pairs]:
         """Order keys instead of scores. Of every block of lefts the pairs that may matter, in the order of the lefts."""
         half = left.all and right.all and not each  # the function is symmetric
-        skip = _Same(left, right) if left.all or right.all else None
         k = min(k, len(right))
         size = max(1, min(self.left_block, LISTED // (2 * k + 128), -(-len(left) // self.threads))) if len(left) else 1
         wide = self.right_block * min(WIDEST, max(1, self.left_block // size))
-        lock = threading.Lock()
+        deal, lock = Deal(), threading.Lock()
         pairs = len(left) * (len(left) + 1) // 2 if half else len(left) * len(right)
 
         with bar(total=pairs, desc="comparing", unit="pair") as progress:
@@ -117,10 +112,9 @@ class Search:
                 stop = min(start + size, len(left))
                 ids, rows = left.ids[start:stop], left.block(start, stop)
                 top = Top(stop - start, k, lambda row, place: self.measure.exact(ids[row], right.ids[place]))
-                same = skip.of(ids, half) if skip is not None else Skip(np.zeros(len(ids) + 1, np.int64), np.zeros(0, np.int64))
+                same = _same(ids, right.ids, half) if left.all or right.all else Skip(np.zeros(len(ids) + 1, np.int64), NOBODY)
                 for first in range(start if half else 0, len(right), wide):
-                    if self.stopped.is_set():
-                        break
+                    deal.check()
                     last = min(first + wide, len(right))
                     scores, reach = self.measure.compare(rows, right.block(first, last))
                     top.raise_bar(np.full(len(ids), least()))
@@ -131,45 +125,14 @@ class Search:
                     progress.update(sum(range(len(right) - stop + 1, len(right) - start + 1)) if half else len(ids) * len(right))
                 return Pairs(ids[row], right.ids[places[row, place]], keys[row, place])
 
-            yield from self._in_order(work, range(0, len(left) if k else 0, size))
-
-    def _in_order(self, work: Callable[[int], Pairs], starts: range) -> Iterator[Pairs]:
-        """What `work` gives, a few blocks ahead; an error, or Ctrl-C, ends all threads within a block."""
-        self.stopped.clear()
-        waiting: deque[Future[Pairs]] = deque()
-        with block_per_thread():
-            if self.threads == 1:
-                yield from map(work, starts)
-                return
-            with ThreadPoolExecutor(self.threads, "similar", initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                try:
-                    for start in starts:
-                        waiting.append(pool.submit(work, start))
-                        if len(waiting) > 2 * self.threads:
-                            yield _result(waiting.popleft())
-                    while waiting:
-                        yield _result(waiting.popleft())
-                finally:
-                    self.stopped.set()
-                    for future in waiting:
-                        future.cancel()
+            with block_per_thread():
+                yield from deal.in_order(iter(range(0, len(left) if k else 0, size)), work, self.threads, "similar")
 
 
-def _result(future: Future[Pairs]) -> Pairs:
-    while wait([future], timeout=1.0).not_done:
-        pass
-    return future.result(timeout=0)
-
-
-class _Same:
-    """Which places on the right do not count for an id on the left: the id itself, and all before it if pairs count once."""
-
-    def __init__(self, left: _Chosen, right: _Chosen) -> None:
-        self.right = right.ids  # int64[R], ascending
-
-    def of(self, ids: np.ndarray, half: bool) -> Skip:
-        """For `ids` int64[P]."""
-        last = np.searchsorted(self.right, ids, "right")
-        first = np.full(len(ids), ids[0]) if half else np.searchsorted(self.right, ids, "left")
-        ends = np.concatenate([[0], np.cumsum(last - first)])
-        return Skip(ends, np.arange(ends[-1]) + np.repeat(first - ends[:-1], last - first))
+def _same(ids: np.ndarray, right: np.ndarray, half: bool) -> Skip:
+    """Which places of `right` int64[R], ascending, do not count for each of `ids` int64[P]: the id itself, and all before it if
+    pairs count once."""
+    last = np.searchsorted(right, ids, "right")
+    first = np.full(len(ids), ids[0]) if half else np.searchsorted(right, ids, "left")
+    ends = np.concatenate([[0], np.cumsum(last - first)])
+    return Skip(ends, np.arange(ends[-1]) + np.repeat(first - ends[:-1], last - first))
