@@ -26,8 +26,7 @@ from kgdist.options.config import OPTIONS, Config
 from kgdist.options.option import closest
 from kgdist.predict.engine import Found, Predictor
 from kgdist.predict.lists import Wanted, ids_of
-from kgdist.predict.measures import MEASURES
-from kgdist.predict.similar import Search
+from kgdist.predict.similar import MEASURES, Search
 from kgdist.runs.opened import Opened
 from kgdist.runtime.job import open_dataset
 

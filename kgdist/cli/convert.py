@@ -21,7 +21,7 @@ def convert(argv: Sequence[str]) -> int:
     from kgdist.data.dataset import load_dataset
     from kgdist.data.read.formats import SPLITS, Format
     from kgdist.data.read.lines import suffix
-    from kgdist.exchange import graphs, layouts, ntriples
+    from kgdist.exchange import graphs, layouts
 
     log.setup(debug=options.debug, quiet=options.quiet)
     try:
@@ -45,7 +45,7 @@ def convert(argv: Sequence[str]) -> int:
     names = options.data_files[2 if form.kind == "udd" else 0 :] or [f"{options.dataset}/{split}.txt" for split in SPLITS]
     files = {split: Path(options.data_path, name) for split, name in zip(SPLITS, names, strict=False)}
     if options.base is not None and from_ntriples:
-        dataset = ntriples.without_base(dataset, options.base)
+        dataset = graphs.without_base(dataset, options.base)
     source = graphs.Graph(dataset, files, options.header)
     for path in graphs.convert(source, options.output_format, write, Path(str(options.output_path)), force=options.force):
         log.say(str(path))

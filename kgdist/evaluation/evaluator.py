@@ -25,9 +25,8 @@ from kgdist.data.known import KnownTriples
 from kgdist.data.statistics import relation_categories
 from kgdist.evaluation.candidates import AllEntities, Candidates, Pool, Project, not_rivals, pull_rows, stack
 from kgdist.evaluation.counting import count_rivals
-from kgdist.evaluation.ranks import SIDES, Ranks, Ties, summary
+from kgdist.evaluation.ranks import SIDES, Ranks, Ties, protocol_line, reference_lines, report_table, summary
 from kgdist.evaluation.scorer import Scorer
-from kgdist.evaluation.text import protocol_line, reference_lines, report_table
 from kgdist.evaluation.threads import Deal, block_per_thread
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
