@@ -105,7 +105,7 @@ class World:
                 rows = {name: rows[torch.from_numpy(unique)] for name, rows in self.tables.rows.items() if name != "entity"}
                 relation = RelationRows(rows, torch.from_numpy(index))
                 queries = self.model.queries(entity[torch.from_numpy(anchor)], relation, SIDES[code])
-                scores = plain(self.model.compare, queries, self.model.project(entity, relation))
+                scores = plain(self.model.compare, queries, self.model.project(entity, relation, side))
                 truth = scores[torch.arange(len(part)), torch.from_numpy(true).long()]
                 skip = not_rivals(self.known, side, anchor, part[:, 1], true)
                 scores[torch.from_numpy(skip.rows), torch.from_numpy(skip.positions).long()] = -torch.inf

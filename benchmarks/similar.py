@@ -21,8 +21,7 @@ import torch
 from roofs import machine
 
 from kgdist.base.machine import usable_cores
-from kgdist.predict.measures import MEASURES, Measure
-from kgdist.predict.similar import LEFT, RIGHT, Search
+from kgdist.predict.similar import LEFT, MEASURES, RIGHT, Measure, Search
 
 HERE = Path(__file__).parent
 K = 10

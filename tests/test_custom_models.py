@@ -73,8 +73,8 @@ def test_the_example_obeys_the_laws_of_models(side: Side, dtype: torch.dtype) ->
     heads, relations, tails = torch.tensor([[0, 1, 2, 3, 4, 0, 7], [1, 0, 3, 1, 1, 2, 3], [5, 6, 2, 0, 4, 5, 9]])
     relation, entity = relation_rows(tables, relations), tables["entity"]
     queries = model.queries(side.pick(head=entity[tails], tail=entity[heads]), relation, side)
-    positive = model.pair(queries, entity[side.pick(head=heads, tail=tails)], relation)
-    scores = model.cross(queries, entity.expand(3, -1, -1), relation, 3)
+    positive = model.pair(queries, entity[side.pick(head=heads, tail=tails)], relation, side)
+    scores = model.cross(queries, entity.expand(3, -1, -1), relation, 3, side)
     tolerance = {"rtol": 1e-4, "atol": 2e-5} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-9}
     torch.testing.assert_close(scores[torch.arange(7), side.pick(head=heads, tail=tails)], positive, **tolerance)
     for i, (h, r, t) in enumerate(zip(heads.tolist(), relations.tolist(), tails.tolist(), strict=True)):

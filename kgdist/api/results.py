@@ -16,7 +16,7 @@ import numpy as np
 
 from kgdist.base.text_table import TextTable
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.evaluation.text import protocol_line, report_table
+from kgdist.evaluation.ranks import protocol_line, report_table
 from kgdist.predict.lists import Wanted, ids_of
 
 if TYPE_CHECKING:

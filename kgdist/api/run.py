@@ -27,8 +27,7 @@ from kgdist.options.contradictions import of_an_evaluation, refuse
 from kgdist.options.option import closest
 from kgdist.predict.engine import Found, Predictor
 from kgdist.predict.lists import Wanted, ids_of
-from kgdist.predict.measures import MEASURES
-from kgdist.predict.similar import Search
+from kgdist.predict.similar import MEASURES, Search
 from kgdist.runs.opened import Opened
 from kgdist.runtime.job import open_dataset
 
@@ -268,7 +267,7 @@ class Run:
         from kgdist.exchange.source import Source
 
         folder = Path(out) if out is not None else self.path / "export" / to
-        return embeddings.export(Source.of(self._opened.run), to, folder, tables=tables, force=force)
+        return embeddings.export(Source.of(self._opened), to, folder, tables=tables, force=force)
 
 
 def _unfold(found: Found, given: dict[str, np.ndarray], missing: str) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:

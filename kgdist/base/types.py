@@ -70,3 +70,12 @@ class RelationRows:
     def per_triple(self, name: str) -> torch.Tensor:
         """The row of each triple: float32[B, width]."""
         return self.uses[name] if name in self.uses else self.rows[name].index_select(0, self.index)
+
+    def apart(self, triples: list[int]) -> list[RelationRows]:
+        """The relations of some triples, each by itself: one row, of the triple's own use where there is one."""
+        where, alone = self.index.new_tensor(triples), self.index.new_zeros(1)
+        found = {}
+        for name, rows in self.rows.items():
+            given = (self.uses[name], where) if name in self.uses else (rows, self.index[where])
+            found[name] = torch.split(given[0].index_select(0, given[1]), 1)
+        return [RelationRows({name: rows[i] for name, rows in found.items()}, alone) for i in range(len(triples))]

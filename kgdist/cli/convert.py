@@ -19,7 +19,7 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.data.dataset import load_dataset
     from kgdist.data.read.formats import SPLITS
     from kgdist.data.read.lines import suffix
-    from kgdist.exchange import graphs, layouts, ntriples
+    from kgdist.exchange import graphs, layouts
 
     set_up_log(options)
     from_ntriples = any(suffix(Path(file)) == ".nt" for file in options.data_files)
@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     names = options.data_files[dictionaries:] or [f"{options.dataset}/{split}.txt" for split in SPLITS]
     files = {split: Path(options.data_path, name) for split, name in zip(SPLITS, names, strict=False)}
     if options.base is not None and from_ntriples:
-        dataset = ntriples.without_base(dataset, options.base)
+        dataset = graphs.without_base(dataset, options.base)
     source = graphs.Graph(dataset, files, options.header)
     for path in graphs.convert(source, options.output_format, write, Path(str(options.output_path)), force=options.force):
         log.say(str(path))

@@ -28,8 +28,7 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.base.machine import usable_cores
     from kgdist.predict.answers import TERMINAL, Column, cells, check_output, write_answers
     from kgdist.predict.lists import things
-    from kgdist.predict.measures import MEASURES
-    from kgdist.predict.similar import Search
+    from kgdist.predict.similar import MEASURES, Search
 
     set_up_log(options)
     output = options.output or (TERMINAL if options.left or options.right else "result.tsv")

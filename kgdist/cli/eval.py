@@ -22,7 +22,8 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.evaluation.evaluator import Evaluator
     from kgdist.models.registry import settle
     from kgdist.runs import rundir
-    from kgdist.runtime.job import device_of, model_of, open_dataset
+    from kgdist.runs.opened import open_with_data
+    from kgdist.runtime.job import device_of
 
     set_up_log(parsed.config)
     trained = rundir.open_run(parsed.config.model_path)
@@ -35,14 +36,10 @@ def main(argv: Sequence[str]) -> int:
         from kgdist.report.report import report_or_warn
 
         require("--report")
-    trained = rundir.maps_with_data(trained, config)
-    dataset = open_dataset(config, trained.vocabularies)
+    opened, dataset = open_with_data(trained, config, torch.device("cpu") if config.mix_cpu_gpu else device_of(config, 0))
     if dataset.test is None:
         raise OptionError("--dataset", f"{dataset.name} has no test triples")
-    model = model_of(config)
-    device = torch.device("cpu") if config.mix_cpu_gpu else device_of(config, 0)
-    tables = rundir.load_tables(trained, config, model, len(dataset.entities), len(dataset.relations), device)
-    report = Evaluator(dataset, config).run(model, tables, "test")
+    report = Evaluator(dataset, config).run(opened.model, opened.tables, "test")
     file = Path(trained.path) / "test.json"
     try:
         write_json(file, report)

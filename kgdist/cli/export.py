@@ -17,12 +17,12 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.base import log
     from kgdist.exchange import embeddings
     from kgdist.exchange.source import Source
-    from kgdist.runs import rundir
+    from kgdist.runs.opened import open_model
 
     set_up_log(options)
-    trained = rundir.open_run(options.model_path)
-    out = Path(options.out) if options.out is not None else trained.path / "export" / options.to
-    source = Source.of(trained)
+    opened = open_model(options.model_path)
+    out = Path(options.out) if options.out is not None else opened.run.path / "export" / options.to
+    source = Source.of(opened)
     for path in embeddings.export(source, options.to, out, tables=options.tables, force=options.force, blank=options.blank):
         log.say(str(path))
     return 0

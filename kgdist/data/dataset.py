@@ -22,6 +22,7 @@ from kgdist.base.log import log
 from kgdist.data import cache
 from kgdist.data.read.formats import Format, Sources, built_in_files, user_files
 from kgdist.data.vocabulary import Vocabulary
+from kgdist.options.config import Config
 
 TRIES = 50  # of reading a cache that others replace meanwhile
 
@@ -186,3 +187,18 @@ def _warn(name: str, meta: dict[str, Any]) -> None:
         )
     if any(meta["padded"]):
         log.warning("%s: %d entities and %d relations have names that begin or end with a blank", name, *meta["padded"])
+
+
+def open_dataset(config: Config, vocabularies: tuple[Vocabulary, Vocabulary] | None = None) -> Dataset:
+    """The data set that the options name; `vocabularies` are those of a saved run."""
+    return load_dataset(
+        path=config.data_path,
+        name=config.dataset,
+        format=config.format,
+        files=list(config.data_files) or None,
+        delimiter=config.delimiter,
+        header=config.header,
+        weighted=config.has_edge_importance,
+        data_url=config.data_url,
+        vocabularies=vocabularies,
+    )

@@ -5,7 +5,7 @@ bound (`bound`) around the true entity is decided; the few within it are compare
 that the counts are those of a float64 brute force and equal rows tie. No matrix of all scores exists: memory is one block.
 
 The given values are the float32 rows of the tables and the float32 queries that the model makes of them. A model that projects
-its candidates (TransR) projects them in float64 and rounds once; the rounded rows are then the given values.
+its candidates (TransR, PairRE) projects them in float64 and rounds once; the rounded rows are then the given values.
 """
 
 from __future__ import annotations

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from kgdist.base.errors import EvaluationError, UsageError
+from kgdist.base.errors import UsageError
 from kgdist.base.log import bar, say
 from kgdist.base.machine import usable_cores
-from kgdist.base.types import RelationRows, Side
+from kgdist.base.types import Side
 from kgdist.data.dataset import Dataset
 from kgdist.data.known import KnownTriples
 from kgdist.data.statistics import relation_categories
-from kgdist.evaluation.candidates import AllEntities, Candidates, Pool, Project, all_finite, not_rivals, pull_rows, stack
+from kgdist.evaluation.candidates import AllEntities, Candidates, Pool, Project, not_rivals, pull_rows, stack
 from kgdist.evaluation.counting import count_rivals
-from kgdist.evaluation.ranks import SIDES, Ranks, Ties, summary
-from kgdist.evaluation.text import protocol_line, reference_lines, report_table
+from kgdist.evaluation.ranks import SIDES, Ranks, Ties, protocol_line, reference_lines, report_table, summary
+from kgdist.evaluation.scorer import Scorer
 from kgdist.evaluation.threads import Deal, block_per_thread
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
@@ -33,7 +33,6 @@ from kgdist.options.config import Config
 
 QUERIES = 1000  # queries that share one pass over the candidates, at least
 PROJECTED = 16  # times as many candidates as usual, at most, in the blocks of a relation that has fewer queries than usual
-MATRIX_FLOATS = 1 << 24  # floats of relation rows held at a time
 
 
 def evaluate(
@@ -82,9 +81,9 @@ class _Work:
     ) -> None:
         self.model, self.tables, self.known, self.num_entities = model, tables, known, num_entities
         self.pool, self.query_block, self.candidate_block, self.first = pool, query_block, candidate_block, first
-        self.relation_tables = [name for name in model.tables(num_entities, 1) if name != "entity"]
         self.ranks = Ranks.of(triples, candidates=1)
         self.deal = Deal()
+        self.scorer = Scorer(model, tables, self.deal.check)
 
     # ---- dealing out
 
@@ -120,27 +119,29 @@ class _Work:
     # ---- one group
 
     def _rank(self, rows: np.ndarray, candidates: Candidates) -> None:
-        rows = rows[np.lexsort((self.ranks.side[rows], self.ranks.relation[rows]))]
+        side, relation = self.ranks.side[rows], self.ranks.relation[rows]
+        order = np.lexsort((side, relation))
         if not self.model.projects:
-            return self._contest(rows, candidates, None)
-        starts = np.flatnonzero(np.diff(self.ranks.relation[rows], prepend=-1))
-        for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
-            self._contest(rows[start:stop], candidates, int(self.ranks.relation[rows[start]]))
+            return self._contest(rows[order], candidates, None)
+        view = 2 * relation[order] + (0 if self.model.sideless else side[order])  # queries that see the candidates alike
+        for part in np.split(rows[order], np.flatnonzero(np.diff(view)) + 1):
+            project = self.scorer.projection(self.ranks.relation[part[:1]], SIDES[self.ranks.side[part[0]]])
+            self._contest(part, candidates, project)
 
-    def _contest(self, rows: np.ndarray, candidates: Candidates, relation: int | None) -> None:
-        """Rank queries of one relation, or of any when the model does not project its candidates."""
+    def _contest(self, rows: np.ndarray, candidates: Candidates, project: Project | None) -> None:
+        """Rank queries that see the candidates alike: all of them when the model does not project."""
         rows = rows[np.argsort(self.ranks.side[rows], kind="stable")]
         parts = [(side, part) for code, side in enumerate(SIDES) if len(part := rows[self.ranks.side[rows] == code])]
         skip = candidates.locate(stack([not_rivals(self.known, side, *self._given(side, part)) for side, part in parts]))
         true = np.concatenate([side.pick(self.ranks.head, self.ranks.tail)[part] for side, part in parts])
-        longer = 1 if relation is None else min(PROJECTED, max(1, self.query_block // len(rows)))
+        longer = 1 if project is None else min(PROJECTED, max(1, self.query_block // len(rows)))
         greater, equal = count_rivals(
             self.model.comparator,
-            torch.cat([self._queries(side, part) for side, part in parts]),
+            torch.cat([self.scorer.queries(side, *self._given(side, part)[:2], torch.float32) for side, part in parts]),
             pull_rows(self.tables, "entity", true),
             candidates,
             skip,
-            project=None if relation is None else self._projection(relation),
+            project=project,
             block=self.candidate_block * longer,
             check=self.deal.check,
         )
@@ -151,41 +152,6 @@ class _Work:
         """(anchors, relations, true entities), each int32[P]."""
         head, tail = self.ranks.head[rows], self.ranks.tail[rows]
         return side.other.pick(head, tail), self.ranks.relation[rows], side.pick(head, tail)
-
-    @torch.no_grad()
-    def _queries(self, side: Side, rows: np.ndarray) -> torch.Tensor:
-        """float32[P,Q], made of few relations at a time: a relation may be a whole matrix."""
-        widest = max(self.tables.shape(name)[1] for name in self.relation_tables)
-        fresh = np.cumsum(np.diff(self.ranks.relation[rows], prepend=-1) != 0) - 1
-        cuts = np.flatnonzero(np.diff(fresh // max(1, MATRIX_FLOATS // widest))) + 1
-        made = []
-        for part in np.split(rows, cuts):
-            self.deal.check()
-            anchors, relations, _ = self._given(side, part)
-            unique, index = np.unique(relations, return_inverse=True)
-            anchor_rows = pull_rows(self.tables, "entity", anchors)
-            made.append(self.model.queries(anchor_rows, self._relation(unique, index, anchor_rows.device), side))
-        queries = torch.cat(made)
-        if not all_finite(queries):
-            row = rows[int(torch.nonzero(~torch.isfinite(queries).all(1))[0, 0])]
-            triple = tuple(int(column[row]) for column in (self.ranks.head, self.ranks.relation, self.ranks.tail))
-            raise EvaluationError(f"triple {triple}: its embeddings are too large for float32; train again with a smaller --lr")
-        return queries
-
-    def _relation(self, ids: np.ndarray, index: np.ndarray, device: torch.device) -> RelationRows:
-        rows = {name: pull_rows(self.tables, name, ids) for name in self.relation_tables}
-        return RelationRows(rows, torch.from_numpy(index.astype(np.int64)).to(device))
-
-    def _projection(self, relation: int) -> Project:
-        """Entities as `relation` sees them: a float64 product, rounded once to float32, some rows at a time."""
-        given = self._relation(np.array([relation]), np.zeros(1, np.int64), torch.device("cpu"))
-        seen = RelationRows({name: row.double() for name, row in given.rows.items()}, given.index)
-
-        def project(entities: torch.Tensor) -> torch.Tensor:
-            parts = torch.split(entities, self.candidate_block)
-            return torch.cat([self.model.project(part.double(), seen).float() for part in parts])
-
-        return project
 
 
 class Evaluator:

@@ -1,10 +1,12 @@
-"""Scores in float64: queries of a model, entities as a relation sees them, and pairs of the two.
+"""Scorer: queries of a model, entities as a relation sees them, and pairs of the two, from the float32 rows of the tables.
 
-Everything is made of the float32 rows of the tables and computed in float64, row by row where it decides, so that equal rows
-have equal scores. Not the search for the best: engine.py.
+Queries that are ranked are float32, as in training; all that decides between near ones is computed in float64, row by row, so
+that equal rows have equal scores. Not the search for the best: predict/engine.py; not counting: counting.py.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -15,65 +17,69 @@ from kgdist.evaluation.candidates import Project, all_finite, pull_rows
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
 
-MATRIX_FLOATS = 1 << 23  # numbers of relation rows held at a time
+MATRIX_BYTES = 1 << 26  # of relation rows held at a time
 BLOCK = 1024  # rows projected at a time
 
 
 class Scorer:
-    """The scores of one model."""
+    """The scores of one model. `check` is called often while queries are made, and may raise to end that."""
 
-    def __init__(self, model: Model, tables: Tables) -> None:
-        self.model, self.tables = model, tables
+    def __init__(self, model: Model, tables: Tables, check: Callable[[], None] = lambda: None) -> None:
+        self.model, self.tables, self.check = model, tables, check
         self.relation_tables = [name for name in model.tables(1, 1) if name != "entity"]
 
     def scores(self, keys: np.ndarray) -> np.ndarray:
         """float64[...]: the model's scores, distances with gamma, that order keys stand for."""
         return self.model.comparator.score_of(keys) + self.model.offset
 
-    def queries(self, side: Side, anchors: np.ndarray, relations: np.ndarray) -> torch.Tensor:
-        """float64[P,Q], made of few relations at a time: a relation may be a whole matrix. `relations` are sorted."""
+    @torch.no_grad()
+    def queries(self, side: Side, anchors: np.ndarray, relations: np.ndarray, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+        """dtype[P,Q], made of few relations at a time: a relation may be a whole matrix. `relations` are sorted.
+
+        Raises EvaluationError for one that float32 cannot hold.
+        """
         widest = max(self.tables.shape(name)[1] for name in self.relation_tables)
         fresh = np.cumsum(np.diff(relations, prepend=-1) != 0) - 1
-        cuts = np.flatnonzero(np.diff(fresh // max(1, MATRIX_FLOATS // widest))) + 1
+        cuts = np.flatnonzero(np.diff(fresh // max(1, MATRIX_BYTES // (dtype.itemsize * widest)))) + 1
         made = []
         for part in np.split(np.arange(len(anchors)), cuts):
+            self.check()
             unique, index = np.unique(relations[part], return_inverse=True)
-            rows = pull_rows(self.tables, "entity", anchors[part]).double()
-            made.append(self.model.queries(rows, self._relation(unique, index), side))
+            rows = pull_rows(self.tables, "entity", anchors[part]).to(dtype)
+            made.append(self.model.queries(rows, self._relation(unique, index, dtype), side))
         queries = torch.cat(made)
-        if not all_finite(queries.float()):
-            at = int(torch.nonzero(~torch.isfinite(queries.float()).all(1))[0, 0])
+        if not all_finite(held := queries.float()):
+            at = int(torch.nonzero(~torch.isfinite(held).all(1))[0, 0])
             given = f"{side.other.value} {anchors[at]} and relation {relations[at]}"
             raise EvaluationError(f"the embeddings of {given} are too large for float32; train again with a smaller --lr")
         return queries
 
-    def _relation(self, ids: np.ndarray, index: np.ndarray) -> RelationRows:
-        """float64."""
-        rows = {name: pull_rows(self.tables, name, ids).double() for name in self.relation_tables}
+    def _relation(self, ids: np.ndarray, index: np.ndarray, dtype: torch.dtype = torch.float64) -> RelationRows:
+        rows = {name: pull_rows(self.tables, name, ids).to(dtype) for name in self.relation_tables}
         return RelationRows(rows, torch.from_numpy(index.astype(np.int64)).to(next(iter(rows.values())).device))
 
-    def projection(self, relation: np.ndarray) -> Project:
-        """Entities as `relation` int64[1] of a projecting model sees them, in float64, rounded once."""
-        seen = self._relation(relation, np.zeros(1, np.int64))
+    def projection(self, relation: np.ndarray, side: Side) -> Project:
+        """Candidates for `side` as `relation` int64[1] of a projecting model sees them, in float64, rounded once."""
+        given = self._relation(relation, np.zeros(1, np.int64))
 
         def project(entities: torch.Tensor) -> torch.Tensor:
             parts = torch.split(entities, BLOCK)
-            return torch.cat([self.model.project(part.double(), seen).float() for part in parts])
+            return torch.cat([self.model.project(part.double(), given, side).float() for part in parts])
 
         return project
 
     def compare(
-        self, queries: torch.Tensor, rows: np.ndarray, entities: np.ndarray, relation: np.ndarray | None = None
+        self, queries: torch.Tensor, rows: np.ndarray, entities: np.ndarray, side: Side, relation: np.ndarray | None
     ) -> np.ndarray:
         """float64[X]: order keys of float64[P,Q] queries `rows` int64[X] and `entities` int64[X], pair by pair, in float64.
 
-        `relation` int64[1]: the one that projects them. Equal rows then are projected one by one, so that they stay equal.
+        `relation` int64[1]: the one that projects them, as candidates for `side`; equal rows one by one, so that they stay equal.
         """
         unique, place = np.unique(entities, return_inverse=True)
         seen, place = pull_rows(self.tables, "entity", unique), place.reshape(-1).astype(np.int64)
         if relation is not None and len(unique):
             given = self._relation(relation, np.zeros(1, np.int64))
-            seen = torch.cat([self.model.project(row, given) for row in torch.split(seen.double(), 1)])
+            seen = torch.cat([self.model.project(row, given, side) for row in torch.split(seen.double(), 1)])
         return self.model.comparator.exact_pairs(queries, seen, rows, place).cpu().numpy()
 
     @torch.no_grad()
@@ -81,8 +87,8 @@ class Scorer:
         """float64[B]: order keys of triples sorted by relation."""
         queries = self.queries(Side.TAIL, heads, relations)
         if not self.model.projects:
-            return self.compare(queries, np.arange(len(heads)), tails, None)
+            return self.compare(queries, np.arange(len(heads)), tails, Side.TAIL, None)
         keys, cuts = np.empty(len(heads)), np.flatnonzero(np.diff(relations)) + 1
         for part in np.split(np.arange(len(heads)), cuts):
-            keys[part] = self.compare(queries, part, tails[part], relations[part[:1]])
+            keys[part] = self.compare(queries, part, tails[part], Side.TAIL, relations[part[:1]])
         return keys

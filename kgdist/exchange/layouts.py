@@ -18,7 +18,7 @@ from kgdist.base.errors import OptionError
 from kgdist.data.read.formats import Format, check_delimiter
 from kgdist.data.read.lines import BOM, MAX_LINE
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.exchange import ntriples
+from kgdist.exchange import graphs
 from kgdist.exchange.graphs import NOUNS, Graph, Unfit, Words, Writer, refuse_weights, warn_unused
 
 LONGEST = MAX_LINE // 4  # bytes of a name: three of them and a weight are a line that can be read again
@@ -29,7 +29,7 @@ def layout(name: str, *, delimiter: str = "\t", base: str | None = None) -> Writ
     if delimiter != "\t" and (name in PLAIN or name == "ntriples"):
         raise OptionError("--output_delimiter", f"has no say in the layout {name}; drop it")
     if name == "ntriples":
-        return ntriples.writer(base)
+        return graphs.writer(base)
     if name in PLAIN:
         return PLAIN[name]
     try:

@@ -10,14 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.base.errors import CheckpointError
-from kgdist.base.files import load_npy
 from kgdist.base.log import log
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.models.base import Model
 from kgdist.options.config import Config
-from kgdist.runs.rundir import Run, array_names, load_tables, maps_with_data
-from kgdist.runtime.job import model_of
+from kgdist.runs.opened import Opened
 from kgdist.version import __version__
 
 BLOCK = 4 << 20  # bytes of a table written at once
@@ -36,31 +33,15 @@ class Source:
     tick: Callable[[int], Any] = lambda rows: None  # told how many rows have been written
 
     @classmethod
-    def of(cls, run: Run) -> Source:
-        """The tables of a run; rows without names are called by their numbers, which is said in the log.
-
-        Raises CheckpointError when an array is missing, damaged or of another shape than config.json says.
-        """
-        config, model = run.config, model_of(run.config)
-        if not any((run.path / name).exists() for name in array_names(config).values()):
-            hint = f"if its training was interrupted, kgdist-train --resume {run.path} goes on with it"
-            raise CheckpointError(f"{run.path}: holds no embeddings ({array_names(config)['entity']}); {hint}")
-        with_maps, named = run, True
-        if run.vocabularies is None:
-            try:
-                with_maps = maps_with_data(run, config)
-            except CheckpointError:
-                named = False
-        vocabularies = with_maps.vocabularies
-        if vocabularies is None:
-            named = False
-            entities, relations = (Vocabulary.numbered(_rows(run, kind)) for kind in KINDS)
-            log.warning("%s: holds no names of its entities and relations; their numbers stand for them", run.path)
-        else:
-            entities, relations = vocabularies
-        rows = load_tables(run, config, model, len(entities), len(relations)).rows
-        tables = {name: tensor.numpy() for name, tensor in rows.items()}
-        return cls(config, model, tables, {"entity": entities, "relation": relations}, named)
+    def of(cls, opened: Opened) -> Source:
+        """The tables of a run; rows without names are called by their numbers, which is said in the log."""
+        tables = {name: tensor.cpu().numpy() for name, tensor in opened.tables.rows.items()}
+        named = opened.vocabularies is not None
+        if not named:
+            log.warning("%s: holds no names of its entities and relations; their numbers stand for them", opened.run.path)
+        counts = opened.num_entities, opened.num_relations
+        names = dict(zip(KINDS, opened.vocabularies or map(Vocabulary.numbered, counts), strict=True))
+        return cls(opened.config, opened.model, tables, names, named)
 
     def only(self, wanted: str) -> Source:
         """The tables of one kind, "entity" or "relation", or "both"."""
@@ -104,12 +85,3 @@ class Source:
         text = self.model.columns.get(table, "a vector")
         sizes = {"half": self.tables[table].shape[1] // 2, "entity": self.config.entity_dim, "relation": self.config.relation_dim}
         return text.format(**sizes, scale=self.model.phase_scale)
-
-
-def _rows(run: Run, kind: str) -> int:
-    """How many rows a table of the run has."""
-    path = run.path / array_names(run.config)[kind]
-    shape = load_npy(path, mmap=True).shape
-    if not shape:
-        raise CheckpointError(f"{path}: one number, expected a table of float32")
-    return int(shape[0])

@@ -7,6 +7,7 @@ candidates is the positive's score by construction. Nothing here knows where row
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -14,13 +15,15 @@ import torch
 from kgdist.base.errors import OptionError
 from kgdist.base.types import RelationRows, Side
 from kgdist.kernels.compare import COMPARATORS, Comparator
+from kgdist.kernels.matrices import groups
 from kgdist.options.config import Config
 
 
 class Model:
     """Base of all score functions; higher scores are better.
 
-    A score function states its `comparator` and its `query`. Those with one matrix per relation override `queries` as well.
+    A score function states its `comparator` and its `query`. Those with one matrix per relation override `queries` as well, and
+    those whose candidates depend on the relation `project`.
 
     Args:
         hidden_dim: d of the command line; with `entity_dim` and `relation_dim` it sets the widths of the tables.
@@ -30,9 +33,10 @@ class Model:
     name: ClassVar[str]
     compare: ClassVar[str]  # key of COMPARATORS
     distance: ClassVar[bool] = False  # scores are gamma - distance
-    projects: ClassVar[bool] = False  # candidates depend on the relation
+    projects: ClassVar[bool] = False  # candidates depend on the relation: there is a `project`
+    sideless: ClassVar[bool] = False  # and are projected alike at both ends of a triple
     score_limit: ClassVar[float | None] = None  # training clamps scores to +-limit
-    vectors: ClassVar[tuple[str, ...]] = ("relation",)  # tables read a row per triple; matrices are read once per relation
+    vectors: ClassVar[tuple[str, ...]] = ("relation",)  # tables read a row per triple; what projects is read once per relation
     halves: ClassVar[str | None] = None  # what the halves of an entity's row are, where it has such: its width is even then
     columns: ClassVar[dict[str, str]] = {}  # table -> what a row is if no vector, with {half}, {entity}, {relation}, {scale}
     initial: ClassVar[dict[str, tuple[str, float]]] = {}  # table -> how it begins whatever --init says: kind, spread
@@ -44,6 +48,7 @@ class Model:
         """A class with a rule of its own has no kernel unless it says so."""
         if vars(cls).keys() & {"query", "queries", "pair", "cross", "project"} and "kernel" not in vars(cls):
             cls.kernel = None
+        cls.projects = cls.project is not Model.project
 
     def __init__(self, *, hidden_dim: int, entity_dim: int, relation_dim: int, gamma: float) -> None:
         self.hidden_dim = hidden_dim
@@ -85,16 +90,30 @@ class Model:
         """`query` for rows that share relations: float[B, D] -> float[B, Q]."""
         return self.query(anchors, relation.per_triple("relation"), side)
 
-    def project(self, entities: torch.Tensor, relation: RelationRows) -> torch.Tensor:
-        """Candidates as the one relation given sees them: float[N, D] -> float[N, Q]. The identity for most models."""
+    def project(self, entities: torch.Tensor, relation: RelationRows, side: Side) -> torch.Tensor:
+        """Candidates for `side` as relations see them: float[B, D] -> float[B, Q]. The identity for most models.
+
+        Each by the relation of its own triple, or all by one: the index of `relation` is as long as `entities`, or one long.
+        """
         return entities
 
-    def pair(self, queries: torch.Tensor, entities: torch.Tensor, relation: RelationRows) -> torch.Tensor:
-        """Score of one candidate per query: float[B, Q], float[B, D] -> float[B]."""
-        return self.comparator.pair(queries, entities) + self.offset
+    def views(
+        self, candidates: torch.Tensor, relation: RelationRows, pairs: list[tuple[int, int]], side: Side
+    ) -> Sequence[torch.Tensor]:
+        """float[N, Q] for each (chunk, triple) of `pairs`: the chunk of float[C, N, D] as the triple's relation sees it."""
+        chunks, relations = candidates.unbind(0), relation.apart([triple for _, triple in pairs])
+        return [self.project(chunks[chunk], one, side) for (chunk, _), one in zip(pairs, relations, strict=True)]
 
-    def cross(self, queries: torch.Tensor, candidates: torch.Tensor, relation: RelationRows, chunk: int) -> torch.Tensor:
+    def pair(self, queries: torch.Tensor, entities: torch.Tensor, relation: RelationRows, side: Side) -> torch.Tensor:
+        """Score of one candidate per query: float[B, Q], float[B, D] -> float[B]."""
+        return self.comparator.pair(queries, self.project(entities, relation, side)) + self.offset
+
+    def cross(
+        self, queries: torch.Tensor, candidates: torch.Tensor, relation: RelationRows, chunk: int, side: Side
+    ) -> torch.Tensor:
         """Scores of every candidate of a query's chunk: float[B, Q], float[C, N, D] -> float[B, N]; B <= C * chunk."""
+        if self.projects:
+            return self._cross_projected(queries, candidates, relation, chunk, side)
         chunks, size = len(candidates), len(queries)
         padding = chunks * chunk - size
         if padding:
@@ -102,9 +121,24 @@ class Model:
         scores = self.comparator.cross(queries.view(chunks, chunk, -1), candidates)
         return scores.reshape(chunks * chunk, -1)[:size] + self.offset
 
+    def _cross_projected(
+        self, queries: torch.Tensor, candidates: torch.Tensor, relation: RelationRows, chunk: int, side: Side
+    ) -> torch.Tensor:
+        """One projection of a chunk's candidates per relation in it; batches sorted by relation keep these few."""
+        pairs, orders = [], []
+        for c in range(len(candidates)):
+            order, runs = groups(relation.index[c * chunk : (c + 1) * chunk])
+            orders += [order[first:last] + c * chunk for _, first, last in runs]
+            pairs += [(c, int(order[first]) + c * chunk) for _, first, _ in runs]
+        rows = torch.cat(orders)
+        asked = torch.split(queries.index_select(0, rows), [len(order) for order in orders])
+        seen = self.views(candidates, relation, pairs, side)
+        scores = [self.comparator.cross(q[None], c[None])[0] for q, c in zip(asked, seen, strict=True)]
+        return torch.cat(scores).index_select(0, torch.argsort(rows)) + self.offset
+
     def score(self, heads: torch.Tensor, relation: RelationRows, tails: torch.Tensor) -> torch.Tensor:
         """Score of whole triples: float[B, D], relations, float[B, D] -> float[B]."""
-        return self.pair(self.queries(heads, relation, Side.TAIL), tails, relation)
+        return self.pair(self.queries(heads, relation, Side.TAIL), tails, relation, Side.TAIL)
 
 
 def halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -60,17 +61,18 @@ def register(model: Own) -> Own:
         raise UsageError(f"{who}: compare is {compare!r}, must be one of {', '.join(COMPARATORS)}")
     if model.query is Model.query and model.queries is Model.queries:
         raise UsageError(f"{who}: needs a method query(self, anchor, relation, side)")
-    if not model.projects and (model.pair is not Model.pair or model.cross is not Model.cross):
+    if model.pair is not Model.pair or model.cross is not Model.cross:
         raise UsageError(f"{who}: pair and cross are the comparator's, by which ranks are found; put the formula into query")
+    if len(inspect.signature(model.project).parameters) != len(inspect.signature(Model.project).parameters):
+        raise UsageError(f"{who}: project takes (self, entities, relation, side); side is the end that the entities stand at")
     origin = f"{_place(model)}:{model.__qualname__}"
     taken = model_file.OWN.get(name)
-    if name in MODELS and (taken is None or taken.origin != origin):
-        whose = "kgdist itself" if taken is None else taken.origin
-        raise UsageError(f"{who}: the name {name} is taken by {whose}; choose another one")
+    if name in MODELS and taken != origin:
+        raise UsageError(f"{who}: the name {name} is taken by {taken or 'kgdist itself'}; choose another one")
     if "kernel" not in vars(model):
         model.kernel = None  # compiled loops of a base know nothing of what this class changes
     MODELS[name] = model
-    model_file.announce(name, model_file.Own(str(compare), origin))
+    model_file.announce(name, origin)
     return model
 
 
@@ -146,9 +148,8 @@ def _trial_scores(model: Model, entities: torch.Tensor, relation: RelationRows, 
     try:
         with torch.no_grad():
             queries = model.queries(anchors, relation, side)
-            scores = model.pair(queries, others, relation)
-            if not model.projects:
-                model.cross(queries, entities[None], relation, 3)
+            scores = model.pair(queries, others, relation, side)
+            model.cross(queries, entities[None], relation, 3, side)
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         message = f"{what} does not work with rows of {entities.shape[1]} numbers ({type(error).__name__}: {reason})"

@@ -1,12 +1,14 @@
 """TransR: entities are projected into a relation's own space and translated there (Lin et al. 2015, Learning Entity and Relation
-Embeddings for Knowledge Graph Completion). The one model whose candidates depend on the relation."""
+Embeddings for Knowledge Graph Completion)."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 
 from kgdist.base.types import RelationRows, Side
-from kgdist.kernels.matrices import grouped_matmul, grouped_project, groups
+from kgdist.kernels.matrices import grouped_matmul, grouped_project
 from kgdist.models.base import Model
 from kgdist.options.config import Config
 
@@ -18,7 +20,7 @@ class TransR(Model):
     compare = "l1"
     kernel = "projected"
     distance = True
-    projects = True
+    sideless = True
     columns = {"projection": "a matrix of {entity} rows and {relation} columns, row by row"}  # noqa: RUF012
     initial = {"projection": ("uniform", 1.0)}  # noqa: RUF012  as in DGL-KE
     usual = (0.005, 0.2), (4, 24)
@@ -41,27 +43,18 @@ class TransR(Model):
 
     def queries(self, anchors: torch.Tensor, relation: RelationRows, side: Side) -> torch.Tensor:
         """h M + r for a missing tail, t M - r for a missing head."""
-        projected = grouped_matmul(anchors, self._matrices(relation), relation.index)
-        r = relation.per_triple("relation")
+        projected, r = self.project(anchors, relation, side.other), relation.per_triple("relation")
         return projected + r if side is Side.TAIL else projected - r
 
-    def project(self, entities: torch.Tensor, relation: RelationRows) -> torch.Tensor:
-        """e M of the one relation given: float[N, D] -> float[N, R]."""
-        return entities @ self._matrices(relation)[int(relation.index[0])]
+    def project(self, entities: torch.Tensor, relation: RelationRows, side: Side) -> torch.Tensor:
+        """e M: float[B, D] -> float[B, R]."""
+        if len(relation.index) == 1:
+            return entities @ self._matrices(relation)[int(relation.index[0])]
+        return grouped_matmul(entities, self._matrices(relation), relation.index)
 
-    def pair(self, queries: torch.Tensor, entities: torch.Tensor, relation: RelationRows) -> torch.Tensor:
-        """Projects the candidates first."""
-        return super().pair(queries, grouped_matmul(entities, self._matrices(relation), relation.index), relation)
-
-    def cross(self, queries: torch.Tensor, candidates: torch.Tensor, relation: RelationRows, chunk: int) -> torch.Tensor:
-        """One projection of a chunk's candidates per relation in it; batches sorted by relation keep these few."""
-        pairs, orders = [], []
-        for c in range(len(candidates)):
-            order, runs = groups(relation.index[c * chunk : (c + 1) * chunk])
-            pairs += [(c, value) for value, _, _ in runs]
-            orders += [order[first:last] + c * chunk for _, first, last in runs]
-        seen = grouped_project(candidates, self._matrices(relation), pairs).unbind(0)
-        rows = torch.cat(orders)
-        asked = torch.split(queries.index_select(0, rows), [len(order) for order in orders])
-        scores = [self.comparator.cross(q[None], c[None])[0] for q, c in zip(asked, seen, strict=True)]
-        return torch.cat(scores).index_select(0, torch.argsort(rows)) + self.offset
+    def views(
+        self, candidates: torch.Tensor, relation: RelationRows, pairs: list[tuple[int, int]], side: Side
+    ) -> Sequence[torch.Tensor]:
+        """Products that read each matrix where it lies, and add up its gradient there."""
+        which = relation.index.tolist()
+        return grouped_project(candidates, self._matrices(relation), [(c, which[triple]) for c, triple in pairs]).unbind(0)

@@ -22,21 +22,13 @@ FLAG = "--model_file"
 MODEL = OPTIONS["model_name"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Own:
-    """A registered score function."""
-
-    compare: str  # its comparator
-    origin: str  # file or module, and name of the class: the same again is a new version of it, not another one
-
-
-OWN: dict[str, Own] = {}
+OWN: dict[str, str] = {}  # name -> file or module, and name of the class: the same again is a new version of it
 _brought: dict[Path, str] = {}  # file -> its sha256 when it was imported
 
 
-def announce(name: str, own: Own) -> None:
+def announce(name: str, origin: str) -> None:
     """Let --model_name take `name`."""
-    OWN[name] = own
+    OWN[name] = origin
     OPTIONS["model_name"] = dataclasses.replace(MODEL, choices=(*MODEL.choices, *OWN))
 
 
@@ -70,7 +62,7 @@ def bring(file: str) -> None:
     except Exception as error:
         del sys.modules[name]
         raise OptionError(FLAG, _what_failed(path, error)) from error
-    if before == OWN and not any(own.origin.startswith(f"{path}:") for own in OWN.values()):
+    if before == OWN and not any(origin.startswith(f"{path}:") for origin in OWN.values()):
         raise OptionError(FLAG, f"{path}: registers no score function; write @kgdist.register above its class")
     _brought[path] = digest
 

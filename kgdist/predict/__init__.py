@@ -5,7 +5,6 @@ engine.py     the likeliest triples, on several threads
 explain.py    ranks and probabilities of answers
 index.py      approximate search for large tables
 lists.py      what a user lists, to ids, and DGL-KE's ways to ask for it
-measures.py   the functions that say how similar two are
 questions.py  what is asked, and the best answers so far
-similar.py    the most similar embeddings
+similar.py    the most similar embeddings, and what says how similar they are
 """

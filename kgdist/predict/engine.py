@@ -17,10 +17,10 @@ import torch
 from kgdist.base.log import bar
 from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
-from kgdist.evaluation.candidates import AllEntities, Candidates, Sample, Skip
+from kgdist.evaluation.candidates import AllEntities, Candidates, Project, Sample, Skip
 from kgdist.evaluation.scorer import Scorer
 from kgdist.evaluation.threads import Deal, block_per_thread
-from kgdist.kernels.compare import largest
+from kgdist.kernels.compare import Comparator, largest
 from kgdist.kernels.top import NOBODY, Exact, Top
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
@@ -296,26 +296,28 @@ class Predictor:
         skip = Skip(np.zeros(len(given) + 1, np.int64), NOBODY)
         if known is not None:
             skip = Skip(*known.answers(side, queries.anchors, queries.relations))
+        exact = partial(self.scorer.compare, given, side=side, relation=relation)
         if candidates is None:
             assert self.index is not None
-            exact = partial(self.scorer.compare, given, relation=relation)
             ids, keys = self.index.best(given.float(), best.k, exact, skip.offsets, skip.positions)
         else:
             skip, bar = candidates.locate(skip), partial(best.bar, queries.questions)
-            blocks = self.query_block, self.candidate_block
-            ids, keys = sweep(self.scorer, given, candidates, best.k, skip, bar, relation=relation, blocks=blocks, check=check)
+            project = None if relation is None else self.scorer.projection(relation, side)
+            blocks, comparator = (self.query_block, self.candidate_block), self.model.comparator
+            ids, keys = sweep(comparator, given, candidates, best.k, skip, bar, exact, project, blocks=blocks, check=check)
         best.merge(queries, ids, keys)
 
 
 def sweep(
-    scorer: Scorer,
+    comparator: Comparator,
     queries: torch.Tensor,
     candidates: Candidates,
     k: int,
     skip: Skip,
     bar: Callable[[], np.ndarray],
+    exact: Exact,
+    project: Project | None,
     *,
-    relation: np.ndarray | None,
     blocks: tuple[int, int],
     check: Callable[[], None],
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -324,17 +326,14 @@ def sweep(
     They are those of comparing all in float64: queries meet candidates block by block in float32 (`Comparator.order`), a running
     selection keeps what may be among the K best (`kgdist.kernels.top`), and the few that are left are compared in float64.
 
-    `skip`: positions of candidates that are left out. `bar` tells float64[P], below which nothing is of interest. `relation`
-    int64[1]: the one that projects the candidates, if the model does. `blocks`: queries and candidates of a usual block.
+    `skip`: positions of candidates that are left out. `bar` tells float64[P], below which nothing counts. `exact` compares in
+    float64. `project`: what happens to candidates first, if anything. `blocks`: queries and candidates of a usual block.
     `check` is called once per block, and may raise to end the work.
     """
-    comparator, count = scorer.model.comparator, len(candidates)
-    project = None if relation is None else scorer.projection(relation)
-    rounded = queries.float()
+    count, rounded = len(candidates), queries.float()
     sizes, most = comparator.size(rounded), None if project else candidates.largest
     names = candidates.ids if isinstance(candidates, Sample) else None
-    compare = partial(scorer.compare, queries, relation=relation)
-    top = Top(len(queries), min(k, count), lambda rows, at: compare(rows, at if names is None else names[at]))
+    top = Top(len(queries), min(k, count), lambda rows, at: exact(rows, at if names is None else names[at]))
     block = blocks[1] * min(WIDEST, max(1, blocks[0] // len(queries)))
     reach = None
     for start, rows in candidates.blocks(block):

@@ -137,12 +137,12 @@ def ids_of(wanted: Wanted, names: Vocabulary, noun: str) -> tuple[np.ndarray, bo
 
 def unknown(noun: str, name: str, names: Vocabulary, otherwise: str = "") -> str:
     """What to say of a name that is not among `names`: those like it, or `otherwise`."""
-    near = closest(name, names)
+    near = near_names(name, names)
     hint = f"; did you mean {' or '.join(map(shown, near))}?" if near else otherwise
     return f"no {noun} is called {shown(name)}{hint}"
 
 
-def closest(name: str, names: Vocabulary, most: int = 3) -> list[str]:
+def near_names(name: str, names: Vocabulary, most: int = 3) -> list[str]:
     """Known names that the unknown `name` may have been meant to be, the likeliest first; of the first LOOK of `names`."""
     wanted = name[:100].strip().lower()
     pairs = {wanted[place : place + 2] for place in range(max(1, len(wanted) - 1))}

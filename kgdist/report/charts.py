@@ -19,7 +19,7 @@ from kgdist.base.errors import OptionError
 from kgdist.report.folder import Row
 
 if TYPE_CHECKING:
-    from kgdist.report.picture import Picture
+    from kgdist.report.facts import Picture
 
 SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star", "triangle-down", "circle")
 DASHES = ("solid", "dash", "dot", "dashdot")

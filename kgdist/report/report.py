@@ -16,16 +16,13 @@ from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.files import PathLike, read_json
 from kgdist.base.log import bar, log, say
 from kgdist.base.types import Side
-from kgdist.evaluation.ranks import Ties
-from kgdist.evaluation.text import protocol_line
+from kgdist.evaluation.ranks import Ties, protocol_line
 from kgdist.options.config import Config
 from kgdist.options.presets import find
-from kgdist.report import about, charts, page
+from kgdist.report import charts, page
 from kgdist.report.charts import Chart, require
-from kgdist.report.examples import best_and_worst, examples
-from kgdist.report.facts import Sample, degree_bins, degrees, open_sample, true_entities
-from kgdist.report.folder import FEW, Folder, RelationMetrics, numbers, read, relations
-from kgdist.report.picture import picture
+from kgdist.report.facts import Sample, best_and_worst, degree_bins, degrees, examples, open_sample, picture, true_entities
+from kgdist.report.folder import FEW, Folder, RelationMetrics, command, machine, numbers, options, read, relations, versions
 
 FILE = "report.html"
 LISTED = 12  # relations of a list
@@ -208,8 +205,8 @@ def _asked(sample: Sample, report: Mapping[str, Any]) -> dict[str, Any]:
 
 def _made(folder: Folder) -> dict[str, Any]:
     """The command, the options, versions and machine."""
-    changed, same = about.options(folder.config)
+    changed, same = options(folder.config)
     saved = read_json(folder.path / "config.json").get("kgdist_version")
     trained = [("trained by kgdist", saved)] if isinstance(saved, str) else []
-    machine = [*trained, *about.versions(), *about.machine()]
-    return {"command": about.command(folder.config), "changed": changed, "same": same, "machine": machine}
+    made = [*trained, *versions(), *machine()]
+    return {"command": command(folder.config), "changed": changed, "same": same, "machine": made}

@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 
 from kgdist.base.errors import CheckpointError
-from kgdist.base.files import load_npy
-from kgdist.data.dataset import Dataset
+from kgdist.data.dataset import Dataset, open_dataset
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
@@ -48,28 +47,30 @@ def open_model(path: str | Path, *, data_path: str | None = None, gpu: int = -1)
     a `gpu` that is not there.
     """
     resolve(Config(gpu=(gpu,)), {"gpu"})  # whether there is such a GPU
-    trained = rundir.open_run(path)
-    config = trained.config.replace(gpu=(gpu,), num_proc=1, mix_cpu_gpu=False, async_update=False, compute_dtype="float32")
+    run = rundir.open_run(path)
+    config = run.config.replace(gpu=(gpu,), num_proc=1, mix_cpu_gpu=False, async_update=False, compute_dtype="float32")
     if data_path is not None:
         config = config.replace(data_path=data_path)
     with contextlib.suppress(CheckpointError):  # without names ids can still be asked for
-        trained = rundir.maps_with_data(trained, config)
-    model, names = model_of(config), rundir.array_names(config)
-    for name in names.values():
-        if not (trained.path / name).is_file():
-            hint = "the run has not ended, or its embeddings were moved; go on with it by kgdist-train --resume"
-            raise CheckpointError(f"{trained.path / name}: no such file; {hint} {trained.path}")
-    if trained.vocabularies is not None:
-        entities, relations = map(len, trained.vocabularies)
+        run = rundir.maps_with_data(run, config)
+    if run.vocabularies is not None:
+        entities, relations = map(len, run.vocabularies)
     else:
-        entities, relations = (_rows(trained.path / names[table]) for table in ("entity", "relation"))
-    device = torch.device("cpu") if gpu < 0 else torch.device("cuda", gpu)
-    tables = rundir.load_tables(trained, config, model, entities, relations, device)
-    return Opened(trained, config, model, tables, trained.vocabularies, entities, relations)
+        entities, relations = (rundir.rows_of(run, table) for table in ("entity", "relation"))
+    return _open(run, config, entities, relations, torch.device("cpu") if gpu < 0 else torch.device("cuda", gpu))
 
 
-def _rows(path: Path) -> int:
-    array = load_npy(path, mmap=True)
-    if array.ndim != 2:
-        raise CheckpointError(f"{path}: expected a table of float32, found {array.dtype}{list(array.shape)}")
-    return len(array)
+def open_with_data(run: rundir.Run, config: Config, device: str | torch.device = "cpu") -> tuple[Opened, Dataset]:
+    """Open a run and the data set that it was trained on, under the options `config`, resolved from the run's own.
+
+    Raises CheckpointError as `open_model`, also for names that are nowhere; DataError for data that cannot be read.
+    """
+    run = rundir.maps_with_data(run, config)
+    dataset = open_dataset(config, run.vocabularies)
+    return _open(run, config, len(dataset.entities), len(dataset.relations), device), dataset
+
+
+def _open(run: rundir.Run, config: Config, entities: int, relations: int, device: str | torch.device) -> Opened:
+    model = model_of(config)
+    tables = rundir.load_tables(run, config, model, entities, relations, device)
+    return Opened(run, config, model, tables, run.vocabularies, entities, relations)

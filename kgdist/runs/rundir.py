@@ -191,10 +191,7 @@ def load_tables(
     names, rows = array_names(config), {}
     for table, shape in model.tables(num_entities, num_relations).items():
         path = run.path / names[table]
-        try:
-            array = load_npy(path, mmap=True)
-        except CheckpointError as error:
-            raise CheckpointError(f"{error}{_unfinished(run.path, path)}") from error
+        array = _load(run, path)
         if array.dtype != np.float32 or array.shape != shape:
             found = f"{array.dtype}{list(array.shape)}"
             message = f"{path}: expected float32{list(shape)} by config.json and the id maps, found {found}"
@@ -203,10 +200,29 @@ def load_tables(
     return MemoryTables(rows, {table: {} for table in rows}, "sgd")
 
 
-def _unfinished(folder: Path, array: Path) -> str:
-    """What to add to the error of an array that is not there, where the run has a checkpoint: alone, or of several machines."""
-    for place, command, name in ((folder, "kgdist-train", folder), (folder / "machine_0", "kgdist-dist-train", folder.name)):
-        if not array.exists() and (found := numbered(place)):
-            words = shlex.join([command, "--resume", str(name)])
-            return f"; the run was interrupted at step {found[0][0]}: finish it with {words}"
-    return ""
+def rows_of(run: Run, table: str) -> int:
+    """How many rows a table of the run has. Raises CheckpointError when it has no such table."""
+    path = run.path / array_names(run.config)[table]
+    array = _load(run, path)
+    if array.ndim != 2:
+        raise CheckpointError(f"{path}: expected a table of float32, found {array.dtype}{list(array.shape)}")
+    return len(array)
+
+
+def _load(run: Run, path: Path) -> np.ndarray:
+    """An array of the run, mapped. Where it is not there, the error says what to do: a checkpoint is gone on with, of this
+    machine or of several."""
+    try:
+        return load_npy(path, mmap=True)
+    except CheckpointError as error:
+        if path.exists():
+            raise
+        for place, command, name in (
+            (run.path, "kgdist-train", run.path),
+            (run.path / "machine_0", "kgdist-dist-train", run.path.name),
+        ):
+            if found := numbered(place):
+                words = shlex.join([command, "--resume", str(name)])
+                hint = f"the run was interrupted at step {found[0][0]}: finish it with {words}"
+                raise CheckpointError(f"{error}; {hint}") from error
+        raise CheckpointError(f"{error}; the run has not ended, or its embeddings were moved") from error

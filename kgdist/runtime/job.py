@@ -14,8 +14,8 @@ import torch
 
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.data.batches import Batches, relation_shares
-from kgdist.data.dataset import Dataset, Triples, load_dataset
-from kgdist.data.vocabulary import Vocabulary
+from kgdist.data.dataset import Triples
+from kgdist.data.dataset import open_dataset as open_dataset
 from kgdist.kvstore.tables import AsyncTables, MemoryTables, Tables
 from kgdist.models.registry import model_of as model_of
 from kgdist.options.config import Config
@@ -27,22 +27,6 @@ from kgdist.runtime.processes.numa import pin
 from kgdist.runtime.processes.owner import Owner
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.training.loop import Trainer
-
-
-def open_dataset(config: Config, vocabularies: tuple[Vocabulary, Vocabulary] | None = None) -> Dataset:
-    """The data set that the options name; `vocabularies` are those of a saved run."""
-    return load_dataset(
-        path=config.data_path,
-        name=config.dataset,
-        format=config.format,
-        files=list(config.data_files) or None,
-        delimiter=config.delimiter,
-        header=config.header,
-        weighted=config.has_edge_importance,
-        data_url=config.data_url,
-        vocabularies=vocabularies,
-    )
-
 
 # Options of a launcher that a run does not remember, or that are needed to find it.
 ELSEWHERE = ("path", "ip_config", "save_path", "model_file", "job", "control")

@@ -98,11 +98,11 @@ class AutogradStep:
         model, config = self.model, self.config
         anchors, true = batch.side.pick(head=(uses.tails, uses.heads), tail=(uses.heads, uses.tails))
         queries = model.queries(anchors, relation, batch.side)
-        positive = model.pair(queries, true, relation)
+        positive = model.pair(queries, true, relation, batch.side)
         chunks = len(batch.negatives)
         negatives = (part for part in (uses.in_batch, uses.drawn) if len(part))
         candidates = torch.cat([part.view(chunks, -1, part.shape[1]) for part in negatives], dim=1)
-        negative = model.cross(queries, candidates, relation, batch.chunk)
+        negative = model.cross(queries, candidates, relation, batch.chunk, batch.side)
         if model.score_limit is not None:
             positive = positive.clamp(-model.score_limit, model.score_limit)
             negative = negative.clamp(-model.score_limit, model.score_limit)

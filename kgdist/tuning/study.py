@@ -28,8 +28,7 @@ from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.processes.bell import ready
 from kgdist.runtime.processes.forkserver import ForkServer
 from kgdist.tuning.space import Space
-from kgdist.tuning.trial import start_trial
-from kgdist.tuning.trials import Folder, trial_config
+from kgdist.tuning.trials import Folder, start_trial, trial_config
 
 try:
     import optuna

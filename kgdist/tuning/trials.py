@@ -5,13 +5,19 @@
     study.journal   what was chosen and reported (see kgdist.tuning.study)
     best.yaml       the options of the best trial, for kgdist-train --config
     trials/0003/    run folder and log of a trial; embeddings are kept of the best one only
+
+A trial is a training in a process of its own, which tells its owner of each validation. The owner ends it when others are
+better, by ending the process; SIGTERM lets it save a checkpoint first, from which it goes on when it gets its run folder as
+`resume`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,8 +28,14 @@ from kgdist.base.files import atomic_write, locked, read_json, write_json
 from kgdist.models.registry import settle
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import from_json, read_run, to_json
-from kgdist.runs import checkpoint
+from kgdist.options.model_file import bring
+from kgdist.runs import checkpoint, rundir
+from kgdist.runtime import local
 from kgdist.runtime.job import steps_of
+from kgdist.runtime.processes.child import Child
+from kgdist.runtime.processes.forkserver import ForkServer
+from kgdist.runtime.processes.owner import Owner
+from kgdist.training.callbacks import Validation
 from kgdist.tuning import space as spaces
 from kgdist.tuning.space import Space
 from kgdist.version import __version__
@@ -128,3 +140,34 @@ def trial_config(base: Config, params: Mapping[str, Any], *, triples: int, valid
     if config.max_epoch is None and "batch_size" in params:
         config = config.replace(max_step=math.ceil(base.max_step * base.batch_size / config.batch_size))
     return config.replace(eval_interval=math.ceil(steps_of(config, triples) / validations))
+
+
+def train_trial(job: dict[str, Any], owner: Owner) -> bool:
+    """The work of the process: train as `job["config"]` says; returns whether it was interrupted."""
+    file = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    for stream in (1, 2):
+        os.dup2(file, stream)
+    os.close(file)
+    if job["config"]["model_file"]:
+        bring(job["config"]["model_file"])
+    config = Config(**job["config"])
+
+    def told(event: object) -> None:
+        if isinstance(event, Validation):
+            validation = -(-event.step // config.eval_interval)  # the last one may come early
+            owner.send(validation=validation, mrr=event.mrr, step=event.step, total=event.total)
+            while owner.receive(60.0) is None:  # it may have been put to sleep; when it ends, so does this process
+                pass
+
+    return local.train(config, callbacks=[told]).interrupted
+
+
+def start_trial(forks: ForkServer, number: int, config: Config, folder: Path, resume: Path | None) -> Child:
+    """Such a process, which the caller closes. It tells {validation, mrr, step, total} each time and waits for an answer, and as
+    the last one {done: interrupted}, {error} or {lost}."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if resume is not None:
+        config = rundir.open_run(resume).config.replace(resume=str(resume), quiet=True)
+    child = Child(forks, name=f"trial-{number}")
+    child.send({"role": "trial", "config": dataclasses.asdict(config), "log": str(folder / "log.txt")})
+    return child

@@ -81,7 +81,7 @@ def test_what_is_no_whole_run_is_refused(bench: Bench) -> None:
     entity.unlink()
     assert "toy_TransE_entity.npy: no such file" in refused(bench, str(run))
     (run / "toy_TransE_relation.npy").unlink()
-    message = f"{run}: holds no embeddings (toy_TransE_entity.npy); if its training was interrupted, kgdist-train --resume {run}"
+    message = f"_entity.npy: no such file; the run was interrupted at step 20: finish it with kgdist-train --resume {run}"
     assert message in refused(bench, str(run))
     (run / "entities.tsv").unlink()
     assert message in refused(bench, str(run))

@@ -332,7 +332,7 @@ def test_runs_that_cannot_be_asked(bench: Bench) -> None:
     np.save(array, np.float32(3))
     assert "expected float32[30, 8]" in refused()
     array.unlink()
-    assert "the run has not ended" in refused()
+    assert f"finish it with kgdist-train --resume {run}" in refused()
     np.save(array, content)
     for name in ("entities.tsv", "relations.tsv"):
         (run / name).unlink()

@@ -20,8 +20,7 @@ from kgdist.options import parse
 from kgdist.runs import checkpoint
 from kgdist.runtime.processes.child import Child
 from kgdist.runtime.processes.forkserver import ForkServer
-from kgdist.tuning.trial import start_trial
-from kgdist.tuning.trials import Folder, trial_config
+from kgdist.tuning.trials import Folder, start_trial, trial_config
 from tests.cli.graphs import FILES, Bench, embeddings, metrics, random_splits, write
 from tests.family import alive, descendants
 from tests.patience import patience

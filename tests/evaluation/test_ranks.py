@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.data.statistics import CATEGORIES, UNSEEN, relation_categories
-from kgdist.evaluation.ranks import METRICS, Ranks, Ties, metrics, summary
-from kgdist.evaluation.text import protocol_line, reference_lines, report_table
+from kgdist.evaluation.ranks import METRICS, Ranks, Ties, metrics, protocol_line, reference_lines, report_table, summary
 
 
 def ranks_of(rows: list[tuple[int, int, int]], side: list[int] | None = None, relation: list[int] | None = None) -> Ranks:

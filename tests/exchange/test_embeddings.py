@@ -19,7 +19,7 @@ from kgdist.data.vocabulary import Vocabulary
 from kgdist.exchange import source as source_module
 from kgdist.exchange.embeddings import TARGETS, export, lines_of, word
 from kgdist.exchange.source import Source
-from kgdist.runs import rundir
+from kgdist.runs.opened import open_model
 from tests.cli.graphs import MODELS, tree
 from tests.exchange.sources import NAMES, full_disk, source
 
@@ -167,7 +167,7 @@ def test_tensorboard_reads_the_projector_config(tmp_path: Path) -> None:
 def test_a_dglke_folder_is_a_run_again(tmp_path: Path, model: str) -> None:
     made = source(model)
     export(made, "dglke", tmp_path / "out")
-    again = Source.of(rundir.open_run(tmp_path / "out"))
+    again = Source.of(open_model(tmp_path / "out"))
     assert all(np.array_equal(again.tables[table], rows) for table, rows in made.tables.items())
     assert list(again.names["entity"]) == list(NAMES)
     config = json.loads((tmp_path / "out/config.json").read_text())

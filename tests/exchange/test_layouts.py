@@ -24,9 +24,8 @@ from kgdist.data.read.formats import ORDERS
 from kgdist.data.read.rows import Spec
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.exchange import graphs as graph_module
-from kgdist.exchange.graphs import Graph, convert
+from kgdist.exchange.graphs import IRI, LITERAL, NODE, Graph, convert, unbased, without_base
 from kgdist.exchange.layouts import layout
-from kgdist.exchange.ntriples import IRI, LITERAL, NODE, unbased, without_base
 from tests.cli.graphs import tree
 from tests.exchange.graphs import BASE, HARD, Triple, graph, graphs, names, read
 from tests.exchange.sources import full_disk

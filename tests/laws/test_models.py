@@ -41,9 +41,9 @@ def test_true_entity_among_candidates_scores_as_the_positive_and_as_the_formula(
     relation = relation_rows(tables, relations)
     entity = tables["entity"]
     queries = model.queries(side.pick(head=entity[tails], tail=entity[heads]), relation, side)
-    positive = model.pair(queries, entity[side.pick(head=heads, tail=tails)], relation)
+    positive = model.pair(queries, entity[side.pick(head=heads, tail=tails)], relation, side)
     chunk = 3  # 7 positives: the last chunk is ragged
-    scores = model.cross(queries, entity.expand(3, -1, -1), relation, chunk)
+    scores = model.cross(queries, entity.expand(3, -1, -1), relation, chunk, side)
     assert scores.shape == (7, 12)
     tolerance = {"rtol": 1e-4, "atol": 2e-5} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-9}
     torch.testing.assert_close(scores[torch.arange(7), side.pick(head=heads, tail=tails)], positive, **tolerance)
@@ -66,8 +66,8 @@ def test_gradients_are_those_of_the_formula_in_float64(name: str, side: Side) ->
     leaves = {key: value.clone().requires_grad_() for key, value in tables.items()}
     entity, relation = leaves["entity"], relation_rows(leaves, relations)
     queries = model.queries(side.pick(head=entity[tails], tail=entity[heads]), relation, side)
-    positive = model.pair(queries, entity[side.pick(head=heads, tail=tails)], relation)
-    negative = model.cross(queries, entity.expand(2, -1, -1).contiguous(), relation, 3)
+    positive = model.pair(queries, entity[side.pick(head=heads, tail=tails)], relation, side)
+    negative = model.cross(queries, entity.expand(2, -1, -1).contiguous(), relation, 3, side)
     (torch.cat([positive[:, None], negative], 1) * upstream).sum().backward()
 
     plain = {key: value.double().requires_grad_() for key, value in tables.items()}
@@ -92,5 +92,7 @@ def test_a_zero_distance_has_a_finite_gradient(name: str) -> None:
     rows = {key: torch.zeros(1, shape[1], requires_grad=True) for key, shape in model.tables(3, 1).items() if key != "entity"}
     relation = RelationRows(rows, torch.zeros(3, dtype=torch.int64))
     queries = model.queries(entity, relation, Side.TAIL)
-    (model.pair(queries, entity, relation).sum() + model.cross(queries, entity[None], relation, 3).sum()).backward()
+    (
+        model.pair(queries, entity, relation, Side.TAIL).sum() + model.cross(queries, entity[None], relation, 3, Side.TAIL).sum()
+    ).backward()
     assert entity.grad is not None and bool(entity.grad.isfinite().all())

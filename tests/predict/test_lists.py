@@ -12,7 +12,7 @@ from hypothesis import given
 from kgdist.base.errors import DataError, OptionError
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.predict import lists
-from kgdist.predict.lists import Things, closest, things
+from kgdist.predict.lists import Things, near_names, things
 
 WORDS = ["dog.n.01", "wolf.n.01", "New York", " padded ", "l'été", "a\tb", "犬", "7", "cat.n.01"]
 NAMED = Things("entity", len(WORDS), Vocabulary.from_names(WORDS))
@@ -122,8 +122,8 @@ def test_names_or_ids_is_settled_by_the_options(tmp_path: Path) -> None:
 
 def test_the_likeliest_names_are_found_among_the_first_of_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
     many = Vocabulary.from_names([f"entity_{n:04d}" for n in range(3000)] + ["dog.n.01", "hot_dog.n.01"])
-    assert closest("dog", many)[0] == "dog.n.01"
-    assert closest("Entity_1234x", many)[0] == "entity_1234"
-    assert closest("", many) == [] and closest("?", many) == [] and closest("x" * 1_000_000, many) == []
+    assert near_names("dog", many)[0] == "dog.n.01"
+    assert near_names("Entity_1234x", many)[0] == "entity_1234"
+    assert near_names("", many) == [] and near_names("?", many) == [] and near_names("x" * 1_000_000, many) == []
     monkeypatch.setattr(lists, "LOOK", 3000)
-    assert closest("dog", many) == []
+    assert near_names("dog", many) == []

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
 
 from kgdist.kernels import jit
-from kgdist.predict.measures import MEASURES
-from kgdist.predict.similar import Pairs, Search
+from kgdist.predict.similar import MEASURES, Pairs, Search
 
 # Small whole numbers: products and sums are exact, so ties are ties.
 TABLES = hnp.arrays(np.int8, st.tuples(st.integers(1, 14), st.integers(1, 5)), elements=st.integers(-2, 2))

@@ -15,11 +15,20 @@ from kgdist.base.types import Side
 from kgdist.evaluation.ranks import Ranks, metrics
 from kgdist.options import parse
 from kgdist.options.config import OPTIONS, Config
-from kgdist.report import about, folder, picture
-from kgdist.report.examples import ANSWERS, best_and_worst, examples
-from kgdist.report.facts import Sample, degree_bins, degrees, domains, open_sample, true_entities
+from kgdist.report import facts, folder
+from kgdist.report.facts import (
+    ANSWERS,
+    Sample,
+    best_and_worst,
+    degree_bins,
+    degrees,
+    domains,
+    examples,
+    open_sample,
+    project,
+    true_entities,
+)
 from kgdist.report.folder import FEW
-from kgdist.report.picture import project
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +44,7 @@ def ranks(sample: Sample) -> Ranks:
 def ranking(sample: Sample, side: Side, given: str, relation: str, true: str) -> list[str]:
     """All filtered candidates of a DistMult query, the best first."""
     names = list(sample.dataset.entities)
-    rows, relations = (sample.tables.rows[name].double().numpy() for name in ("entity", "relation"))
+    rows, relations = (sample.opened.tables.rows[name].double().numpy() for name in ("entity", "relation"))
     anchor, number = names.index(given), list(sample.dataset.relations).index(relation)
     triples = np.concatenate([triples.array for triples in sample.dataset.splits.values()]).tolist()
     scores = rows @ (rows[anchor] * relations[number])
@@ -123,7 +132,7 @@ def test_principal_components() -> None:
 
 
 def test_a_picture_holds_a_sample_of_every_kind(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = picture.picture(sample)
+    drawn = facts.picture(sample)
     assert drawn.points == drawn.entities == 30
     assert sorted(name for group in drawn.groups for name in group.names) == sorted(sample.dataset.entities)
     kind = dict(zip(sample.dataset.entities, domains(sample.dataset, np.arange(30)).tolist(), strict=True))
@@ -131,8 +140,8 @@ def test_a_picture_holds_a_sample_of_every_kind(sample: Sample, monkeypatch: pyt
         assert len({kind[name] for name in group.names}) == 1 or not group.end
         for name, degree in zip(group.names, group.degrees, strict=True):
             assert degree == degrees(sample.dataset, np.array([sample.dataset.entities.id(name)]))[0]
-    monkeypatch.setattr(picture, "POINTS", 12)
-    fewer = picture.picture(sample)
+    monkeypatch.setattr(facts, "POINTS", 12)
+    fewer = facts.picture(sample)
     assert 12 <= fewer.points <= 12 + len(fewer.groups) and all(group.names for group in fewer.groups)
 
 
@@ -173,11 +182,11 @@ def test_the_command_repeats_the_options() -> None:
         gpu=(0, 1),
         test=True,
     )
-    words = shlex.split(" ".join(about.command(config)))
+    words = shlex.split(" ".join(folder.command(config)))
     assert words[0] == "kgdist-train"
     again = parse.parse("train", words[1:]).config.replace(num_proc=config.num_proc)
     assert again == config.replace(data_path="my data")
-    changed, same = about.options(config)
+    changed, same = folder.options(config)
     named = {name for name, *_ in changed} | {name for name, _ in same}
     assert {name for name, *_ in changed} >= {"lr", "gpu", "test", "data_files"} and not {name for name, *_ in changed} & {"seed"}
     assert named <= set(OPTIONS) and len(named) == len(changed) + len(same)

@@ -23,7 +23,7 @@ WORK = {
     "share": "runtime.job:train_share",
     "server": "runtime.agent.roles:serve",
     "trainer": "runtime.agent.roles:train",
-    "trial": "tuning.trial:train_trial",
+    "trial": "tuning.trials:train_trial",
 }
 
 
