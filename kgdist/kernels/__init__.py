@@ -16,6 +16,7 @@ random.py       random numbers without state, shuffling without memory
 rank.py         who is surely above, who is too close to call
 route.py        ids to the servers that own their rows, and rows back
 rows.py         rows by id: gather and update
+scaled.py       L1 to candidates that a relation scales: PairRE
 strings.py      names numbered by hash
 top.py          the K best of each row, block by block
 torch_twins.py  L1 and complex modulus in torch

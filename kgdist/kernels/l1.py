@@ -58,7 +58,7 @@ def forward(q, c, out):
 
 
 @inlined
-def _signed(weight, x, z):
+def signed(weight, x, z):
     """The float32 with these bits, times the sign of x - z; 0 where they are equal. A tenth faster than two comparisons."""
     difference = x - z
     turned = np.int32(weight ^ (np.float32(difference).view(np.int32) & _SIGN)).view(np.float32)
@@ -92,16 +92,16 @@ def _backward(q, c, grad, q0, q1, c0, c1, c2, c3):
                 d2, d3 = np.float32(w12).view(np.int32), np.float32(w13).view(np.int32)
                 for k in range(q.shape[1]):
                     x, z0, z1, z2, z3 = x0[k], y0[k], y1[k], y2[k], y3[k]
-                    s0 = _signed(b0, x, z0)
-                    s1 = _signed(b1, x, z1)
-                    s2 = _signed(b2, x, z2)
-                    s3 = _signed(b3, x, z3)
+                    s0 = signed(b0, x, z0)
+                    s1 = signed(b1, x, z1)
+                    s2 = signed(b2, x, z2)
+                    s3 = signed(b3, x, z3)
                     g0[k] -= (s0 + s1) + (s2 + s3)
                     x = x1[k]
-                    t0 = _signed(d0, x, z0)
-                    t1 = _signed(d1, x, z1)
-                    t2 = _signed(d2, x, z2)
-                    t3 = _signed(d3, x, z3)
+                    t0 = signed(d0, x, z0)
+                    t1 = signed(d1, x, z1)
+                    t2 = signed(d2, x, z2)
+                    t3 = signed(d3, x, z3)
                     g1[k] -= (t0 + t1) + (t2 + t3)
                     h0[k] += s0 + t0
                     h1[k] += s1 + t1

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import torch
 
+from kgdist.kernels import scaled
 from kgdist.kernels.gradients import Penalty
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.training.step import Plan, agreement
@@ -32,17 +33,25 @@ class Entities:
     Rows lie in one array: the different ones of the positives, then one for each negative drawn, so that the negatives' rows
     and gradients are what the comparator reads and writes, without a copy.
 
+    Args:
+        unit: they count as rows of length 1.
+
     Attributes:
         rows: float32[., D].
+        seen: float32[., D], the same, or those of length 1.
         grads: float32[., D], those of the positives 0, the others whatever they were.
     """
 
-    def __init__(self, plan: Plan, tables: Tables, buffers: Buffers) -> None:
+    def __init__(self, plan: Plan, tables: Tables, buffers: Buffers, *, unit: bool) -> None:
         self.plan, self.places, self.buffers = plan, plan.parts(plan.places), buffers
         pulled = plan.wanted["entity"]
         self.first = len(pulled) - len(self.places.drawn)  # row of a draw
         self.rows = buffers.take("rows", len(pulled), tables.shape("entity")[1])
         tables.pull("entity", torch.from_numpy(pulled), self.rows)
+        self.seen, self.lengths = self.rows, None
+        if unit:
+            self.seen, self.lengths = buffers.take("units", *self.rows.shape), np.empty(len(self.rows), np.float32)
+            scaled.unit(self.rows.numpy(), self.seen.numpy(), self.lengths)
         self.grads = buffers.take("grads", *self.rows.shape)
         self.grads[: self.first] = 0
 
@@ -52,10 +61,10 @@ class Entities:
 
     def candidates(self) -> torch.Tensor:
         """float32[C, N, D]."""
-        drawn = self._drawn(self.rows)
+        drawn = self._drawn(self.seen)
         if not self.plan.batch.in_batch:
             return drawn
-        own = self.rows[torch.from_numpy(self.places.in_batch)]
+        own = self.seen[torch.from_numpy(self.places.in_batch)]
         return torch.cat([own.view(len(drawn), -1, own.shape[1]), drawn], 1)
 
     def grad_candidates(self) -> torch.Tensor:
@@ -76,6 +85,8 @@ class Entities:
 
         All uses of a row by positives are one use, or a share of it (`agreement`); each draw is one (DGL-KE).
         """
+        if self.lengths is not None:
+            scaled.unit_back(self.seen.numpy(), self.lengths, self.grads.numpy())
         first, ids, rows, grads = self.first, self.plan.ids, self.rows.numpy(), self.grads.numpy()
         squares = np.empty(len(ids), np.float32)
         norm = penalty.rows(rows[:first], grads[:first], squares)

@@ -21,7 +21,7 @@ from kgdist.models.base import Model
 from kgdist.options.config import Config
 from kgdist.sampling.negatives import masked
 from kgdist.training.fused_entities import Buffers, Entities
-from kgdist.training.fused_relations import MatrixRelations, ProjectedRelations, Relations, VectorRelations
+from kgdist.training.fused_relations import KINDS, VectorRelations
 from kgdist.training.step import Clock, Losses, Plan, parts_of
 
 UNLIMITED = np.float32(np.inf)
@@ -38,11 +38,8 @@ class FusedStep:
         self.penalty = Penalty(config.regularization_coef, config.regularization_norm)
         self.buffers = Buffers()
         self.relation_tables = [name for name in tables.names() if name != "entity"]
-        kind: type[Relations] = VectorRelations if model.vectors else MatrixRelations
-        self.width = model.entity_dim  # of a query
-        if model.projects:
-            kind, self.width = ProjectedRelations, model.relation_dim
-        self.relations = kind(model, tables, self.buffers, self.penalty)
+        self.relations = KINDS.get(str(model.kernel), VectorRelations)(model, tables, self.buffers, self.penalty)
+        self.width = self.relations.width  # of a query
 
     def plan(self, batch: Batch) -> Plan:
         parts = parts_of(batch)
@@ -54,8 +51,8 @@ class FusedStep:
 
     def __call__(self, plan: Plan, clock: Clock) -> tuple[dict[str, Update], Losses]:
         started, batch, take, relations = perf_counter(), plan.batch, self.buffers.take, self.relations
-        entities = Entities(plan, self.tables, self.buffers)
-        relations.begin(plan, entities.rows.numpy())
+        entities = Entities(plan, self.tables, self.buffers, unit=relations.unit)
+        relations.begin(plan, entities.seen.numpy())
         q, asked = self._queries("queries", batch)
         q.view(-1, self.width)[len(batch) :] = 0
         relations.queries(asked)
