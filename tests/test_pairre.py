@@ -13,13 +13,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import kgdist
+from kgdist.base.types import Batch, Side
 from kgdist.cli import compare, emb_sim, export, predict, tune
 from kgdist.exchange.embeddings import TARGETS
 from kgdist.kernels import jit
+from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import MODELS
 from kgdist.options import model_file
+from kgdist.options.config import Config
+from kgdist.training.autograd_step import AutogradStep
+from kgdist.training.step import Clock
 from tests.cli.graphs import Bench, embeddings, metrics, random_splits, tree
 from tests.own_models import as_before
 
@@ -64,6 +70,25 @@ def test_both_are_one_model(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> No
         np.testing.assert_allclose(numbers["numba", "PairRE"][table], numbers["numba", "Paired"][table], rtol=1e-3, atol=1e-4)
     assert metrics(runs["torch", "PairRE"])["all"] == metrics(runs["torch", "Paired"])["all"]
     close(metrics(runs["numba", "PairRE"])["all"], metrics(runs["numba", "Paired"])["all"])
+
+
+def test_the_whole_gradient_arrives_even_where_rows_are_read_by_triple() -> None:
+    """A user who does not say `vectors = ()`: the candidates' push is added to one of the relation's uses."""
+    sizes = {"hidden_dim": 6, "entity_dim": 6, "relation_dim": 12, "gamma": 4.0}
+    rows = np.random.default_rng(1).uniform(-1, 1, (12, 12)).astype(np.float32)
+    found = []
+    for vectors in ((), ("relation",)):
+        model = type("Variant", (MODELS["PairRE"],), {"vectors": vectors, "kernel": None})(**sizes)
+        tables = MemoryTables.create(model.tables(9, 3), "sgd")
+        for table in tables.rows.values():
+            table.copy_(torch.from_numpy(rows[: len(table), : table.shape[1]]))
+        ids = np.arange(6)
+        batch = Batch(ids, ids % 3, (ids + 1) % 9, np.arange(8).reshape(2, 4), Side.TAIL, 3)
+        step = AutogradStep(
+            Config(model_name="PairRE", neg_sample_size=4, regularization_coef=0.0), model, tables, torch.device("cpu")
+        )
+        found.append(step(step.plan(batch), Clock())[0]["relation"].grads)
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.timeout(300)
