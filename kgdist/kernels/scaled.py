@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from kgdist.kernels.jit import disjoint, kernel
-from kgdist.kernels.l1 import TILE, signed
+from kgdist.kernels.l1 import TILE, bits, signed
 
 SHORTEST = np.float32(1e-12)  # torch.nn.functional.normalize
 _ZERO, _ONE = np.float32(0), np.float32(1)
@@ -79,23 +79,16 @@ def _backward(q, scales, index, c, grad, q0, q1, w0, w1, c0, c1, c2, c3):
     for tile in range(0, half, TILE // 2):
         for n0 in range(quarter):
             n1, n2, n3 = n0 + quarter, n0 + 2 * quarter, n0 + 3 * quarter  # rows over the edge get weight 0
-            m1, m2, m3 = min(n1, last_n), min(n2, last_n), min(n3, last_n)
-            y0, y1, y2, y3 = c[n0], c[m1], c[m2], c[m3]
+            y0, y1, y2, y3 = c[n0], c[min(n1, last_n)], c[min(n2, last_n)], c[min(n3, last_n)]
             h0, h1, h2, h3 = c0[n0], c1[n0], c2[n0], c3[n0]
             for p0 in range(tile, min(tile + TILE // 2, half)):
                 p1 = min(p0 + half, last_p)
                 xa, xb, wa, wb = q[p0], q[p1], scales[index[p0]], scales[index[p1]]
                 ga, gb, va, vb = q0[p0], q1[p0], w0[p0], w1[p0]
-                w00, w01 = grad[p0, n0], grad[p0, m1] if n1 <= last_n else _ZERO
-                w02, w03 = grad[p0, m2] if n2 <= last_n else _ZERO, grad[p0, m3] if n3 <= last_n else _ZERO
-                w10 = w11 = w12 = w13 = _ZERO
-                if p0 + half <= last_p:
-                    w10, w11 = grad[p1, n0], grad[p1, m1] if n1 <= last_n else _ZERO
-                    w12, w13 = grad[p1, m2] if n2 <= last_n else _ZERO, grad[p1, m3] if n3 <= last_n else _ZERO
-                b0, b1 = np.float32(w00).view(np.int32), np.float32(w01).view(np.int32)
-                b2, b3 = np.float32(w02).view(np.int32), np.float32(w03).view(np.int32)
-                d0, d1 = np.float32(w10).view(np.int32), np.float32(w11).view(np.int32)
-                d2, d3 = np.float32(w12).view(np.int32), np.float32(w13).view(np.int32)
+                b0, b1 = bits(grad, p0, n0), bits(grad, p0, n1)
+                b2, b3 = bits(grad, p0, n2), bits(grad, p0, n3)
+                d0, d1 = bits(grad, p0 + half, n0), bits(grad, p0 + half, n1)
+                d2, d3 = bits(grad, p0 + half, n2), bits(grad, p0 + half, n3)
                 for k in range(q.shape[1]):
                     x, w, z0, z1, z2, z3 = xa[k], wa[k], y0[k], y1[k], y2[k], y3[k]
                     s0 = signed(b0, x, w * z0)
@@ -127,7 +120,7 @@ def backward(
         made.append(rows if len(rows) % whole == 0 else np.empty((-(-len(rows) // whole) * whole, rows.shape[1]), np.float32))
         made[-1][:] = 0
     split = [part for rows, parts in zip(made, (2, 2, 4), strict=True) for part in np.split(rows, parts)]
-    _backward(q, scales, index, c, grad, *split)
+    _backward(q, scales, index, c, grad[: len(index)], *split)
     for rows, found in zip(wanted, made, strict=True):
         if found is not rows:
             rows[:] = found[: len(rows)]
