@@ -9,15 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import torch
 from datasets import prepare
+from roofs import machine
 
 import kgdist
 from kgdist.base.files import write_json
@@ -39,6 +38,7 @@ ROWS = [
     ("wn18", "RotatE"),
     ("FB15k-237", "ComplEx"),
     ("FB15k-237", "RotatE"),
+    ("FB15k-237", "PairRE"),
     ("wn18rr", "ComplEx"),
     ("wn18rr", "RotatE"),
 ]
@@ -73,7 +73,7 @@ def run(dataset: str, model: str, root: Path, processes: int, extra: list[str]) 
             "seconds": round(time.time() - started),
             "training": training,
             "all": metrics["all"],
-            "machine": f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__.split('+')[0]}",
+            "machine": machine(),
             "kgdist": kgdist.__version__,
             "date": time.strftime("%Y-%m-%d"),
         },

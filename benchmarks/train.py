@@ -53,6 +53,7 @@ ROWS = (
     Row("SimplE", "--hidden_dim 400 --gamma 143 --lr .1", 50, 10),
     Row("TransE_l1", "--hidden_dim 400 --gamma 16 --lr .01 -rc 1e-7", 40, 2),
     Row("RotatE", "--hidden_dim 200 -de --gamma 12 --lr .009 -rc 1e-7", 25, 1),
+    Row("PairRE", "--hidden_dim 400 --gamma 12 --lr .05 -rc 0", 25, 1),
     Row("RESCAL", "--hidden_dim 100 --gamma 24 --lr .03", 50, 8, dim=100),
     Row("TransR", "--hidden_dim 100 --gamma 8 --lr .015 -rc 5e-8", 8, 2, dim=100),
     Row("DistMult", "--hidden_dim 400 --gamma 143 --lr .08", 50, 0, extra="--compute_dtype bfloat16"),

@@ -7,15 +7,16 @@ import math
 import torch
 
 from kgdist.kernels import euclid, modulus
+from kgdist.options.built_in import BUILT_IN
 
 DIM, GAMMA = 6, 4.0
-NAMES = ("TransE", "TransE_l1", "TransE_l2", "TransR", "RESCAL", "DistMult", "ComplEx", "RotatE", "SimplE")
+NAMES = tuple(BUILT_IN)
 
 
 def sizes(name: str) -> dict[str, int]:
     """Constructor arguments of a small model."""
     entity = 2 * DIM if name == "RotatE" else DIM
-    relation = DIM - 2 if name == "TransR" else DIM
+    relation = {"TransR": DIM - 2, "PairRE": 2 * DIM}.get(name, DIM)
     return {"hidden_dim": DIM, "entity_dim": entity, "relation_dim": relation}
 
 
@@ -41,6 +42,9 @@ def score(name: str, h: torch.Tensor, r: torch.Tensor, t: torch.Tensor, projecti
         hc, tc = (torch.complex(x[:half], x[half:]) for x in (h, t))
         phase = r * math.pi / ((GAMMA + 2.0) / DIM)
         return GAMMA - (hc * torch.complex(phase.cos(), phase.sin()) - tc).abs().sum()
+    if name == "PairRE":
+        unit_h, unit_t = (end / torch.sqrt(torch.dot(end, end)) for end in (h, t))
+        return GAMMA - torch.stack([(unit_h[k] * r[k] - unit_t[k] * r[len(h) + k]).abs() for k in range(len(h))]).sum()
     assert name == "SimplE"
     return 0.5 * ((h[:half] * r[:half] * t[half:]).sum() + (t[:half] * r[half:] * h[half:]).sum())
 

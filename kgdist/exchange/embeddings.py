@@ -20,7 +20,6 @@ from kgdist.base.log import bar
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.exchange.folder import check_replaceable, export_folder
 from kgdist.exchange.source import Source
-from kgdist.options.built_in import BUILT_IN
 from kgdist.options.config import OPTIONS
 from kgdist.options.configfile import run_json
 from kgdist.runs.rundir import array_names
@@ -28,6 +27,7 @@ from kgdist.version import __version__
 
 SPACE = re.compile(r"[\s\x1c-\x1f\x85]")  # what str.split splits at, which is more than a regular expression calls white space
 _MAPS = {"entity": "entities.tsv", "relation": "relations.tsv"}
+DGLKE = ("TransE", "TransE_l1", "TransE_l2", "TransR", "RESCAL", "DistMult", "ComplEx", "RotatE", "SimplE")  # its models
 _DGLKE_KEYS = ("model", "emb_size", "max_train_step", "emp_file", "emap_file", "rmap_file")
 
 
@@ -184,7 +184,7 @@ def write_dglke(source: Source, folder: Path) -> None:
     TransR; dglke_eval can. Raises OptionError for a model that DGL-KE has not, and for half of one.
     """
     config = source.config
-    if config.model_name not in BUILT_IN:
+    if config.model_name not in DGLKE:
         raise OptionError("--to", f"DGL-KE has no model {config.model_name}; take another format")
     if len(source.names) < 2:
         raise OptionError("--tables", "a DGL-KE folder holds both; leave the option out")

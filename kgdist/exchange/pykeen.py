@@ -14,6 +14,7 @@ in training_triples/, where PyKEEN put them.
 | RESCAL: h^T M t | RESCAL | matrices row by row |
 | SimplE to 1.10: (h_0 r_0 t_1 + t_0 r_1 h_1) / 2 | SimplE | as head, then as tail; relation, then its inverse |
 | SimplE of 1.11: (h_0 r_0 t_0 + t_1 r_1 h_1) / 2 | DistMult | the two vectors side by side; those of relations halved |
+| PairRE, p = 1, entities of length 1 | PairRE | entities as they are; relations for heads, then for tails |
 | RotatE, p = 1: sum of moduli | RotatE | entities as ComplEx; relations as phases in units of init_range / pi |
 
 Others differ: RotatE of PyKEEN 1.11 takes the root of the sum of squares, whatever its p says; TransR shortens what it projects;
@@ -43,7 +44,7 @@ from kgdist.options.config import Config
 FACTS = "model.json"
 COMPLEX = ("ComplEx", "RotatE")
 TOLERANCE = 1e-3  # between scores in float32
-UNIT = 1e-3  # how far from 1 the modulus of a RotatE relation may be
+UNIT = 1e-3  # how far from 1 the modulus of a RotatE relation, or the length of a PairRE entity, may be
 
 
 def read(folder: Path, config: Config, names: tuple[Vocabulary, Vocabulary] | None) -> Foreign:
@@ -71,17 +72,19 @@ def read(folder: Path, config: Config, names: tuple[Vocabulary, Vocabulary] | No
 
 
 def _as_ours(folder: Path, model: str, pieces: int, config: Config, names: tuple[Vocabulary, Vocabulary]) -> Foreign:
-    """The arrays as rows of our `model`; PyKEEN has so many `pieces` of each entity and relation."""
-    entities, relations = ([_array(folder, kind, i, model) for i in range(pieces)] for kind in ("entity", "relation"))
+    """The arrays as rows of our `model`; PyKEEN has so many `pieces` of each relation, and of each entity but PairRE's."""
+    counts = {"entity": 1 if model == "PairRE" else pieces, "relation": pieces}
+    entities, relations = ([_array(folder, kind, i, model) for i in range(count)] for kind, count in counts.items())
     for kind, vocabulary, array in zip(("entity", "relation"), names, (entities[0], relations[0]), strict=True):
         if len(vocabulary) != len(array):
             raise CheckpointError(f"{folder / kind}_0.npy: {len(array):,} rows, but there are {len(vocabulary):,} names")
-    two = pieces == 2 or model == "ComplEx"
-    config = config.replace(
-        model_name=model, hidden_dim=entities[0].shape[1], double_ent=two or model == "RotatE", double_rel=two
-    )
+    parts = {kind: count * (2 if model == "ComplEx" else 1) for kind, count in counts.items()}
+    double_ent, double_rel = parts["entity"] == 2 or model == "RotatE", parts["relation"] == 2
+    config = config.replace(model_name=model, hidden_dim=entities[0].shape[1], double_ent=double_ent, double_rel=double_rel)
     halved = 0.5 if (model, pieces) == ("DistMult", 2) else 1.0
     tables = {"entity": _table(entities, model), "relation": _table(relations, model, halved)}
+    if model == "PairRE":
+        tables["entity"] = _units(folder, tables["entity"])
     if model == "RotatE":
         tables["relation"] = _phases(folder, relations[0], config.init_range)
     made = Foreign(config, tables, *names)
@@ -123,12 +126,15 @@ def _models(path: Path, facts: Any) -> list[tuple[str, int]]:
         return [("SimplE", 2), ("DistMult", 2)]
     if name in ("DistMult", "ComplEx", "RESCAL"):
         return [(str(name), 1)]
+    if name == "PairRE" and p == 1:
+        return [("PairRE", 2)]
     if name in ("TransE", "RotatE") and p == 1:  # the first power is the norm itself
         return [("TransE_l1" if name == "TransE" else "RotatE", 1)]
     if name == "TransE" and p == 2 and not squared:
         return [("TransE_l2", 1)]
     why = {
         "TransE": f"p = {p}{', squared,' if squared else ''} is neither the L1 nor the L2 norm",
+        "PairRE": f"p = {p} is not the L1 norm (p = 1), which PairRE is here",
         "RotatE": f"p = {p} is not the sum of moduli (p = 1), which RotatE is here",
         "TransR": "PyKEEN shortens projected entities to length 1",
     }.get(str(name), "kgdist has no model of that name")
@@ -176,6 +182,21 @@ def _phases(folder: Path, relations: np.ndarray, init_range: float) -> Table:
         return np.angle(block) * (init_range / math.pi)
 
     return Table(len(relations), relations.shape[1], read)
+
+
+def _units(folder: Path, entities: Table) -> Table:
+    """The rows, all of length 1: here they are scored as if they were."""
+
+    def read(start: int, stop: int) -> np.ndarray:
+        block = entities.read(start, stop)
+        off = np.abs(np.linalg.norm(block, axis=1) - 1).max()
+        if not off <= UNIT:
+            raise CheckpointError(
+                f"{folder / 'entity_0.npy'}: an entity of PairRE has length 1 here, one there is {off:.3g} away from it"
+            )
+        return block
+
+    return Table(entities.rows, entities.width, read)
 
 
 def _labels(path: Path) -> Vocabulary:

@@ -17,5 +17,6 @@ random.py     random numbers without state, shuffling without memory
 rank.py       who is surely above, who is too close to call
 route.py      ids to the servers that own their rows, and rows back
 rows.py       rows by id: gather and update
+scaled.py     L1 to candidates that a relation scales: PairRE
 top.py        the K best of each row, block by block
 """

@@ -60,7 +60,13 @@ def forward(q, c, out):
 
 
 @inlined
-def _signed(weight, x, z):
+def bits(grad, p, n):
+    """Those of a number of grad float32[P,N]; of 0 over its edges."""
+    return np.float32(grad[p, n] if p < grad.shape[0] and n < grad.shape[1] else np.float32(0)).view(np.int32)
+
+
+@inlined
+def signed(weight, x, z):
     """The float32 with these bits, times the sign of x - z; 0 where they are equal. A tenth faster than two comparisons."""
     difference = x - z
     turned = np.int32(weight ^ (np.float32(difference).view(np.int32) & _SIGN)).view(np.float32)
@@ -70,40 +76,32 @@ def _signed(weight, x, z):
 @disjoint
 def _backward(q, c, grad, q0, q1, c0, c1, c2, c3):
     """Adds to the halves q0, q1 [ceil(P/2), Q] and the quarters c0 to c3 [ceil(N/4), Q] of the gradients; grad float32[P,N]."""
-    zero = np.float32(0)
     half, quarter, last_p, last_n = q0.shape[0], c0.shape[0], q.shape[0] - 1, c.shape[0] - 1
     for tile in range(0, half, TILE // 2):
         for n0 in range(quarter):
             n1, n2, n3 = n0 + quarter, n0 + 2 * quarter, n0 + 3 * quarter  # rows over the edge get weight 0
-            m1, m2, m3 = min(n1, last_n), min(n2, last_n), min(n3, last_n)
-            y0, y1, y2, y3 = c[n0], c[m1], c[m2], c[m3]
+            y0, y1, y2, y3 = c[n0], c[min(n1, last_n)], c[min(n2, last_n)], c[min(n3, last_n)]
             h0, h1, h2, h3 = c0[n0], c1[n0], c2[n0], c3[n0]
             for p0 in range(tile, min(tile + TILE // 2, half)):
                 p1 = min(p0 + half, last_p)
                 x0, x1 = q[p0], q[p1]
                 g0, g1 = q0[p0], q1[p0]
-                w00, w01 = grad[p0, n0], grad[p0, m1] if n1 <= last_n else zero
-                w02, w03 = grad[p0, m2] if n2 <= last_n else zero, grad[p0, m3] if n3 <= last_n else zero
-                w10 = w11 = w12 = w13 = zero
-                if p0 + half <= last_p:
-                    w10, w11 = grad[p1, n0], grad[p1, m1] if n1 <= last_n else zero
-                    w12, w13 = grad[p1, m2] if n2 <= last_n else zero, grad[p1, m3] if n3 <= last_n else zero
-                b0, b1 = np.float32(w00).view(np.int32), np.float32(w01).view(np.int32)
-                b2, b3 = np.float32(w02).view(np.int32), np.float32(w03).view(np.int32)
-                d0, d1 = np.float32(w10).view(np.int32), np.float32(w11).view(np.int32)
-                d2, d3 = np.float32(w12).view(np.int32), np.float32(w13).view(np.int32)
+                b0, b1 = bits(grad, p0, n0), bits(grad, p0, n1)
+                b2, b3 = bits(grad, p0, n2), bits(grad, p0, n3)
+                d0, d1 = bits(grad, p0 + half, n0), bits(grad, p0 + half, n1)
+                d2, d3 = bits(grad, p0 + half, n2), bits(grad, p0 + half, n3)
                 for k in range(q.shape[1]):
                     x, z0, z1, z2, z3 = x0[k], y0[k], y1[k], y2[k], y3[k]
-                    s0 = _signed(b0, x, z0)
-                    s1 = _signed(b1, x, z1)
-                    s2 = _signed(b2, x, z2)
-                    s3 = _signed(b3, x, z3)
+                    s0 = signed(b0, x, z0)
+                    s1 = signed(b1, x, z1)
+                    s2 = signed(b2, x, z2)
+                    s3 = signed(b3, x, z3)
                     g0[k] -= (s0 + s1) + (s2 + s3)
                     x = x1[k]
-                    t0 = _signed(d0, x, z0)
-                    t1 = _signed(d1, x, z1)
-                    t2 = _signed(d2, x, z2)
-                    t3 = _signed(d3, x, z3)
+                    t0 = signed(d0, x, z0)
+                    t1 = signed(d1, x, z1)
+                    t2 = signed(d2, x, z2)
+                    t3 = signed(d3, x, z3)
                     g1[k] -= (t0 + t1) + (t2 + t3)
                     h0[k] += s0 + t0
                     h1[k] += s1 + t1

@@ -3,6 +3,7 @@
 base.py      what a model is: a query rule times a comparator
 complex.py   a diagonal one of complex numbers
 distmult.py  a diagonal one
+pairre.py    two vectors for each relation, one for heads, one for tails
 registry.py  the models by name
 rescal.py    a matrix for each relation
 rotate.py    a rotation for each relation

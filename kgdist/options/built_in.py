@@ -15,4 +15,5 @@ BUILT_IN = {
     "ComplEx": "complex.ComplEx",
     "RotatE": "rotate.RotatE",
     "SimplE": "simple.SimplE",
+    "PairRE": "pairre.PairRE",
 }

@@ -130,8 +130,8 @@ class Config(ClusterOptions, PartitionOptions):
     hidden_dim: int = _model(400, "embedding size d", low=1, high=1_000_000, dglke=_BOTH, metavar="D")
     gamma: float = _model(
         12.0,
-        "margin of TransE, TransR and RotatE (score = gamma - distance) and, for every model, the initial range of the "
-        "embeddings, (gamma + 2) / hidden_dim",
+        "margin of TransE, TransR, RotatE and PairRE (score = gamma - distance) and, for every model, the initial range of "
+        "the embeddings, (gamma + 2) / hidden_dim",
         short="-g",
         above=0,
         dglke=_BOTH,
@@ -139,7 +139,9 @@ class Config(ClusterOptions, PartitionOptions):
     double_ent: bool = _model(
         False, "entities have 2d numbers (complex ones; RotatE needs it and gets it by itself)", short="-de", dglke=_BOTH
     )
-    double_rel: bool = _model(False, "relations have 2d numbers", short="-dr", dglke=_BOTH)
+    double_rel: bool = _model(
+        False, "relations have 2d numbers (two vectors; PairRE needs it and gets it by itself)", short="-dr", dglke=_BOTH
+    )
     init: str = _model(
         "uniform",
         "first values: uniform in +-(gamma + 2) / hidden_dim as DGL-KE; normal with that range as three standard "

@@ -1,16 +1,19 @@
 """The relation side of the fused step: queries from rows, scores of positives and candidates, and the way back.
 
-One class for each shape that relations have: a vector, a matrix (RESCAL), a vector and a projection of the entities (TransR).
+One class for each shape that relations have: a vector, a matrix (RESCAL), a vector and a projection of the entities (TransR), two
+vectors that scale the ends (PairRE).
 """
 
 from __future__ import annotations
 
 import abc
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from kgdist.base.types import Side
+from kgdist.kernels import scaled
 from kgdist.kernels.gradients import Penalty
 from kgdist.kernels.matrices import Matrices, Projections, chunk_groups
 from kgdist.kernels.pairs import Pairs
@@ -25,8 +28,11 @@ CACHED = 1 << 16  # floats of the matrices that are worked on together, which st
 class Relations(abc.ABC):
     """The relations of one batch after another: `begin` it, and then each of the other methods in the order they stand here."""
 
+    unit: ClassVar[bool] = False  # entities count as rows of length 1
+
     def __init__(self, model: Model, tables: Tables, buffers: Buffers, penalty: Penalty) -> None:
         self.model, self.tables, self.buffers, self.penalty = model, tables, buffers, penalty
+        self.width = model.entity_dim  # of a query
 
     def begin(self, plan: Plan, entities: np.ndarray) -> None:
         """The batch of `plan`, whose entity rows are float32[U,D]."""
@@ -136,6 +142,10 @@ class ProjectedRelations(Relations):
     Entities are compared as the relation projects them. Batches are sorted by relation. Projections are not regularised (DGL-KE).
     """
 
+    def __init__(self, model: Model, tables: Tables, buffers: Buffers, penalty: Penalty) -> None:
+        super().__init__(model, tables, buffers, penalty)
+        self.width = model.relation_dim
+
     def queries(self, out: np.ndarray) -> None:
         self.rows = self.pull("relation")
         self.sign = np.float32(self.batch.side.pick(-1.0, 1.0))
@@ -171,3 +181,60 @@ class ProjectedRelations(Relations):
     def updates(self) -> tuple[dict[str, Update], float]:
         relation, norm = self.gathered(self.rows, self.uses)
         return {"relation": relation, "projection": Update(self.ids, self.grads("projection"), None)}, norm
+
+
+class ScaledRelations(Relations):
+    """Two vectors per relation, which scale heads and tails of length 1 number by number; one gradient for all uses of a row.
+
+    No candidate is ever projected: the loops scale each as they compare it.
+    """
+
+    unit = True
+
+    def queries(self, out: np.ndarray) -> None:
+        self.rows, side = self.pull("relation"), self.batch.side
+        heads, tails = (np.ascontiguousarray(half) for half in np.split(self.rows, 2, axis=1))
+        given, self.scales = side.pick((tails, heads), (heads, tails))  # float32[V,D], of anchors and of candidates
+        self.anchored = VectorQuery("diagonal", side, self.entities, self.anchors, given, self.index)
+        self.sought = VectorQuery("diagonal", side, self.entities, self.true, self.scales, self.index)
+        self.anchored.forward(out)
+
+    def positives(self, queries: np.ndarray, out: np.ndarray) -> None:
+        seen = self.buffers.take("seen", *queries.shape).numpy()
+        self.sought.forward(seen)
+        self.pairs = Pairs(self.model.comparator.name, queries, seen, np.arange(len(seen)))
+        self.pairs.forward(out)
+
+    def scores(self, q: torch.Tensor, candidates: torch.Tensor, out: torch.Tensor) -> None:
+        parts = [self.index[start : start + q.shape[1]] for start in range(0, len(self.index), q.shape[1])]
+        self.chunks = list(zip(q.numpy(), parts, candidates.numpy(), strict=True))
+        for (asked, index, rows), scores in zip(self.chunks, out.numpy(), strict=True):
+            scaled.forward(asked, self.scales, index, rows, scores)
+
+    def slopes(self, scores: torch.Tensor, grad: torch.Tensor, out_q: torch.Tensor, out_c: torch.Tensor) -> None:
+        uses = self.buffers.take("grad_scales", *out_q.shape)
+        for (asked, index, rows), *each in zip(
+            self.chunks, grad.numpy(), out_q.numpy(), uses.numpy(), out_c.numpy(), strict=True
+        ):
+            slope, to_q, to_scales, to_rows = each
+            scaled.backward(asked, self.scales, index, rows, slope, to_q[: len(index)], to_scales[: len(index)], to_rows)
+        self.uses = uses.view(-1, out_q.shape[2])[: len(self.index)].numpy()
+
+    def backward(self, scores: np.ndarray, grad: np.ndarray, grad_queries: np.ndarray, grad_entities: np.ndarray) -> None:
+        grad_true, uses = np.zeros_like(grad_queries), np.empty_like(grad_queries)
+        self.pairs.backward(scores, grad, grad_queries, grad_true)
+        self.sought.backward(grad_true, grad_entities, uses)
+        self.uses += uses
+        self.anchored.backward(grad_queries, grad_entities, uses)
+        grads, index = self.grads("relation").zero_(), torch.from_numpy(self.index)
+        for half, part in zip(grads.chunk(2, 1), self.batch.side.pick((self.uses, uses), (uses, self.uses)), strict=True):
+            half.index_add_(0, index, torch.from_numpy(part))
+
+    def updates(self) -> tuple[dict[str, Update], float]:
+        grads, squares = self.grads("relation"), np.empty(len(self.ids), np.float32)
+        uses = np.bincount(self.index, minlength=len(self.ids)).astype(np.float32)
+        norm = self.penalty.rows(self.rows, grads.numpy(), squares, counts=uses)
+        return {"relation": Update(self.ids, grads, torch.from_numpy(squares))}, norm
+
+
+KINDS: dict[str, type[Relations]] = {"bilinear": MatrixRelations, "projected": ProjectedRelations, "scaled": ScaledRelations}

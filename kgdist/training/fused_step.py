@@ -13,14 +13,14 @@ import numpy as np
 import torch
 
 from kgdist.base.types import Batch
-from kgdist.kernels import loss
+from kgdist.kernels import loss, scaled
 from kgdist.kernels.gradients import Penalty
 from kgdist.kernels.hashing import unique
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
 from kgdist.options.config import Config
 from kgdist.sampling.negatives import masked
-from kgdist.training.fused_relations import MatrixRelations, ProjectedRelations, Relations, VectorRelations
+from kgdist.training.fused_relations import KINDS, VectorRelations
 from kgdist.training.step import Buffers, Clock, Losses, Plan, agreement, parts_of
 
 UNLIMITED = np.float32(np.inf)
@@ -37,11 +37,8 @@ class FusedStep:
         self.penalty = Penalty(config.regularization_coef, config.regularization_norm)
         self.buffers = Buffers()
         self.relation_tables = [name for name in tables.names() if name != "entity"]
-        kind: type[Relations] = VectorRelations if model.vectors else MatrixRelations
-        self.width = model.entity_dim  # of a query
-        if model.projects:
-            kind, self.width = ProjectedRelations, model.relation_dim
-        self.relations = kind(model, tables, self.buffers, self.penalty)
+        self.relations = KINDS.get(str(model.kernel), VectorRelations)(model, tables, self.buffers, self.penalty)
+        self.width = self.relations.width  # of a query
 
     def plan(self, batch: Batch) -> Plan:
         parts = parts_of(batch)
@@ -53,8 +50,8 @@ class FusedStep:
 
     def __call__(self, plan: Plan, clock: Clock) -> tuple[dict[str, Update], Losses]:
         started, batch, take, relations = perf_counter(), plan.batch, self.buffers.take, self.relations
-        entities = Entities(plan, self.tables, self.buffers)
-        relations.begin(plan, entities.rows.numpy())
+        entities = Entities(plan, self.tables, self.buffers, unit=relations.unit)
+        relations.begin(plan, entities.seen.numpy())
         q, asked = self._queries("queries", batch)
         q.view(-1, self.width)[len(batch) :] = 0
         relations.queries(asked)
@@ -104,17 +101,25 @@ class Entities:
     Rows lie in one array: the different ones of the positives, then one for each negative drawn, so that the negatives' rows
     and gradients are what the comparator reads and writes, without a copy.
 
+    Args:
+        unit: they count as rows of length 1.
+
     Attributes:
         rows: float32[., D].
+        seen: float32[., D], the same, or those of length 1.
         grads: float32[., D], those of the positives 0, the others whatever they were.
     """
 
-    def __init__(self, plan: Plan, tables: Tables, buffers: Buffers) -> None:
+    def __init__(self, plan: Plan, tables: Tables, buffers: Buffers, *, unit: bool) -> None:
         self.plan, self.places, self.buffers = plan, plan.parts(plan.places), buffers
         pulled = plan.wanted["entity"]
         self.first = len(pulled) - len(self.places.drawn)  # row of a draw
         self.rows = buffers.take("rows", len(pulled), tables.shape("entity")[1])
         tables.pull("entity", torch.from_numpy(pulled), self.rows)
+        self.seen, self.lengths = self.rows, None
+        if unit:
+            self.seen, self.lengths = buffers.take("units", *self.rows.shape), np.empty(len(self.rows), np.float32)
+            scaled.unit(self.rows.numpy(), self.seen.numpy(), self.lengths)
         self.grads = buffers.take("grads", *self.rows.shape)
         self.grads[: self.first] = 0
 
@@ -124,10 +129,10 @@ class Entities:
 
     def candidates(self) -> torch.Tensor:
         """float32[C, N, D]."""
-        drawn = self._drawn(self.rows)
+        drawn = self._drawn(self.seen)
         if not self.plan.batch.in_batch:
             return drawn
-        own = self.rows[torch.from_numpy(self.places.in_batch)]
+        own = self.seen[torch.from_numpy(self.places.in_batch)]
         return torch.cat([own.view(len(drawn), -1, own.shape[1]), drawn], 1)
 
     def grad_candidates(self) -> torch.Tensor:
@@ -148,6 +153,8 @@ class Entities:
 
         All uses of a row by positives are one use, or a share of it (`agreement`); each draw is one (DGL-KE).
         """
+        if self.lengths is not None:
+            scaled.unit_back(self.seen.numpy(), self.lengths, self.grads.numpy())
         first, ids, rows, grads = self.first, self.plan.ids, self.rows.numpy(), self.grads.numpy()
         squares = np.empty(len(ids), np.float32)
         norm = penalty.rows(rows[:first], grads[:first], squares)

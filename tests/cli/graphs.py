@@ -12,11 +12,12 @@ import pytest
 
 from kgdist.cli import eval as eval_command
 from kgdist.cli import train as train_command
+from kgdist.options.built_in import BUILT_IN
 from kgdist.runs import checkpoint
 
 Triple = tuple[str, str, str]
 FILES = ("train.tsv", "valid.tsv", "test.tsv")
-MODELS = ("TransE", "TransE_l1", "TransE_l2", "TransR", "RESCAL", "DistMult", "ComplEx", "RotatE", "SimplE")
+MODELS = tuple(BUILT_IN)
 SMALL = "--hidden_dim 8 --gamma 4 --batch_size 16 --neg_sample_size 8 --lr 0.1 --max_step 20 --log_interval 10".split()
 
 

@@ -19,6 +19,7 @@ WIDTHS = {  # model -> numbers per entity, per relation, of TransR's projection,
     "RESCAL": (8, 64, None),
     "TransR": (8, 8, 64),
     "RotatE": (16, 8, None),
+    "PairRE": (8, 16, None),
 }
 
 

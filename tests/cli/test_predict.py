@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from kgdist.cli import predict
+from kgdist.models import registry
 from tests import formulas
 from tests.cli.graphs import FILES, MODELS, Bench, random_splits, write
 from tests.cli.test_eval import later
@@ -45,7 +46,7 @@ class Asked:
             value = float(formulas.score(model, entity[h], relation[r], entity[t], matrix))
             self.score[entities[h], relations[r], entities[t]] = value
         bench.out()  # what the training said
-        self.gamma = formulas.GAMMA if model.startswith("Trans") or model == "RotatE" else 0.0
+        self.gamma = formulas.GAMMA if registry.MODELS[model].distance else 0.0
 
     def __call__(self, *words: str) -> str:
         """What the command prints on stdout."""

@@ -18,7 +18,11 @@ NAMES = ("dog.n.01", "New York", "tab\tbed", "Ωmega ", '"quoted"', "no\u00a0bre
 
 def source(model: str = "TransE", entities: tuple[str, ...] = NAMES, relations: tuple[str, ...] = ("is a", "r,1")) -> Source:
     """Random tables of a model of four dimensions; the first row has the numbers that are hard to print."""
-    doubled = {"RotatE": {"double_ent": True}, "ComplEx": {"double_ent": True, "double_rel": True}}.get(model, {})
+    doubled = {
+        "RotatE": {"double_ent": True},
+        "ComplEx": {"double_ent": True, "double_rel": True},
+        "PairRE": {"double_rel": True},
+    }.get(model, {})
     config = Config(model_name=model, dataset="toy", hidden_dim=4, gamma=3.0, **doubled)
     rng = np.random.default_rng(3)
     shapes = model_of(config).tables(len(entities), len(relations))

@@ -41,7 +41,12 @@ def arrays(interaction: str) -> dict[str, np.ndarray]:
     shapes = {"entity_0": (E, D), "relation_0": (R, D, D) if interaction == "RESCAL" else (R, D)}
     if interaction.startswith("SimplE"):
         shapes |= {"entity_1": (E, D), "relation_1": (R, D)}
-    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    if interaction == "PairRE":
+        shapes |= {"relation_1": (R, D)}
+    made = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    if interaction == "PairRE":
+        made["entity_0"] /= np.linalg.norm(made["entity_0"], axis=1, keepdims=True)
+    return made
 
 
 def formula(interaction: str, p: int | None, x: dict[str, np.ndarray]) -> np.ndarray:
@@ -52,6 +57,8 @@ def formula(interaction: str, p: int | None, x: dict[str, np.ndarray]) -> np.nda
         return -np.linalg.norm(h + r - t, ord=p, axis=-1)
     if interaction == "RotatE":
         return -np.abs(h * r - t).sum(-1)
+    if interaction == "PairRE":
+        return -np.abs(h * r - t * wide["relation_1"][None, :, None]).sum(-1)
     if interaction == "DistMult":
         return (h * r * t).sum(-1)
     if interaction == "ComplEx":
@@ -115,6 +122,7 @@ SAME = [
     ("SimplE", None),
     ("SimplE of 1.11", None),
     ("RotatE", 1),
+    ("PairRE", 1),
 ]
 
 
@@ -140,6 +148,8 @@ def test_the_first_power_is_the_norm(tmp_path: Path) -> None:
     ("interaction", "p", "facts", "message"),
     [
         ("RotatE", 2, {}, "RotatE cannot be taken over: p = 2 is not the sum of moduli"),
+        ("PairRE", 2, {}, "PairRE cannot be taken over: p = 2 is not the L1 norm"),
+        ("DistMult", 1, {"interaction": "PairREInteraction"}, "relation_1.npy: no such file"),
         ("TransE", 3, {}, "TransE cannot be taken over: p = 3 is neither"),
         ("TransE", 2, {"power_norm": True}, "p = 2, squared, is neither"),
         ("TransE", 2, {"interaction": "TransRInteraction"}, "TransR cannot be taken over: PyKEEN shortens"),
@@ -168,6 +178,13 @@ def test_what_scores_otherwise_is_refused(
     with pytest.raises(CheckpointError, match=message):
         imported(tmp_path / "model", tmp_path / "ckpts")
     assert not list((tmp_path / "ckpts").glob("*"))
+
+
+def test_entities_of_another_length_are_refused(tmp_path: Path) -> None:
+    made = save(tmp_path / "model", "PairRE", 1)
+    np.save(tmp_path / "model/entity_0.npy", 1.5 * made["entity_0"])
+    with pytest.raises(CheckpointError, match=r"entity_0.npy: an entity of PairRE has length 1 here, one there is 0.5 away"):
+        imported(tmp_path / "model", tmp_path / "ckpts")
 
 
 def test_damage_is_refused(tmp_path: Path) -> None:
@@ -240,7 +257,7 @@ def test_models_that_pykeen_made(tmp_path: Path) -> None:
     triples = np.array([(NAMES[n % E], RELATIONS[n % R], NAMES[(3 * n + 1) % E]) for n in range(40)])
     factory = TriplesFactory.from_labeled_triples(triples)
     made: list[tuple[str, dict[str, Any]]] = [("TransE", {"scoring_fct_norm": p}) for p in (1, 2)]
-    made += [("DistMult", {}), ("ComplEx", {}), ("RESCAL", {}), ("SimplE", {"clamp_score": 0.2})]
+    made += [("DistMult", {}), ("ComplEx", {}), ("RESCAL", {}), ("SimplE", {"clamp_score": 0.2}), ("PairRE", {"p": 1})]
     for name, options in made:
         model = getattr(models, name)(triples_factory=factory, embedding_dim=D, random_seed=1, **options).eval()
         folder = tmp_path / f"{name}{len(list(tmp_path.iterdir()))}"

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as arrays
 from kgdist.base.errors import KgdistError, OptionError, UsageError
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.exchange import source as source_module
-from kgdist.exchange.embeddings import TARGETS, export, lines_of, word
+from kgdist.exchange.embeddings import DGLKE, TARGETS, export, lines_of, word
 from kgdist.exchange.source import Source
 from kgdist.runs.opened import open_model
 from tests.cli.graphs import MODELS, tree
@@ -163,7 +163,7 @@ def test_tensorboard_reads_the_projector_config(tmp_path: Path) -> None:
         assert (tmp_path / "out" / entry.tensor_path).is_file() and (tmp_path / "out" / entry.metadata_path).is_file()
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", DGLKE)
 def test_a_dglke_folder_is_a_run_again(tmp_path: Path, model: str) -> None:
     made = source(model)
     export(made, "dglke", tmp_path / "out")

@@ -46,7 +46,7 @@ def test_the_documents_commands_from_partition_to_the_model_on_the_first_machine
     assert re.findall(r"Test average .*", again.stdout) == re.findall(r"Test average .*", done.stdout)
 
 
-OWN = str(Path(__file__).parents[2] / "examples" / "custom_model" / "quate.py")
+OWN = str(Path(__file__).parents[1] / "paired.py")
 # Options that are carried out by the launcher alone, or name where it finds things.
 HERE = {"config", "preset", "dry_run", "quiet", "json", "debug", "job", "control", "backend", "copy", "resume"}
 HERE |= {"num_client_proc", "path"}
@@ -68,7 +68,8 @@ GROUPS: list[dict[str, Any]] = [
         "model_name": "RotatE", "max_epoch": 1.5, "neg_adversarial_sampling": True, "adversarial_temperature": 0.7,
         "checkpoint_interval": "2", "huge_pages": True, "tensorboard": True, "format": "raw_udd_hrt", "has_edge_importance": True,
     },
-    {"model_name": "QuatE", "model_file": OWN, "hidden_dim": 16, "max_step": 20, "batch_size": 64, "neg_sample_size": 16},
+    {"model_name": "PairRE", "hidden_dim": 16, "max_step": 20, "batch_size": 64, "neg_sample_size": 16, "test": True},
+    {"model_name": "Paired", "model_file": OWN, "hidden_dim": 16, "max_step": 20, "batch_size": 64, "neg_sample_size": 16},
 ]  # fmt: skip
 
 

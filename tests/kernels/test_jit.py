@@ -21,7 +21,7 @@ print("numba" in sys.modules)
 """
 VECTORS = """
 import re, numpy as np, torch
-from kgdist.kernels import euclid, gradients, jit, l1, loss, matrices, modulus, pairs, query, rows
+from kgdist.kernels import euclid, gradients, jit, l1, loss, matrices, modulus, pairs, query, rows, scaled
 from kgdist.base.types import Side
 f, x, one, places, square = np.float32, np.zeros((4, 32), np.float32), np.zeros(4, np.float32), np.arange(4), torch.zeros(1, 4, 4)
 def new():
@@ -29,6 +29,10 @@ def new():
 for module in (l1, modulus):
     module.forward(x, x, square[0].numpy())
     module.backward(x, x, square[0].numpy(), new(), new())
+scaled.forward(x, x, places, x, square[0].numpy())
+scaled.backward(x, x, places, x, square[0].numpy(), new(), new(), new())
+scaled.unit(x, new(), one)
+scaled.unit_back(x, one, new())
 given = one, x, np.ones((4, 32), np.bool_), one, loss.Rule(f(0), f(1), False, f(1), f(1))
 loss.pointwise(*given, one.copy(), new())
 loss.pairwise(*given, one.copy(), new())
@@ -54,7 +58,7 @@ for transpose in (False, True):
     subject = matrices.Matrices(np.zeros((4, 32, 32), f), places, transpose=transpose)
     subject.forward(x, places, new())
     subject.backward(x, places, x, new(), np.zeros((4, 32, 32), f))
-for module in (l1, modulus, loss, query, pairs, gradients, euclid, rows, matrices):
+for module in (l1, modulus, scaled, loss, query, pairs, gradients, euclid, rows, matrices):
     for name, kernel in vars(module).items():
         if getattr(kernel, "signatures", ()):
             codes = kernel.inspect_llvm().values()
@@ -67,6 +71,10 @@ LOOPS = {  # that matter: those over the numbers of a row, or the scores of a po
     "l1._backward": 1,
     "modulus.forward": 1,
     "modulus._backward": 1,
+    "scaled.forward": 1,
+    "scaled._backward": 1,
+    "scaled.unit": 2,
+    "scaled.unit_back": 2,
     "loss.pointwise": 5,
     "loss.pairwise": 2,
     "query._plain_forward": 2,

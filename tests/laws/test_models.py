@@ -85,7 +85,7 @@ def test_gradients_are_those_of_the_formula_in_float64(name: str, side: Side) ->
         torch.testing.assert_close(leaf.grad.double(), expected, rtol=2e-4, atol=2e-4)
 
 
-@pytest.mark.parametrize("name", ["TransE_l1", "TransE_l2", "RotatE", "TransR"])
+@pytest.mark.parametrize("name", ["TransE_l1", "TransE_l2", "RotatE", "TransR", "PairRE"])
 def test_a_zero_distance_has_a_finite_gradient(name: str) -> None:
     model = model_named(name)
     entity = torch.zeros(3, model.entity_dim, requires_grad=True)

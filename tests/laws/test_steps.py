@@ -42,17 +42,19 @@ CONFIGS = st.fixed_dictionaries(
 def model_of(name: str, width: int, gamma: float) -> Model:
     """Widths are even where a model has halves."""
     width = width + width % 2 if name in ("ComplEx", "SimplE", "RotatE") else width
-    relation = {"RotatE": width // 2, "TransR": max(1, width - 3)}.get(name, width)
+    relation = {"RotatE": width // 2, "TransR": max(1, width - 3), "PairRE": 2 * width}.get(name, width)
     return make_model(name, hidden_dim=width, entity_dim=width, relation_dim=relation, gamma=gamma)
 
 
 def tables_of(model: Model, entities: int, relations: int, seed: int) -> MemoryTables:
-    """Rows in [-1, 1], phases of less than a turn."""
+    """Rows in [-1, 1], phases of less than a turn; none that is short where rows are divided by their length."""
     generator = torch.Generator().manual_seed(seed)
     tables = MemoryTables.create(model.tables(entities, relations), "adagrad")
     for name, rows in tables.rows.items():
         spread = model.init_range if model.name == "RotatE" and name == "relation" else 1.0
         rows.uniform_(-spread, spread, generator=generator)
+        if model.name == "PairRE" and name == "entity":
+            rows += 0.5 * rows.sign()
     return tables
 
 
@@ -130,7 +132,7 @@ def test_updates_and_losses_agree(name: str, width: int, gamma: float, options: 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_step_of_the_usual_shape(name: str, side: int) -> None:
     """Wide rows and whole chunks, where the loops run in full blocks."""
-    model = model_of(name, 50 if name in ("RESCAL", "TransR") else 200, 12.0)
+    model = model_of(name, 50 if name in ("RESCAL", "TransR", "PairRE") else 200, 12.0)
     config = Config(model_name=name, neg_sample_size=64, neg_adversarial_sampling=True, regularization_coef=1e-4)
     run = (500, 20, 64, 3, [(200, side, False)], False)
     tables = tables_of(model, 500, 20, 1)

@@ -134,7 +134,7 @@ def test_every_option_of_the_distributed_training_document_is_there() -> None:
 
 
 def test_choices_are_those_of_dglke() -> None:
-    models = {"TransE", "TransE_l1", "TransE_l2", "TransR", "RESCAL", "DistMult", "ComplEx", "RotatE", "SimplE"}
+    models = {"TransE", "TransE_l1", "TransE_l2", "TransR", "RESCAL", "DistMult", "ComplEx", "RotatE", "SimplE", "PairRE"}
     assert set(OPTIONS["model_name"].choices) == models
     assert set(OPTIONS["loss_genre"].choices) == {"Hinge", "Logistic", "Logsigmoid", "BCE"}
 

@@ -16,7 +16,7 @@ PAIRS = {
     "Freebase": "TransE_l2 DistMult ComplEx TransR RotatE",
     "wikikg2": "TransE_l2 DistMult ComplEx RotatE",
     "biokg": "TransE_l2 DistMult ComplEx RotatE",
-    "FB15k-237": "ComplEx RotatE",
+    "FB15k-237": "ComplEx RotatE PairRE",
     "wn18rr": "ComplEx RotatE",
     "wordnet": "RotatE ComplEx TransE_l2 DistMult",
 }

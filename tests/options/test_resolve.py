@@ -43,11 +43,14 @@ def test_resolved_shapes_fit_the_model_and_resolving_is_idempotent(
         fixed, notes = settle(config)
     except OptionError as error:
         refused_rotate = model == "RotatE" and rel
+        refused_pair = model == "PairRE" and ent
         refused_halves = model in ("ComplEx", "SimplE") and hidden % 2 == 1 and not (ent or rel)
-        assert refused_rotate or refused_halves, error
+        assert refused_rotate or refused_pair or refused_halves, error
         return
     if model == "RotatE":
         assert fixed.entity_dim == 2 * fixed.relation_dim == 2 * hidden
+    elif model == "PairRE":
+        assert fixed.relation_dim == 2 * fixed.entity_dim == 2 * hidden
     elif model in SAME:
         assert fixed.entity_dim == fixed.relation_dim
     else:
@@ -65,6 +68,10 @@ def test_resolved_shapes_fit_the_model_and_resolving_is_idempotent(
     ("options", "note"),
     [
         ({"model_name": "RotatE", "hidden_dim": 200}, "--double_ent added: RotatE .*400 numbers, and relations of 200 angles"),
+        (
+            {"model_name": "PairRE", "hidden_dim": 200},
+            "--double_rel added: PairRE .*200 numbers and relations of two vectors of 200",
+        ),
         (
             {"model_name": "SimplE", "double_ent": True},
             "--double_rel added: SimplE needs entities and relations of one size, 800",
@@ -86,6 +93,7 @@ def test_what_is_filled_in_is_said(options: dict[str, Any], note: str) -> None:
     ("options", "option", "hint"),
     [
         ({"model_name": "RotatE", "double_rel": True}, "--double_rel", "angle"),
+        ({"model_name": "PairRE", "double_ent": True}, "--double_ent", "--hidden_dim"),
         ({"model_name": "ComplEx", "hidden_dim": 5}, "--hidden_dim", "even"),
         ({"model_name": "SimplE", "hidden_dim": 5}, "--hidden_dim", "even"),
         ({"batch_size": 2**31 - 1, "neg_sample_size": 2**30}, "--batch_size", "must be"),

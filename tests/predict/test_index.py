@@ -26,7 +26,7 @@ ENTITIES, RELATIONS, WIDTH = 600, 3, 8
 
 def predictor(name: str, seed: int = 0, threads: int = 1) -> Predictor:
     """A model with random embeddings, some of them equal."""
-    relation = 2 * WIDTH if name == "TransR" else WIDTH // 2 if name == "RotatE" else WIDTH
+    relation = 2 * WIDTH if name in ("TransR", "PairRE") else WIDTH // 2 if name == "RotatE" else WIDTH
     model = make_model(name, gamma=4.0, hidden_dim=WIDTH, entity_dim=WIDTH, relation_dim=relation)
     random = torch.Generator().manual_seed(seed)
     shapes = model.tables(ENTITIES, RELATIONS)
@@ -44,7 +44,7 @@ def best(index: Index, asking: Predictor, side: Side, anchors: np.ndarray, relat
          known: KnownTriples | None = None) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     queries = asked(asking, side, anchors, relations)
     skip = known.answers(side, anchors, relations) if known is not None else ()
-    return index.best(queries.float(), k, lambda rows, ids: asking.scorer.compare(queries, rows, ids, None), *skip)
+    return index.best(queries.float(), k, lambda rows, ids: asking.scorer.compare(queries, rows, ids, side, None), *skip)
 
 
 @pytest.mark.parametrize("name", ["DistMult", "ComplEx", "SimplE", "RESCAL", "TransE_l2"])
@@ -132,7 +132,7 @@ def test_it_is_built_once_and_again_when_it_does_not_fit(tmp_path: Path) -> None
     assert opened(asking)
 
 
-@pytest.mark.parametrize("name", ["RotatE", "TransE_l1", "TransR"])
+@pytest.mark.parametrize("name", ["RotatE", "TransE_l1", "TransR", "PairRE"])
 def test_score_functions_without_an_index_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(OptionError, match=f"--index: is for score functions that compare by a dot .* and {name} does not"):
         open_index(tmp_path, predictor(name))
