@@ -23,7 +23,6 @@ from kgdist.options.interval import Interval, Rhythm
 from kgdist.options.model_file import bring
 from kgdist.runtime.memory import keep_freed_memory
 from kgdist.runtime.processes.control import SharedControl, WorkerControl
-from kgdist.runtime.processes.numa import pin
 from kgdist.runtime.processes.owner import Owner
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.training.loop import Trainer
@@ -145,7 +144,6 @@ def trainer_of(config: Config, train: Triples, tables: Tables, rank: int, seat: 
 def train_rank(config: Config, train: Triples, tables: Tables, control: WorkerControl) -> int:
     """The work of worker `control.rank`, in the thread that calls; returns the number of steps done since the run's first."""
     torch.set_num_threads(config.num_thread)  # counts for this thread
-    pin(control.rank)
     return trainer_of(config, train, tables, control.rank).run(control, control.start)
 
 

@@ -32,7 +32,6 @@ from kgdist.runtime.cluster.plan import Plan, run_folder
 from kgdist.runtime.job import meetings_of, model_of, trainer_of
 from kgdist.runtime.memory import keep_freed_memory
 from kgdist.runtime.processes.control import ALIVE, BEAT, RELEASED, SharedControl, WorkerControl
-from kgdist.runtime.processes.numa import pin
 from kgdist.runtime.processes.owner import Owner
 from kgdist.version import __version__
 
@@ -78,7 +77,6 @@ def train(job: dict[str, Any], owner: Owner) -> int:
     if config.debug:
         owner.say(f"trainer {rank} has the options {json.dumps(to_json(config))}")
     torch.set_num_threads(config.num_thread)
-    pin(rank)
     shared = SharedControl.attach(job["control"])
     lease(shared, config.peer_timeout)
     partition = Partition.open(plan.partition(machine))

@@ -7,7 +7,6 @@ forking.py      what the fork server runs
 forkserver.py   the process that imports once and forks the others
 interpreter.py  how a Python of ours is started
 lines.py        bytes to lines, lines to JSON or text
-numa.py         which cores a worker runs on
 owner.py        the process that started this one
 worker.py       what workers run
 workers.py      crews of processes or threads, watched
