@@ -10,7 +10,5 @@ local.py      a whole training on this machine
 memory.py     how much memory a run takes
 observe.py    what a run shows while it trains
 protocol.py   what launcher and agents say to each other: the table
-ready.py      what the user has set, to the options of a training
-silence.py    telling of a file system that does not answer
 start.py      where rows and steps start: at random, another run, a checkpoint
 """

@@ -22,8 +22,8 @@ from kgdist.options.config import Config
 from kgdist.options.interval import Interval, Rhythm
 from kgdist.options.model_file import bring
 from kgdist.runtime.memory import keep_freed_memory
+from kgdist.runtime.processes.child import Owner
 from kgdist.runtime.processes.control import SharedControl, WorkerControl
-from kgdist.runtime.processes.owner import Owner
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.training.loop import Trainer
 

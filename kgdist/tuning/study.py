@@ -26,8 +26,8 @@ from kgdist.base.log import log, tell
 from kgdist.base.progress import bar
 from kgdist.options.config import Config
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.processes.bell import ready
 from kgdist.runtime.processes.forkserver import ForkServer
+from kgdist.runtime.processes.pipes import ready
 from kgdist.tuning.space import Space
 from kgdist.tuning.trial import start_trial
 from kgdist.tuning.trials import Folder, trial_config

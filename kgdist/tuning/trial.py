@@ -15,9 +15,8 @@ from kgdist.options.config import Config
 from kgdist.options.model_file import bring
 from kgdist.runs import rundir
 from kgdist.runtime import local
-from kgdist.runtime.processes.child import Child
+from kgdist.runtime.processes.child import Child, Owner
 from kgdist.runtime.processes.forkserver import ForkServer
-from kgdist.runtime.processes.owner import Owner
 from kgdist.training.callbacks import Validation
 
 

@@ -22,7 +22,7 @@ from kgdist.partition.folder import Partition, folder_of
 from kgdist.runtime.copy.receive import MANIFEST, Receiver, part_name
 from kgdist.runtime.copy.send import Delivery, Sender, send
 from kgdist.runtime.ip_config import Machine
-from kgdist.runtime.processes.interpreter import environment, program
+from kgdist.runtime.processes.forkserver import environment, program
 from tests.family import descendants
 from tests.faults.commands import until
 from tests.faults.sshd import ROOT, Sshd

@@ -26,7 +26,7 @@ from kgdist.runtime.cluster import launch
 from kgdist.runtime.cluster.plan import Plan
 from kgdist.runtime.ip_config import Machine
 from kgdist.runtime.memory import page_tables
-from kgdist.runtime.processes.interpreter import environment
+from kgdist.runtime.processes.forkserver import environment
 from tests.patience import patience
 
 

@@ -24,7 +24,7 @@ from kgdist.base.errors import KgdistError
 from kgdist.base.files import safe_join, write_json
 from kgdist.base.log import log, setup
 from kgdist.runtime.agent.beside import Beside
-from kgdist.runtime.processes.owner import Owner, Partner
+from kgdist.runtime.processes.child import Owner, Partner
 from kgdist.runtime.protocol import Doing, command_of
 from kgdist.version import __version__
 

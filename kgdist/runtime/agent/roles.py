@@ -31,8 +31,8 @@ from kgdist.runs import rundir
 from kgdist.runtime.cluster.plan import Plan, run_folder
 from kgdist.runtime.job import meetings_of, model_of, trainer_of
 from kgdist.runtime.memory import keep_freed_memory
+from kgdist.runtime.processes.child import Owner
 from kgdist.runtime.processes.control import ALIVE, BEAT, RELEASED, SharedControl, WorkerControl
-from kgdist.runtime.processes.owner import Owner
 from kgdist.version import __version__
 
 BLOCK = 1 << 22  # numbers of a table that are moved at a time: 16 MB

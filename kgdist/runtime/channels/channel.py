@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kgdist.base.log import log
-from kgdist.runtime.processes.bell import ready
-from kgdist.runtime.processes.interpreter import environment, program
-from kgdist.runtime.processes.lines import Lines, message_of, readable
+from kgdist.runtime.processes.forkserver import environment, program
+from kgdist.runtime.processes.pipes import Lines, message_of, readable, ready
 
 AGENT = "kgdist.runtime.agent.agent"
 LONGEST = 64 << 20  # bytes of a message, and of all those that wait to be sent

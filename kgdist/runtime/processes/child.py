@@ -1,6 +1,6 @@
-"""One process of ours that does a job: started, given its job, listened to, and ended.
+"""The two ends of the pipes between a process of ours and its owner: `Child` as the owner sees it, `Owner` as the process does.
 
-The process runs `worker.py`, forked from one that has imported what it needs (`forkserver.py`). It reads the job as one line of
+A child runs `worker.py`, forked from a process that has imported what it needs (`forkserver.py`). It reads the job as one line of
 JSON on stdin, later lines as commands, and writes events as lines of JSON on stdout. When stdin closes, it ends: so it cannot
 outlive its owner.
 """
@@ -10,13 +10,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import signal
+import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 from kgdist.base.log import log
 from kgdist.runtime.processes.forkserver import ForkServer
+from kgdist.runtime.processes.pipes import Bell
 
 GRACE = 5.0  # seconds between asking a process to end and making it
 FORCE = 2.0  # seconds in which one that is made to end is gone, unless the system holds it
@@ -130,3 +134,66 @@ def end(children: Sequence[Child], deadline: float) -> None:
             )
     for child in children:
         child.stdout.close()
+
+
+class Partner(Protocol):
+    """Whom an agent works for: `Owner`, or a launcher that it has found by itself (`kgdist.runtime.agent.enlist`). `bell` rings
+    when there may be something to receive."""
+
+    bell: Bell
+
+    def send(self, **event: Any) -> None:
+        """Tell it. Raises EOFError when it is gone."""
+
+    def receive(self, seconds: float) -> dict[str, Any] | None:
+        """What it says next, None if that is not in time. Raises EOFError when it is gone."""
+
+
+class Owner:
+    """Made once, at the start of a process whose stdin and stdout are its owner's pipes.
+
+    Args:
+        gone: called, in any thread, when the owner has closed a pipe or has ended.
+    """
+
+    def __init__(self, gone: Callable[[], None] = lambda: None) -> None:
+        self._gone = gone
+        self._inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.bell = Bell()
+        self._out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+        self._lock = threading.Lock()
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody's print may break the protocol
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        for line in iter(sys.stdin.buffer.readline, b""):
+            self._inbox.put(json.loads(line))
+            self.bell.ring()
+        self._inbox.put(None)
+        self.bell.ring()
+        self._gone()
+
+    def send(self, **event: Any) -> None:
+        """Tell it. Raises EOFError when it is gone."""
+        try:
+            with self._lock:
+                self._out.write(json.dumps(event) + "\n")
+                self._out.flush()
+        except BrokenPipeError as error:
+            self._gone()
+            raise EOFError from error
+
+    def say(self, line: str) -> None:
+        """A line for the user."""
+        self.send(say=line)
+
+    def receive(self, seconds: float) -> dict[str, Any] | None:
+        """What it says next, None if that is not in time. Raises EOFError when it is gone."""
+        try:
+            message = self._inbox.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if message is None:
+            self._inbox.put(None)
+            raise EOFError
+        return message
