@@ -199,7 +199,7 @@ def _ssh_server() -> tuple[str, str]:
 
 def ports(machine: Machine) -> Finding:
     """Whether the ports of a machine are free, when it is this one."""
-    from kgdist.runtime.agent.preflight import port_problems
+    from kgdist.runtime.checks import port_problems
 
     problems = port_problems(machine)
     numbers = f"{machine.ports[0]}" + (f" to {machine.ports[-1]}" if machine.servers > 1 else "")

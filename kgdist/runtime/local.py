@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from kgdist.base.errors import Diverged, KgdistError, OptionError
+from kgdist.base.errors import Diverged, KgdistError
 from kgdist.base.files import write_json
 from kgdist.base.log import background, log, say, tell
+from kgdist.base.machine import keep_freed_memory, peak_of_this_process, used_now
 from kgdist.data.dataset import Dataset
 from kgdist.evaluation.evaluator import Evaluator
 from kgdist.kvstore.shared_memory import huge_pages_refused
@@ -27,7 +28,7 @@ from kgdist.models.registry import settle
 from kgdist.options.config import Config
 from kgdist.options.parse import Parsed
 from kgdist.runs import checkpoint, rundir
-from kgdist.runtime.checks import check_disk, check_memory, check_model, check_splits
+from kgdist.runtime.checks import check_disk, check_memory, check_model, check_same, check_splits
 from kgdist.runtime.course import Course, Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import (
@@ -42,7 +43,6 @@ from kgdist.runtime.job import (
     trainer_of,
     warm_up,
 )
-from kgdist.runtime.memory import keep_freed_memory, peak_of_this_process, used_now
 from kgdist.runtime.observe import Observer, curves_writer, watched
 from kgdist.runtime.processes.control import SharedControl, WorkerControl
 from kgdist.runtime.processes.workers import Processes, Say, Threads, Workers
@@ -351,9 +351,7 @@ def ready(parsed: Parsed) -> Config:
     if config.resume:
         saved = rundir.open_run(config.resume, config.save_path).config
         config = parsed.over(saved).replace(resume=config.resume)
-        for name in ("model_name", "dataset"):
-            if getattr(config, name) != getattr(saved, name):
-                raise OptionError(f"--{name}", "cannot change when a run is resumed; start a new one with --init_from")
+        check_same(config, saved)
     config, notes = settle(config, set(parsed.explicit))
     for note in (*parsed.notes, *notes):
         tell(note)

@@ -140,8 +140,8 @@ class Agent:
     def check(self, plan: dict[str, Any], machine: int, lease: float, run: str, debug: bool, copied: bool) -> None:
         """Say what keeps the job `plan` from running here, and which checkpoints of `run` are here. `copied`: the partition is
         here."""
-        from kgdist.runtime.agent.preflight import problems
         from kgdist.runtime.agent.site import Site
+        from kgdist.runtime.checks import problems
         from kgdist.runtime.cluster.plan import Plan
 
         setup(debug=debug)

@@ -17,6 +17,7 @@ import torch
 from kgdist.base.errors import KgdistError, PeersLost
 from kgdist.base.files import write_json
 from kgdist.base.log import log
+from kgdist.base.machine import keep_freed_memory
 from kgdist.evaluation.shared import SharedEvaluator, pieces
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
@@ -30,7 +31,6 @@ from kgdist.partition.folder import Partition
 from kgdist.runs import rundir
 from kgdist.runtime.cluster.plan import Plan, run_folder
 from kgdist.runtime.job import meetings_of, model_of, trainer_of
-from kgdist.runtime.memory import keep_freed_memory
 from kgdist.runtime.processes.child import Owner
 from kgdist.runtime.processes.control import ALIVE, BEAT, RELEASED, SharedControl, WorkerControl
 from kgdist.version import __version__

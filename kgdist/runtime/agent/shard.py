@@ -54,8 +54,8 @@ class Shard:
         return run_folder(self.config, run)
 
     def place(self, run: str) -> Path:
-        """Where this machine keeps its checkpoints: machines may share a file system."""
-        return self.folder(run) / f"machine_{self.number}"
+        """Where this machine keeps its checkpoints."""
+        return self.plan.checkpoints(self.number, run)
 
     def fill(self, run: str, resume: int | None, moved: Moved = unwatched) -> None:
         """Make the tables: at random, or as of the checkpoint of step `resume`. Raises KgdistError."""

@@ -14,12 +14,13 @@ from typing import IO, Any
 
 import numpy as np
 
+from kgdist.base.errors import counted
 from kgdist.base.log import log
+from kgdist.base.machine import used_now
 from kgdist.kvstore.server import COUNTERS, TURNS
 from kgdist.kvstore.shared_memory import SharedArray
 from kgdist.runtime.agent.shard import Shard
 from kgdist.runtime.cluster.plan import Plan
-from kgdist.runtime.memory import used_now
 from kgdist.runtime.processes import child as children
 from kgdist.runtime.processes.child import Child, Event
 from kgdist.runtime.processes.control import ALIVE, ARRIVED, BEAT, DONE, POSITIVES, RELEASED, STOP
@@ -252,8 +253,7 @@ class Site:
         self._deaths[rank] = 1 if steps > self._fallen[rank] else self._deaths[rank] + 1
         self._fallen[rank] = steps
         if self._deaths[rank] > self.config.max_restarts:
-            times = f"{self._deaths[rank]} time{'s' * (self._deaths[rank] > 1)}"
-            raise Failure(f"trainer {rank} {how}, {times} at step {steps}", recoverable=False)
+            raise Failure(f"trainer {rank} {how}, {counted(self._deaths[rank], 'time')} at step {steps}", recoverable=False)
         self._incarnations[rank] += 1
         log.warning("trainer %d %s; it is started again at step %d", rank, how, steps)
         self.trainers[rank].close(time.monotonic())

@@ -23,6 +23,7 @@ from kgdist.options.config import Config
 from kgdist.partition.folder import Partition
 from kgdist.runtime.channels.channel import Ending, Heard
 from kgdist.runtime.channels.ssh_config import SshOptions
+from kgdist.runtime.checks import check_parts
 from kgdist.runtime.cluster.plan import partition_folder
 from kgdist.runtime.copy.receive import MANIFEST, part_name
 from kgdist.runtime.ip_config import Machine
@@ -75,9 +76,7 @@ def deliveries_of(config: Config, machines: list[Machine]) -> list[Delivery]:
     for machine in machines:
         folder = partition_folder(config, machine.number)
         partition = Partition.open(folder)
-        if partition.book.parts != len(machines):
-            message = f"lists {len(machines)} machines, but {folder} is one of {partition.book.parts} partitions"
-            raise OptionError("--ip_config", f"{message}; make as many partitions (-k)")
+        check_parts(partition.book.parts, machines, partition.name)
         if partition.part != machine.number or (graph or partition.graph) != partition.graph:
             raise UsageError(f"{folder}: belongs to another partitioning than partition_0; make the partitions again")
         graph = partition.graph
