@@ -288,7 +288,7 @@ def test_what_the_command_refuses(world: Callable[..., list[str]], tmp_path: Pat
         assert main(words) == 2
         return capsys.readouterr().err
 
-    assert "--ip_config: lists 1 machines, but" in said(world("10.0.0.1 30050 1"))
+    assert "--ip_config: lists 1 machine, but toy is in 2 partitions" in said(world("10.0.0.1 30050 1"))
     assert "--backend: manual reaches no machine" in said([*world(), "--backend", "manual"])
     assert "ip_config.txt:1: " in said(world("x"))
     assert "no such file" in said([*world(), "--ip_config", str(tmp_path / "none")])

@@ -91,10 +91,6 @@ class Child:
             unknown = code == -signal.SIGKILL and not self._killed
             yield {"lost": how + ("; the system may have run out of memory" if unknown else "")}
 
-    def show_stack(self) -> None:
-        """Let it write to stderr where it stands; a stopped process cannot."""
-        self.send_signal(signal.SIGUSR1)
-
     def send_signal(self, which: signal.Signals) -> None:
         """Send it a signal; none when it has ended."""
         self._forks.send_signal(self._number, which)
@@ -116,6 +112,19 @@ class Child:
     def close(self, deadline: float) -> None:
         """End it: asked until `deadline` (time.monotonic()), then by force."""
         end([self], deadline)
+
+
+def show_stacks(children: Sequence[Child]) -> None:
+    """Let all of them write to stderr where they stand; stopped ones cannot."""
+    for child in children:
+        child.send_signal(signal.SIGUSR1)
+    time.sleep(0.5)  # which takes them a moment
+
+
+def show_traceback(who: str, event: Event) -> None:
+    """Log that of an "error", if it has one."""
+    for line in event["traceback"].splitlines():
+        log.error("[%s] %s", who, line)
 
 
 def end(children: Sequence[Child], deadline: float) -> None:
