@@ -68,6 +68,7 @@ ENDED_BY = {
     "runtime/channels/channel.py:Channel._deliver": "the end of the process or of its owner's interest, a thread beside",
     "runtime/processes/control.py:SharedControl.beat": "the end of the run that it shows to live",
     "runtime/processes/control.py:WorkerControl._wait": "itself, when the coordinator does not beat for PATIENCE; the lease",
+    "runtime/copy/receive.py:main": "its owner, by stdin",
     "runtime/copy/send.py:_all": "each sender's own deadlines",
     "runtime/copy/send.py:Sender._ask": "an answer's deadline, which is handed to the queue",
     "runtime/agent/enlist.py:Line._move": "the end of the line; a thread beside",

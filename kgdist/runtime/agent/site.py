@@ -118,9 +118,8 @@ class Site:
     def _trainer(self, rank: int) -> Child:
         child = self._child(f"trainer-{self.number}-{rank}")
         child.send(self._job("trainer", rank=rank, run=self.run, incarnation=self._incarnations[rank]))
-        self.attendance.moved[rank] = time.monotonic() + max(
-            0.0, STALL - self.stall
-        )  # libraries, connections: no steps for a while
+        late = max(0.0, STALL - self.stall)  # libraries, connections: no steps for a while
+        self.attendance.moved[rank] = time.monotonic() + late
         self._newborn[rank] = int(self.shard.control.workers[rank, ALIVE])
         return child
 

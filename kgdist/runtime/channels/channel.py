@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kgdist.base.log import log
+from kgdist.runtime.processes.child import ending
 from kgdist.runtime.processes.forkserver import environment, program
 from kgdist.runtime.processes.pipes import Lines, message_of, readable, ready
 
@@ -306,11 +307,7 @@ class LocalChannel(Channel):
 
     def _ending(self) -> tuple[int | None, str] | None:
         code = self.process.poll()
-        if code is None or code >= 0:
-            return None if code is None else (code, f"ended with exit code {code}")
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-        memory = "; the system may have run out of memory" if code == -signal.SIGKILL else ""
-        return None, f"was killed by signal {name}{memory}"
+        return None if code is None else (code if code >= 0 else None, ending(code))
 
     def _stop(self, *, force: bool) -> None:
         if self.process.poll() is None:

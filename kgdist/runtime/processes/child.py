@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from kgdist.base.log import log
 from kgdist.runtime.processes.forkserver import ForkServer
-from kgdist.runtime.processes.pipes import Bell
+from kgdist.runtime.processes.pipes import Bell, Lines, message_of
 
 GRACE = 5.0  # seconds between asking a process to end and making it
 FORCE = 2.0  # seconds in which one that is made to end is gone, unless the system holds it
@@ -55,7 +55,7 @@ class Child:
             os.close(their_out)
         os.set_blocking(ours, False)
         self.open = True  # whether it may still say something
-        self._buffer = b""
+        self._lines = Lines()
         self._ended = False  # it has said how
         self._killed = False  # by us
 
@@ -80,16 +80,13 @@ class Child:
         code = self.code  # before the pipe is read: nothing comes after
         data = self.stdout.read() if self.open else None
         self.open = self.open and data != b""
-        *lines, self._buffer = (self._buffer + (data or b"")).split(b"\n")
-        for line in lines:
+        for line in self._lines.feed(data or b""):
             event = json.loads(line)
             self._ended = self._ended or any(key in event for key in LAST)
             yield event
         if code is not None and not self._ended:
             self._ended = True
-            how = f"was killed by signal {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            unknown = code == -signal.SIGKILL and not self._killed
-            yield {"lost": how + ("; the system may have run out of memory" if unknown else "")}
+            yield {"lost": ending(code, by_us=self._killed)}
 
     def send_signal(self, which: signal.Signals) -> None:
         """Send it a signal; none when it has ended."""
@@ -112,6 +109,15 @@ class Child:
     def close(self, deadline: float) -> None:
         """End it: asked until `deadline` (time.monotonic()), then by force."""
         end([self], deadline)
+
+
+def ending(code: int, *, by_us: bool = False) -> str:
+    """In words what a process has done that left this code, less than 0: the signal; `by_us`: that killed it."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+    memory = "; the system may have run out of memory" if code == -signal.SIGKILL and not by_us else ""
+    return f"was killed by signal {name}{memory}"
 
 
 def show_stacks(children: Sequence[Child]) -> None:
@@ -176,7 +182,7 @@ class Owner:
 
     def _listen(self) -> None:
         for line in iter(sys.stdin.buffer.readline, b""):
-            self._inbox.put(json.loads(line))
+            self._inbox.put(message_of(line) or {})  # which nobody understands, and who reads it says so
             self.bell.ring()
         self._inbox.put(None)
         self.bell.ring()
