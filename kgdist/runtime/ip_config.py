@@ -41,14 +41,6 @@ class Machine:
         """The ports of its servers."""
         return range(self.port, self.port + self.servers)
 
-    @property
-    def loopback(self) -> bool:
-        """Whether the address can only mean this machine itself."""
-        ip = _ip(self.address)
-        if ip is not None:
-            return ip.is_loopback
-        return self.address.lower().rstrip(".") == "localhost"
-
 
 def read_cluster(path: PathLike) -> list[Machine]:
     """The machines of a file, at least one. Raises DataError naming the file and the line (exit code 2)."""

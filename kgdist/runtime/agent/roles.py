@@ -163,14 +163,8 @@ class Tasks:
     """What a trainer does when it does not train: commands `{"what": name of a method, "number": n, ...its arguments}`."""
 
     def __init__(self, plan: Plan, machine: int, rank: int, partition: Partition, tables: StoreTables, owner: Owner) -> None:
-        self.plan, self.machine, self.rank, self.partition, self.tables, self.owner = (
-            plan,
-            machine,
-            rank,
-            partition,
-            tables,
-            owner,
-        )
+        self.plan, self.machine, self.rank = plan, machine, rank
+        self.partition, self.tables, self.owner = partition, tables, owner
         self.alive: Callable[[], None] = lambda: None
         self.leaving: Callable[[], bool] = lambda: False
         self._evaluator: SharedEvaluator | None = None

@@ -135,8 +135,8 @@ class Workers(Attendance):
         say: Say,
         due: Callable[[], bool] = lambda: False,
         pause: Callable[[], None] = lambda: None,
-    ) -> list[int]:
-        """Stay until all workers have ended; returns the steps each has done.
+    ) -> None:
+        """Stay until all workers have ended.
 
         Args:
             met: called with the step when all workers that still train wait at it, before they go on; not after a stop.
@@ -165,7 +165,6 @@ class Workers(Attendance):
                 who = self._who(rank)
                 raise WorkerError(f"{who} has made no step for {STALL:.0f} s; the stacks of all that can still tell are above")
         tick(shared)
-        return [self.done[rank] for rank in range(self.world)]
 
     def _hear(self, rank: int, event: Event, say: Say) -> None:
         if "say" in event:
