@@ -20,7 +20,7 @@ from kgdist.runtime.checks import STATE, meaning
 from kgdist.runtime.cluster.plan import Plan, run_folder
 from kgdist.runtime.job import model_of
 from kgdist.runtime.processes.control import DONE, RELEASED, SharedControl
-from kgdist.runtime.start import at_random, steps_done, take
+from kgdist.runtime.start import at_random, shared_out, steps_done, take
 
 
 class Shard:
@@ -72,9 +72,7 @@ class Shard:
             saved = checkpoint.opened(self.place(run) / f"ckpt-{resume}")
             if self._taken != saved.path:
                 take(saved, self.tables, moved)
-            steps = steps_done(saved)
-            if len(steps) != self.config.num_proc:  # other workers than before share what has been done
-                steps = [sum(steps) // self.config.num_proc] * self.config.num_proc
+            steps = shared_out(steps_done(saved), self.config.num_proc)
         control = SharedControl.create(self.config.num_proc)
         control.workers[:, DONE] = steps
         control.header[RELEASED] = resume or 0  # nobody waits at a meeting that was over then
