@@ -26,7 +26,7 @@ from datasets import prepare
 from roofs import machine
 
 from kgdist.base.types import RelationRows
-from kgdist.data.dataset import Dataset
+from kgdist.data.dataset import Dataset, open_dataset
 from kgdist.data.known import KnownTriples
 from kgdist.evaluation.candidates import not_rivals
 from kgdist.evaluation.evaluator import evaluate
@@ -34,8 +34,8 @@ from kgdist.evaluation.ranks import SIDES, Ranks
 from kgdist.kernels.gemm import linear
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
+from kgdist.models.registry import model_of
 from kgdist.runs import rundir
-from kgdist.runtime.job import model_of, open_dataset
 
 HERE = Path(__file__).parent
 P, N = 1000, 1024  # queries and candidates of one product

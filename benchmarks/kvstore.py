@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from kgdist.base.machine import keep_freed_memory
 from kgdist.kernels.rows import adagrad_rows, gather_rows
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
@@ -34,7 +35,6 @@ from kgdist.kvstore.messages import HEADER, Identity
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import MemoryTables, Update
 from kgdist.kvstore.wire import TCP_BYTES, Keys, Transport
-from kgdist.runtime.memory import keep_freed_memory
 
 HERE = Path(__file__).parent
 IDENTITY = Identity("bench", "bench", 1, "", "")

@@ -23,6 +23,7 @@ import torch
 import zmq
 from roofs import machine
 
+from kgdist.base.machine import keep_freed_memory
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.layout import Layout
@@ -30,7 +31,6 @@ from kgdist.kvstore.messages import Identity
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import MemoryTables, Update
 from kgdist.kvstore.wire import Keys, Transport
-from kgdist.runtime.memory import keep_freed_memory
 
 HERE = Path(__file__).parent
 IDENTITY = Identity("bench", "bench", 1, "", "")

@@ -24,12 +24,13 @@ from roofs import machine
 from store_train import DIM, NEGATIVES, RELATIONS, needs, triples
 
 from kgdist.base.files import write_json
+from kgdist.base.machine import keep_freed_memory
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.tables import MemoryTables, Update, initialise
+from kgdist.models.registry import model_of
 from kgdist.options.config import Config
-from kgdist.runtime.job import model_of, trainer_of
-from kgdist.runtime.memory import keep_freed_memory
+from kgdist.runtime.job import trainer_of
 
 # Machines elsewhere, and how many cases of each; of those with the most, none is fitted to.
 COUNTS = {1: 8, 2: 6, 4: 6, 8: 8, 16: 10, 32: 14, 63: 20}

@@ -31,8 +31,9 @@ from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.tables import MemoryTables, initialise
 from kgdist.kvstore.wire import Keys, Transport
+from kgdist.models.registry import model_of
 from kgdist.options.config import Config
-from kgdist.runtime.job import model_of, trainer_of
+from kgdist.runtime.job import trainer_of
 
 HERE = Path(__file__).parent
 RELATIONS, BATCH, NEGATIVES, DIM = 1345, 1000, 200, 400

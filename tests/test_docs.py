@@ -17,11 +17,10 @@ import pytest
 import kgdist
 from docs import reference
 from kgdist.base.errors import KgdistError
-from kgdist.models.registry import settle
+from kgdist.models.registry import model_of, settle
 from kgdist.options.built_in import BUILT_IN
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.tools import TOOLS
-from kgdist.runtime.job import model_of
 from tests.docs_blocks import (
     ELSEWHERE,
     KINDS,
@@ -39,7 +38,6 @@ from tests.docs_blocks import (
 )
 from tests.own_models import as_before
 from tests.patience import patience
-from tests.test_layers import LAYERS
 
 DOCS = ROOT / "docs"
 MAY_BE_PARSED = re.compile(r"README.md|docs/cluster.md|docs/commands/.*")  # several machines; examples of --help
@@ -145,13 +143,6 @@ def test_the_table_of_memory_is_that_of_the_models() -> None:
         tables = model_of(config).tables(1, 1)
         widths = tables["entity"][1], sum(width for table, (_, width) in tables.items() if table != "entity")
         assert told["TransE_l2" if name == "TransE" else name] == widths, name
-
-
-def test_the_table_of_layers_is_the_one_that_is_held() -> None:
-    rows = re.findall(r"^\| (\d) \| [^|]+ \| `([^`]+)` \|$", (DOCS / "architecture.md").read_text(), re.MULTILINE)
-    assert [int(number) for number, _ in rows] == list(range(len(LAYERS)))
-    there = [{home for home in homes if list((ROOT / "kgdist").glob(f"{home}*"))} for homes in LAYERS]
-    assert [set(homes.split()) for _, homes in rows] == there
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:

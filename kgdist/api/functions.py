@@ -115,7 +115,7 @@ def train(data: Any = None, *, callbacks: Iterable[Callback] = (), **options: An
     from kgdist.report.report import report_or_warn
     from kgdist.runs.opened import open_model
     from kgdist.runtime import local
-    from kgdist.runtime.ready import ready
+    from kgdist.runtime.local import ready
 
     threads = torch.get_num_threads()
     try:

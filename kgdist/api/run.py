@@ -16,7 +16,7 @@ from kgdist.api.results import Embeddings, Evaluation, Table
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.machine import usable_cores
 from kgdist.base.types import Side
-from kgdist.data.dataset import Dataset
+from kgdist.data.dataset import Dataset, open_dataset
 from kgdist.data.known import KnownTriples
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.evaluation.evaluator import Evaluator
@@ -29,7 +29,6 @@ from kgdist.predict.engine import Found, Predictor
 from kgdist.predict.lists import Wanted, ids_of
 from kgdist.predict.similar import MEASURES, Search
 from kgdist.runs.opened import Opened
-from kgdist.runtime.job import open_dataset
 
 ENDS = ("head", "relation", "tail")
 

@@ -25,6 +25,11 @@ def one_line(text: str) -> str:
     return text.replace("\n", "\\n").replace("\r", "\\r")
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 machine`, `2 machines`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 class KgdistError(Exception):
     """Base of all errors raised on purpose."""
 

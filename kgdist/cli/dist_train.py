@@ -27,6 +27,7 @@ def main(argv: Sequence[str]) -> int:
     parsed = parse.parse("dist-train", argv, count)
     from kgdist.base import log
     from kgdist.models.registry import settle
+    from kgdist.runtime.checks import check_connections
     from kgdist.runtime.cluster import connect, launch
     from kgdist.runtime.interrupt import Interrupts
 
@@ -48,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
         control_of(config, machines)  # refused here as well where nothing is done yet
     if config.dry_run:
         plan, partition = launch.plan_of(config, machines)
-        launch.check_connections(plan)
+        check_connections(plan)
         lines = launch.describe(plan, partition)
         for line in lines:
             log.say(line)

@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     parsed = parse.parse("partition", argv)
     config, notes = resolve(parsed.config, parsed.explicit)
     refuse(of_partitioning(config, parsed.explicit))
-    from kgdist.runtime.job import open_dataset
+    from kgdist.data.dataset import open_dataset
 
     set_up_log(config)
     for note in notes:
@@ -59,12 +59,12 @@ def prove(config: Config, dataset: Dataset, root: Path) -> Sizes:
 
 def make(config: Config, dataset: Dataset, root: Path, own: Path) -> int:
     """Assign, measure, and, unless it is a trial, write and verify. `own` is the data set's own folder."""
+    from kgdist.base.machine import peak_of_this_process
     from kgdist.partition import dglke_text
     from kgdist.partition.assign import assign
     from kgdist.partition.book import Numbering
     from kgdist.partition.graph import Sizes
     from kgdist.partition.writer import write
-    from kgdist.runtime.memory import peak_of_this_process
 
     entities, relations, train = len(dataset.entities), len(dataset.relations), dataset.train.array
     started = time.perf_counter()

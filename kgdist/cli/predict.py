@@ -29,11 +29,11 @@ def main(argv: Sequence[str]) -> int:
     options: PredictOptions = parse.parse_tool("predict", argv)
     from kgdist.base import log
     from kgdist.base.machine import usable_cores
+    from kgdist.data.dataset import open_dataset
     from kgdist.predict.answers import TERMINAL, Column, cells, check_output, write_answers
     from kgdist.predict.engine import Predictor
     from kgdist.predict.lists import things
     from kgdist.runs.opened import open_model
-    from kgdist.runtime.job import open_dataset
 
     set_up_log(options)
     output = options.output or ("result.tsv" if options.data_files else TERMINAL)

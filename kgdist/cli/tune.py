@@ -31,8 +31,8 @@ _GOES_ON = ": the search in {} has another; leave it out to go on with that one,
 def main(argv: Sequence[str]) -> int:
     options, given, parsed = parse.parse_tune(argv)
     from kgdist.base import log
+    from kgdist.data.dataset import open_dataset
     from kgdist.runtime.checks import check_splits
-    from kgdist.runtime.job import open_dataset
     from kgdist.tuning import space as spaces
     from kgdist.tuning.study import Search, best_of
     from kgdist.tuning.trials import Folder

@@ -15,11 +15,11 @@ import numpy as np
 from kgdist.base.errors import CheckpointError, KgdistError, UsageError
 from kgdist.base.files import read_json
 from kgdist.base.log import bar
+from kgdist.data.dataset import open_dataset
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 from kgdist.runs import rundir
-from kgdist.runtime.job import open_dataset
 
 Names = tuple[Vocabulary, Vocabulary]  # of entities, of relations
 BLOCK = 1 << 20  # numbers converted at once

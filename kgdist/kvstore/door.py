@@ -64,7 +64,7 @@ def shut(descriptor: int) -> None:
 
 
 def give_back() -> None:
-    """Give the system what was freed and the C library keeps (see kgdist.runtime.memory): the frames that strangers began are as
+    """Give the system what was freed and the C library keeps (see kgdist.base.machine): the frames that strangers began are as
     long as any, lie here and there, and touch a little each, until all of the heap is in use. Only with glibc."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

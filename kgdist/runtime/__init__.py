@@ -1,16 +1,13 @@
 """A training as processes, on one machine or many.
 
-checks.py     what is refused before anything is written
+checks.py     what is refused before anything is written, here and on each machine
 course.py     what happens while all stand still: validation, checkpoint, the end
 doctor.py     whether this machine has what kgdist needs
 interrupt.py  what Ctrl-C, SIGTERM and SIGHUP mean
 ip_config.py  the machines of ip_config.txt
 job.py        what a run consists of, from its options
 local.py      a whole training on this machine
-memory.py     how much memory a run takes
 observe.py    what a run shows while it trains
 protocol.py   what launcher and agents say to each other: the table
-ready.py      what the user has set, to the options of a training
-silence.py    telling of a file system that does not answer
 start.py      where rows and steps start: at random, another run, a checkpoint
 """

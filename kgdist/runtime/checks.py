@@ -1,34 +1,50 @@
-"""What a training refuses before it has written anything: data, memory or disk that cannot do.
+"""What a training refuses before it has written anything: data, machines, memory, disk or ports that cannot do.
 
-Contradictions between options alone are refused earlier, by `kgdist.options.contradictions`.
+`check_...` raise for the training of this machine, or for the launcher of one on several; `problems` is asked on each machine of
+those, and tells all at once. Contradictions between options alone are refused earlier, by `kgdist.options.contradictions`.
 """
 
 from __future__ import annotations
 
+import errno
+import mmap
+import os
+import socket
+import time
 from collections.abc import Mapping
 from typing import Any
 
-from kgdist.base.errors import OptionError, UsageError
+from kgdist.base.errors import CheckpointError, KgdistError, OptionError, UsageError, counted
 from kgdist.base.files import free_bytes, size
 from kgdist.base.machine import free_memory
 from kgdist.data.dataset import Dataset
-from kgdist.kvstore.optim import OPTIMIZERS
+from kgdist.kvstore.places import in_use, too_many
+from kgdist.kvstore.shared_memory import huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import MODELS
 from kgdist.options.config import Config
+from kgdist.options.configfile import read_run
 from kgdist.options.model_file import OWN
-from kgdist.runtime.memory import page_tables
+from kgdist.partition.folder import Partition
+from kgdist.runs import checkpoint
+from kgdist.runtime.cluster.plan import Plan, run_folder, workspace
+from kgdist.runtime.ip_config import Machine
+from kgdist.runtime.job import bytes_of
+from kgdist.runtime.observe import curves_writer
 
 STATE = ("optimizer",)  # on these depends what a checkpoint holds besides rows
+ENTRY = 8  # bytes in which a page table has a page
+LIBRARIES = 450 << 20  # bytes of the agent and of what its processes are forked from, which share the libraries
+PER_PROCESS = 75 << 20  # that each of those takes beside that: a server, or a trainer with the arrays of a step of dim 400
 
 
-def check_splits(config: Config, dataset: Dataset) -> None:
+def check_splits(config: Config, data: Dataset | Partition) -> None:
     """Refuse --valid or --test without such triples, and an empty train split."""
-    for flag, split in (("valid", dataset.valid), ("test", dataset.test)):
-        if getattr(config, flag) and (split is None or not len(split)):
-            raise OptionError(f"--{flag}", f"{dataset.name} has no {flag} triples; give a {flag} file or drop the flag")
-    if not len(dataset.train):
-        raise UsageError(f"{dataset.name}: the train split is empty")
+    for split in ("valid", "test"):
+        if getattr(config, split) and not len(data.splits.get(split, ())):
+            raise OptionError(f"--{split}", f"{data.name} has no {split} triples; give a {split} file or drop the flag")
+    if not len(data.splits["train"]):
+        raise UsageError(f"{data.name}: the train split is empty")
 
 
 def check_model(config: Config) -> None:
@@ -42,14 +58,21 @@ def check_model(config: Config) -> None:
 def check_memory(config: Config, shapes: dict[str, tuple[int, int]]) -> None:
     """Refuse tables that cannot fit before the system kills something. Costs: 4 bytes a number, the optimiser's state, and what
     each of several processes needs to map them."""
-    widths = OPTIMIZERS[config.optimizer]().widths
-    need = sum(4 * rows * (width + sum(widths(width).values())) for rows, width in shapes.values())
+    need = bytes_of(config, shapes)
     if config.num_proc > 1 and config.worker == "process":
         need += page_tables(need, config.num_proc + 1, huge=config.huge_pages)
     free = free_memory()
     if free is not None and need > free and config.gpu[0] < 0:
         message = f"the tables take {size(need)} and {size(free)} of memory are free"
         raise OptionError("--hidden_dim", f"{message}; take a smaller --hidden_dim or more machines")
+
+
+def page_tables(mapped: int, processes: int, *, huge: bool) -> int:
+    """Bytes that the system needs to map so many shared bytes into so many processes, each of which touches all of them: 0.2 %
+    for each process. On huge pages, where they are wanted and granted, it is next to nothing."""
+    if huge and huge_pages_refused(shared=True) is None:
+        return 0
+    return processes * ENTRY * -(-mapped // mmap.PAGESIZE)
 
 
 def check_disk(config: Config, tables: MemoryTables) -> None:
@@ -61,6 +84,43 @@ def check_disk(config: Config, tables: MemoryTables) -> None:
     if (free := free_bytes(config.save_path)) < need:
         message = f"--save_path {config.save_path}: {size(free)} are free"
         raise UsageError(f"{message}, but the run may take {size(need)} with its checkpoints")
+
+
+def check_parts(parts: int, machines: list[Machine], name: str) -> None:
+    """Refuse another number of machines than of partitions, of the data set `name`."""
+    if parts != len(machines):
+        lists, divided = counted(len(machines), "machine"), counted(parts, "partition")
+        raise OptionError("--ip_config", f"lists {lists}, but {name} is in {divided}; make as many partitions (-k)")
+
+
+def check_job(config: Config, machines: list[Machine], partition: Partition) -> None:
+    """Refuse what the machines, the partition, the options and a run that is resumed together cannot be. Raises KgdistError.
+
+    A run whose folder cannot be read from here is compared on the machines, by its checkpoints.
+    """
+    if config.tensorboard:
+        curves_writer()
+    check_parts(partition.book.parts, machines, partition.name)
+    if config.has_edge_importance and partition.train.weights is None:
+        raise OptionError("--has_edge_importance", f"the partitions of {partition.name} were made without weights")
+    check_splits(config, partition)
+    folder = run_folder(config, config.resume) if config.resume else None
+    if folder is not None and (folder / "config.json").exists() and (found := different(read_run(folder), config, *STATE)):
+        raise OptionError("--resume", f"{folder} was trained with {found}")
+
+
+def check_connections(plan: Plan) -> None:
+    """Refuse more connections than a process could have if the machines' limits were this one's. Raises OptionError."""
+    for machine in plan.machines:
+        if (problem := too_many(plan.connections(machine.number))) is not None:
+            raise OptionError("--ip_config", f"{machine.name} would need {problem}")
+
+
+def check_same(new: Config, old: Config) -> None:
+    """Refuse to go on with a run of the options `old` as one of another model or data set."""
+    for name in ("model_name", "dataset"):
+        if getattr(new, name) != getattr(old, name):
+            raise OptionError(f"--{name}", "cannot change when a run is resumed; start a new one")
 
 
 def meaning(config: Config, *more: str) -> dict[str, Any]:
@@ -81,3 +141,122 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
         if name in old and old[name] != value:
             return f"--{name} {old[name]}, not {value}"
     return None
+
+
+def problems(plan: Plan, number: int, *, copied: bool = True) -> list[str]:
+    """One line for everything on machine `number` that keeps the job from running there; none if all is well.
+
+    Before the partition has been `copied` there may not even be a workspace.
+    """
+    config = plan.config
+    root = workspace(config)
+    if not copied:
+        return _apart(plan, number)
+    if not root.is_dir():
+        return [f"--path {root}: no such folder here"]
+    return [*_partition(plan, number), *_apart(plan, number)]
+
+
+def _apart(plan: Plan, number: int) -> list[str]:
+    """What can be asked without the partition."""
+    return [*_resumed(plan, number), *_connections(plan, number), *_freed(plan, number), *_disk(plan, number)]
+
+
+def _partition(plan: Plan, number: int) -> list[str]:
+    folder = plan.partition(number)
+    try:
+        partition = Partition.open(folder, verify=True)
+    except KgdistError as error:
+        return [f"{error}; or {_sent(plan)}"]
+    if partition.part != number or partition.graph != plan.graph:
+        found = f"partition {partition.part} of graph {partition.graph[:12]}"
+        message = f"{folder}: is {found}, but the launcher has a graph {plan.graph[:12]}, of which this is partition {number}"
+        return [f"{message}; {_sent(plan, again=True)}"]
+    return []
+
+
+def _sent(plan: Plan, *, again: bool = False) -> str:
+    """How a partition comes here."""
+    if plan.config.backend == "manual":  # which reaches no machine
+        return "copy it here again" if again else "copy it here"
+    return "send it again with --copy" if again else "send it with --copy"
+
+
+def _resumed(plan: Plan, number: int) -> list[str]:
+    """The newest checkpoint of the run that is resumed whose rows would become those of other entities under this plan, or would
+    mean something else. One that does not say what it is of, from an older kgdist, is not refused."""
+    if not plan.config.resume:
+        return []
+    place = plan.checkpoints(number, plan.config.resume)
+    hidden = place.glob(".ckpt-*")  # that a killed process has left: it may be put back
+    for path in (*(path for _, path in checkpoint.numbered(place)), *hidden):
+        try:
+            meta = checkpoint.opened(path).meta
+        except (CheckpointError, OSError):
+            continue  # it is passed over, with a warning, where the rows are read
+        if (graph := str(meta.get("graph", plan.graph))) != plan.graph:
+            message = f"was trained on another partition of the data (graph {graph[:12]}, this one is {plan.graph[:12]})"
+            return [f"--resume: {path} {message}; put the partitions back that it was made with, or train anew"]
+        if difference := changed(meta.get("options") or {}, meaning(plan.config, *STATE)):
+            return [f"--resume: {path} was trained with {difference}"]
+    return []
+
+
+def _connections(plan: Plan, number: int) -> list[str]:
+    problem = too_many(plan.connections(number))
+    return [f"needs {problem}"] if problem is not None else []
+
+
+def _freed(plan: Plan, number: int) -> list[str]:
+    """Ports and memory. Processes of an attempt before may still hold both, while they wait for their agent, and then end."""
+    deadline = time.monotonic() + (2 * plan.config.peer_timeout if plan.attempt else 0.0)
+    while (found := [*port_problems(plan.machines[number]), *_memory(plan, number)]) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
+
+
+def port_problems(machine: Machine) -> list[str]:
+    """One line for every port of `machine`, which is this one, that its servers could not listen on."""
+    found = []
+    for port in machine.ports:
+        try:
+            info = socket.getaddrinfo(machine.address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            with socket.socket(info[0], info[1]) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                trial.bind(info[4])
+        except socket.gaierror as error:
+            return [f"{machine.address}: cannot be resolved here ({error.strerror}); check ip_config.txt"]
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                return [f"{machine.address}: is no address of this machine; ip_config.txt needs one that it has itself"]
+            taken = error.errno == errno.EADDRINUSE
+            reason = in_use(str(info[4][0]), port) if taken else f"cannot be bound ({error.strerror})"
+            found.append(f"{machine.address}:{port} {reason}")
+    return found
+
+
+def _memory(plan: Plan, number: int) -> list[str]:
+    rows, processes = plan.memory_of(number), plan.machines[number].servers + plan.config.num_proc
+    need = rows + page_tables(rows, processes + 1, huge=plan.config.huge_pages)  # 1: the agent
+    need += LIBRARIES + PER_PROCESS * processes
+    free = free_memory()
+    if free is None or need <= free:
+        return []
+    return [f"needs about {size(need)} of memory, and {size(free)} are free; take more machines or less --hidden_dim"]
+
+
+def _disk(plan: Plan, number: int) -> list[str]:
+    if plan.config.no_save_emb or plan.attempt:  # once a job has begun, a full disk is no reason to give it up
+        return []
+    folder = run_folder(plan.config)
+    whole = sum(4 * rows * width for rows, width in plan.shapes.values())
+    copies = (1 if plan.config.resume else 3) + (4 if plan.config.valid else 0)  # checkpoints; best rows, of these and of now
+    need = copies * plan.memory_of(number) + (whole if number == 0 else 0)
+    place = folder.absolute()
+    while not place.exists():  # a job that is refused leaves nothing behind, not even a folder
+        place = place.parent
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        return [f"--save_path {folder}: cannot be written here"]
+    if (free := free_bytes(folder)) < need:
+        return [f"--save_path {folder}: {size(free)} are free, but the run may take {size(need)} with checkpoints"]
+    return []

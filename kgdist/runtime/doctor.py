@@ -12,7 +12,6 @@ import os
 import platform
 import re
 import resource
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -72,10 +71,10 @@ def examine(ip_config: str | None = None) -> list[Finding]:
 
 def look(name: str) -> Finding:
     """What one of CHECKS finds. That it fails itself is a problem, too, which hides none of the others."""
-    check, mend = CHECKS[name]
     try:
-        found, advice = check()
+        found, advice = CHECKS[name]()
     except Exception as error:
+        mend = MENDS.get(name, "this should work; please report it")
         return Finding(name, "problem", one_line(f"{type(error).__name__}: {error}"), mend)
     return Finding(name, "note" if advice else "ok", found, advice)
 
@@ -165,11 +164,11 @@ def _shared_memory() -> tuple[str, str]:
 
 def _disk() -> tuple[str, str]:
     """Room, and the right to write, in the folder where runs go."""
-    folder = Path.cwd()
+    folder, free = Path.cwd(), free_bytes(Path.cwd())
     if not os.access(folder, os.W_OK | os.X_OK):
         return f"{folder}: cannot be written", "name another folder with --save_path and --data_path"
     advice = "a large run takes several GB: make room, or name another --save_path"
-    return f"{folder}: {free_bytes(folder) / 1e9:.1f} GB free", advice if free_bytes(folder) < ROOM else ""
+    return f"{folder}: {free / 1e9:.1f} GB free", advice if free < ROOM else ""
 
 
 def _open_files() -> tuple[str, str]:
@@ -187,19 +186,9 @@ def _ssh_keys() -> tuple[str, str]:
     return "; ".join(has) or "no agent, and no key file in ~/.ssh", "" if has else advice
 
 
-def _ssh_server() -> tuple[str, str]:
-    """What others need to start processes here."""
-    try:
-        with socket.create_connection(("127.0.0.1", 22), timeout=2) as connection:
-            return f"answers on port 22: {connection.recv(100).decode('latin-1').strip()}", ""
-    except OSError:
-        advice = "only if others shall start processes here: install and start an SSH server, or use --backend manual"
-        return "nothing answers on port 22 of this machine", advice
-
-
 def ports(machine: Machine) -> Finding:
     """Whether the ports of a machine are free, when it is this one."""
-    from kgdist.runtime.agent.preflight import port_problems
+    from kgdist.runtime.checks import port_problems  # here: libraries that cannot be imported are told before
 
     problems = port_problems(machine)
     numbers = f"{machine.ports[0]}" + (f" to {machine.ports[-1]}" if machine.servers > 1 else "")
@@ -211,17 +200,21 @@ def ports(machine: Machine) -> Finding:
     return Finding(machine.name, "ok", f"this machine; ports {numbers} are free")
 
 
-REPORT = "this should work; please report it"
-CHECKS: dict[str, tuple[Check, str]] = {  # and what to do about a problem
-    "packages": (_packages, "pip install them, or kgdist again"),
-    "torch": (_torch, "pip install --force-reinstall torch"),
-    "CPU": (_cpu, REPORT),
-    "memory": (_memory, REPORT),
-    "compiled loops": (_kernels, "pip install --force-reinstall numba llvmlite"),
-    "shared memory": (_shared_memory, "allow memfd_create in the container's seccomp profile, or train with --worker thread"),
-    "disk": (_disk, REPORT),
-    "open files": (_open_files, REPORT),
-    "extras": (_extras, REPORT),
-    "ssh keys": (_ssh_keys, REPORT),
-    "ssh server": (_ssh_server, REPORT),
+CHECKS: dict[str, Check] = {
+    "packages": _packages,
+    "torch": _torch,
+    "CPU": _cpu,
+    "memory": _memory,
+    "compiled loops": _kernels,
+    "shared memory": _shared_memory,
+    "disk": _disk,
+    "open files": _open_files,
+    "extras": _extras,
+    "ssh keys": _ssh_keys,
+}
+MENDS = {  # what to do about a problem; any other should be none
+    "packages": "pip install them, or kgdist again",
+    "torch": "pip install --force-reinstall torch",
+    "compiled loops": "pip install --force-reinstall numba llvmlite",
+    "shared memory": "allow memfd_create in the container's seccomp profile, or train with --worker thread",
 }

@@ -2,7 +2,7 @@
 
 Comments (#), blank lines, tabs, host names, IPv6 with or without brackets, different server counts and several machines on one
 host are fine. Here nothing is resolved or reached: whether an address leads anywhere is asked by
-`kgdist.runtime.agent.preflight`.
+`kgdist.runtime.checks`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgdist.base.errors import DataError
+from kgdist.base.errors import DataError, counted
 from kgdist.base.files import PathLike
 
 LARGEST = 1 << 20  # bytes of the file: some 30,000 machines
@@ -40,14 +40,6 @@ class Machine:
     def ports(self) -> range:
         """The ports of its servers."""
         return range(self.port, self.port + self.servers)
-
-    @property
-    def loopback(self) -> bool:
-        """Whether the address can only mean this machine itself."""
-        ip = _ip(self.address)
-        if ip is not None:
-            return ip.is_loopback
-        return self.address.lower().rstrip(".") == "localhost"
 
 
 def read_cluster(path: PathLike) -> list[Machine]:
@@ -90,8 +82,7 @@ def parse_cluster(text: str, path: PathLike = "ip_config.txt") -> list[Machine]:
 
 def _machine(fields: list[str], number: int) -> Machine:
     if len(fields) != 3:
-        found = f"{len(fields)} field" + "s" * (len(fields) != 1)
-        raise ValueError(f"expected 3 fields (address, first port, servers), found {found}")
+        raise ValueError(f"expected 3 fields (address, first port, servers), found {counted(len(fields), 'field')}")
     address, port, servers = _address(fields[0]), _integer(fields[1]), _integer(fields[2])
     if port is None or not 1 <= port <= 65535:
         raise ValueError(f"the first port must be a number from 1 to 65535, not {_shown(fields[1])}")

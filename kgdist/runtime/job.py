@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,18 +13,17 @@ import numpy as np
 import torch
 
 from kgdist.base.errors import KgdistError, OptionError
+from kgdist.base.machine import keep_freed_memory
 from kgdist.data.batches import Batches, relation_shares
 from kgdist.data.dataset import Triples
-from kgdist.data.dataset import open_dataset as open_dataset
+from kgdist.kvstore.optim import OPTIMIZERS
 from kgdist.kvstore.tables import AsyncTables, MemoryTables, Tables
-from kgdist.models.registry import model_of as model_of
+from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 from kgdist.options.interval import Interval, Rhythm
 from kgdist.options.model_file import bring
-from kgdist.runtime.memory import keep_freed_memory
+from kgdist.runtime.processes.child import Owner
 from kgdist.runtime.processes.control import SharedControl, WorkerControl
-from kgdist.runtime.processes.numa import pin
-from kgdist.runtime.processes.owner import Owner
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.training.loop import Trainer
 
@@ -72,6 +71,12 @@ def steps_of(config: Config, triples: int, machines: int = 1) -> int:
         triples / (config.batch_size * config.num_proc * machines)
     )  # the last batch of an epoch may be a short one
     return max(1, math.ceil(config.max_epoch * per_epoch))
+
+
+def bytes_of(config: Config, shapes: Mapping[str, tuple[int, int]]) -> int:
+    """Of tables of these shapes, with the optimiser's state."""
+    widths = OPTIMIZERS[config.optimizer]().widths
+    return sum(4 * rows * (width + sum(widths(width).values())) for rows, width in shapes.values())
 
 
 def rhythm_of(config: Config) -> Rhythm:
@@ -129,7 +134,6 @@ def trainer_of(config: Config, train: Triples, tables: Tables, rank: int, seat: 
 def train_rank(config: Config, train: Triples, tables: Tables, control: WorkerControl) -> int:
     """The work of worker `control.rank`, in the thread that calls; returns the number of steps done since the run's first."""
     torch.set_num_threads(config.num_thread)  # counts for this thread
-    pin(control.rank)
     return trainer_of(config, train, tables, control.rank).run(control, control.start)
 
 

@@ -18,33 +18,23 @@ import torch
 
 from kgdist.base.errors import Diverged, KgdistError
 from kgdist.base.files import write_json
-from kgdist.base.log import background, log, say
-from kgdist.data.dataset import Dataset
+from kgdist.base.log import background, log, say, tell
+from kgdist.base.machine import keep_freed_memory, peak_of_this_process, used_now
+from kgdist.data.dataset import Dataset, open_dataset
 from kgdist.evaluation.evaluator import Evaluator
 from kgdist.kvstore.shared_memory import huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
+from kgdist.models.registry import model_of, settle
 from kgdist.options.config import Config
+from kgdist.options.parse import Parsed
 from kgdist.runs import checkpoint, rundir
-from kgdist.runtime.checks import check_disk, check_memory, check_model, check_splits
+from kgdist.runtime.checks import check_disk, check_memory, check_model, check_same, check_splits
 from kgdist.runtime.course import Course, Result
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.job import (
-    device_of,
-    last_words,
-    meetings_of,
-    model_of,
-    open_dataset,
-    resume_command,
-    steps_of,
-    train_rank,
-    trainer_of,
-    warm_up,
-)
-from kgdist.runtime.memory import keep_freed_memory, peak_of_this_process, used_now
-from kgdist.runtime.observe import Observer, curves_writer
+from kgdist.runtime.job import device_of, last_words, meetings_of, resume_command, steps_of, train_rank, trainer_of, warm_up
+from kgdist.runtime.observe import Observer, curves_writer, watched
 from kgdist.runtime.processes.control import SharedControl, WorkerControl
 from kgdist.runtime.processes.workers import Processes, Say, Threads, Workers
-from kgdist.runtime.silence import watched
 from kgdist.runtime.start import NEVER, fresh, resumed
 from kgdist.training.callbacks import Callback, Callbacks
 from kgdist.training.step import Losses
@@ -342,3 +332,16 @@ class _SoloControl:
     def meet(self, step: int) -> None:
         self.session.steps = [step]
         self.session.course.meet(step)
+
+
+def ready(parsed: Parsed) -> Config:
+    """The options to train with; what was filled in is told. Raises OptionError, CheckpointError."""
+    config = parsed.config
+    if config.resume:
+        saved = rundir.open_run(config.resume, config.save_path).config
+        config = parsed.over(saved).replace(resume=config.resume)
+        check_same(config, saved)
+    config, notes = settle(config, set(parsed.explicit))
+    for note in (*parsed.notes, *notes):
+        tell(note)
+    return config

@@ -1,22 +1,26 @@
-"""What a run shows while it trains: the bar, metrics.jsonl, and TensorBoard when asked for."""
+"""What a run shows while it trains: the bar, metrics.jsonl, TensorBoard when asked for, and a disk that does not answer."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from kgdist.base.errors import OptionError
+from kgdist.base.files import Moved
 from kgdist.base.log import bar, log, say
 from kgdist.evaluation.ranks import HITS
 from kgdist.options.config import Config
 from kgdist.training.callbacks import Progress, Validation
 
 POINTS = 100  # rows of metrics.jsonl, at least, when a report will draw them
+NAMED = 30.0  # seconds in which nothing was read or written, after which that is said
 NAMES = ("pos_loss", "neg_loss", "loss", "regularization")
 
 
@@ -165,3 +169,29 @@ def curves_writer() -> Any:
             "--tensorboard", f"needs the package tensorboard ({error}); pip install 'kgdist[tensorboard]'"
         ) from error
     return SummaryWriter
+
+
+@contextlib.contextmanager
+def watched(path: Path) -> Iterator[Moved]:
+    """Say it once when the block, which works on files at `path`, does nothing for too long; it calls what it is given.
+
+    Nothing can be done about it: a process that is inside a call of the system's ends when that answers, also by a signal.
+    """
+    last, over = [time.monotonic()], threading.Event()
+
+    def moved(count: int) -> None:
+        last[0] = time.monotonic()
+
+    def watch() -> None:
+        while not over.wait(min(1.0, NAMED)):
+            if time.monotonic() - last[0] > NAMED:
+                log.warning("%s: nothing was written for %g s; the file system does not answer, and all wait for it", path, NAMED)
+                return
+
+    thread = threading.Thread(target=watch, name="kgdist-silence", daemon=True)
+    thread.start()
+    try:
+        yield moved
+    finally:
+        over.set()
+        thread.join(timeout=1.0)

@@ -38,7 +38,7 @@ from __future__ import annotations
 from typing import Any
 
 from kgdist.base.errors import ProtocolError
-from kgdist.runtime.processes.lines import cleaned, fits
+from kgdist.runtime.processes.pipes import readable
 
 JSON = object
 COMMANDS: dict[str, dict[str, Any]] = {
@@ -97,3 +97,24 @@ def event_of(name: str, value: Any) -> Any:
     if name not in EVENTS or not fits(value, EVENTS[name]):
         raise ProtocolError(f"says {cleaned(name)!r:.60} in words that are not ours; is kgdist the same everywhere?")
     return value if name in NUMBERS else cleaned(value)
+
+
+def fits(value: Any, shape: Any) -> bool:
+    """Whether JSON is of a shape: a type; [shape] for a list of such; a tuple of shapes for a list of those; {key: shape} for an
+    object that has at least these keys."""
+    if isinstance(shape, dict):
+        return isinstance(value, dict) and all(key in value and fits(value[key], inner) for key, inner in shape.items())
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(fits(item, shape[0]) for item in value)
+    if isinstance(shape, tuple):
+        return isinstance(value, list) and len(value) == len(shape) and all(map(fits, value, shape))
+    return isinstance(value, shape)
+
+
+def cleaned(value: Any) -> Any:
+    """JSON with every text in it fit for a terminal, see `readable`."""
+    if isinstance(value, str):
+        return readable(value.encode("utf-8", "replace"))
+    if isinstance(value, list):
+        return [cleaned(item) for item in value]
+    return {key: cleaned(item) for key, item in value.items()} if isinstance(value, dict) else value

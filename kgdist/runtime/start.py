@@ -87,10 +87,7 @@ def resumed(config: Config, dataset: Dataset, tables: MemoryTables, folder: Path
         take(found, tables)
 
     saved = checkpoint.latest(folder, accept)
-    steps, best = steps_done(saved), {"waited": _waited(saved)} | _best_saved(folder)
-    if len(steps) != config.num_proc:  # other workers than before share what has been done
-        steps = [sum(steps) // config.num_proc] * config.num_proc
-    return steps, best
+    return shared_out(steps_done(saved), config.num_proc), {"waited": _waited(saved)} | _best_saved(folder)
 
 
 def steps_done(saved: checkpoint.Checkpoint) -> list[int]:
@@ -99,6 +96,11 @@ def steps_done(saved: checkpoint.Checkpoint) -> list[int]:
     if not isinstance(steps, list) or not steps or not all(type(step) is int and step >= 0 for step in steps):
         raise CheckpointError(f"{saved.path / 'manifest.json'}: the progress of the run is not in it (steps: {steps!r:.40})")
     return list(steps)
+
+
+def shared_out(steps: list[int], workers: int) -> list[int]:
+    """Where each of so many workers goes on: other ones than before share what has been done."""
+    return steps if len(steps) == workers else [sum(steps) // workers] * workers
 
 
 def _waited(saved: checkpoint.Checkpoint) -> int:

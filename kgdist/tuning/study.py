@@ -25,8 +25,8 @@ from kgdist.base.errors import KgdistError, UsageError
 from kgdist.base.log import bar, log, tell
 from kgdist.options.config import Config
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.processes.bell import ready
 from kgdist.runtime.processes.forkserver import ForkServer
+from kgdist.runtime.processes.pipes import ready
 from kgdist.tuning.space import Space
 from kgdist.tuning.trials import Folder, start_trial, trial_config
 

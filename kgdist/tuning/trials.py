@@ -32,9 +32,8 @@ from kgdist.options.model_file import bring
 from kgdist.runs import checkpoint, rundir
 from kgdist.runtime import local
 from kgdist.runtime.job import steps_of
-from kgdist.runtime.processes.child import Child
+from kgdist.runtime.processes.child import Child, Owner
 from kgdist.runtime.processes.forkserver import ForkServer
-from kgdist.runtime.processes.owner import Owner
 from kgdist.training.callbacks import Validation
 from kgdist.tuning import space as spaces
 from kgdist.tuning.space import Space

@@ -14,13 +14,12 @@ from kgdist.data.dataset import Dataset
 from kgdist.evaluation.evaluator import Evaluator
 from kgdist.evaluation.shared import PIECE, Collected, SharedEvaluator, pieces
 from kgdist.kvstore.tables import MemoryTables
-from kgdist.models.registry import make_model
+from kgdist.models.registry import make_model, model_of
 from kgdist.options.config import Config
 from kgdist.partition.folder import Partition, folder_of
 from kgdist.runtime.agent.roles import Tasks
 from kgdist.runtime.cluster.plan import Plan
 from kgdist.runtime.ip_config import Machine
-from kgdist.runtime.job import model_of
 from tests import formulas
 from tests.partition.worlds import communities, dataset, partitioned
 

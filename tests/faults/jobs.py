@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.runtime.processes.interpreter import environment
+from kgdist.runtime.processes.forkserver import environment
 from tests.family import alive, descendants, parent, words_of
 from tests.faults.sshd import free_port
 from tests.patience import patience

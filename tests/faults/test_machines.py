@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kgdist.runtime.processes.interpreter import environment
+from kgdist.runtime.processes.forkserver import environment
 from tests.family import alive
 from tests.faults.jobs import ROOT, Job, wait
 

@@ -14,7 +14,7 @@ import pytest
 
 from kgdist.cli import train as train_command
 from kgdist.runs import checkpoint
-from kgdist.runtime.processes.interpreter import environment
+from kgdist.runtime.processes.forkserver import environment
 from tests.faults.commands import LIMIT, train_flags
 
 pytestmark = pytest.mark.timeout(120)

@@ -179,7 +179,7 @@ def test_freed_memory_between_used_memory_is_given_back() -> None:
         import ctypes, re
         from pathlib import Path
         from kgdist.kvstore.door import give_back
-        from kgdist.runtime.memory import keep_freed_memory
+        from kgdist.base.machine import keep_freed_memory
         held = lambda: int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) >> 10
         keep_freed_memory()
         library = ctypes.CDLL(None)

@@ -11,9 +11,10 @@ import torch
 from kgdist.data.dataset import Triples
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
+from kgdist.models.registry import model_of
 from kgdist.options.built_in import BUILT_IN
 from kgdist.options.config import Config
-from kgdist.runtime.job import model_of, trainer_of
+from kgdist.runtime.job import trainer_of
 from tests.kvstore.servers import Store
 from tests.kvstore.test_store import PLACES, filled
 

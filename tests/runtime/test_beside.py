@@ -9,7 +9,7 @@ import pytest
 
 from kgdist.base.errors import KgdistError
 from kgdist.runtime.agent.beside import Beside
-from kgdist.runtime.processes.bell import Bell
+from kgdist.runtime.processes.pipes import Bell
 from tests.patience import patience
 
 LIMIT = patience(30.0)

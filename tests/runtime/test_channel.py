@@ -23,7 +23,7 @@ from kgdist.runtime.channels.channel import Channel, Ending, Heard, LocalChannel
 from kgdist.runtime.channels.ssh import SshChannel
 from kgdist.runtime.processes.child import Child
 from kgdist.runtime.processes.forkserver import ForkServer
-from kgdist.runtime.processes.lines import Lines, message_of, readable
+from kgdist.runtime.processes.pipes import Lines, message_of, readable
 from tests.family import alive
 from tests.faults.commands import until
 from tests.faults.sshd import Sshd

@@ -22,7 +22,7 @@ from kgdist.partition.folder import Partition, folder_of
 from kgdist.runtime.copy.receive import MANIFEST, Receiver, part_name
 from kgdist.runtime.copy.send import Delivery, Sender, send
 from kgdist.runtime.ip_config import Machine
-from kgdist.runtime.processes.interpreter import environment, program
+from kgdist.runtime.processes.forkserver import environment, program
 from tests.family import descendants
 from tests.faults.commands import until
 from tests.faults.sshd import ROOT, Sshd
@@ -201,7 +201,7 @@ def test_an_older_partition_is_none_until_the_new_one_is_complete(copying: Copyi
 
 def test_more_than_fits_is_not_begun(copying: Copying) -> None:
     files = copying.files | {"a.npy": (10**15, "0" * 64)}
-    with pytest.raises(UsageError, match=r"^machine_0 .* needs 1,000,000,000\.0 MB, and [0-9,.]+ MB are free there"):
+    with pytest.raises(UsageError, match=r"^machine_0 .* needs 1000000\.0 GB, and [0-9.]+ [MG]B are free there"):
         copying.send(files=files)
     assert not copying.target.exists()
 
@@ -288,7 +288,7 @@ def test_what_the_command_refuses(world: Callable[..., list[str]], tmp_path: Pat
         assert main(words) == 2
         return capsys.readouterr().err
 
-    assert "--ip_config: lists 1 machines, but" in said(world("10.0.0.1 30050 1"))
+    assert "--ip_config: lists 1 machine, but toy is in 2 partitions" in said(world("10.0.0.1 30050 1"))
     assert "--backend: manual reaches no machine" in said([*world(), "--backend", "manual"])
     assert "ip_config.txt:1: " in said(world("x"))
     assert "no such file" in said([*world(), "--ip_config", str(tmp_path / "none")])

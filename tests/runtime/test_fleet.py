@@ -14,8 +14,7 @@ from kgdist.base.errors import KgdistError
 from kgdist.runtime.channels.channel import Heard
 from kgdist.runtime.cluster.fleet import AttemptFailed, Fleet
 from kgdist.runtime.ip_config import Machine
-from kgdist.runtime.processes.lines import cleaned
-from kgdist.runtime.protocol import EVENTS
+from kgdist.runtime.protocol import EVENTS, cleaned
 from tests.patience import patience
 
 LIMIT = patience(60.0)

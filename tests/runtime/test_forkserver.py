@@ -55,7 +55,7 @@ def test_children_are_called_what_they_are_and_share_one_parent(forks: ForkServe
     server, trainer = named(forks, "server-12", "trainer-3-0")
     assert parent(server.pid) == parent(trainer.pid) == own(forks) and parent(own(forks)) == os.getpid()
     assert forks.pids() == [server.pid, trainer.pid, own(forks)]
-    assert "kgdist.runtime.processes.forking" in words_of(own(forks))
+    assert "kgdist.runtime.processes.worker" in words_of(own(forks))
     for child in (server, trainer):
         assert os.getsid(child.pid) == child.pid  # no terminal's signal reaches it
     end([server, trainer], time.monotonic() + LIMIT)

@@ -25,7 +25,7 @@ from kgdist.runtime.cluster.jobfile import JobFile, computer
 from kgdist.runtime.cluster.manual import ROLES, Reception, control_of
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.ip_config import Machine
-from kgdist.runtime.processes.interpreter import environment
+from kgdist.runtime.processes.forkserver import environment
 from tests.family import alive, descendants
 from tests.faults.jobs import Job, command, ip_config, run, wait, workspace
 from tests.faults.sshd import free_port

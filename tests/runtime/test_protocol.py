@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from kgdist.base.errors import ProtocolError
 from kgdist.runtime import protocol
 from kgdist.runtime.agent.agent import Agent
+from kgdist.runtime.processes.pipes import Bell
 from kgdist.runtime.protocol import ANSWERS, COMMANDS, EVENTS, command_of, event_of
 
 JSON = st.recursive(
@@ -91,3 +93,12 @@ def test_texts_of_events_are_fit_for_a_terminal(event: tuple[str, Any]) -> None:
 def test_what_is_no_event_is_refused(name: str, value: Any) -> None:
     with pytest.raises(ProtocolError, match="in words that are not ours"):
         event_of(name, value)
+
+
+def test_an_agent_without_a_job_refuses_what_needs_one() -> None:
+    partner: Any = SimpleNamespace(bell=Bell())
+    agent = Agent(partner)
+    assert agent.stop(leave=True) is None  # there is nothing to stop
+    for ask in (agent.train, lambda: agent.release(5), lambda: agent.keep([], []), lambda: agent.open("", None)):
+        with pytest.raises(ProtocolError, match="before it has said what the job is"):
+            ask()

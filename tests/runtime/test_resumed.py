@@ -19,9 +19,8 @@ from kgdist.base.files import write_json
 from kgdist.options.config import Config
 from kgdist.options.configfile import run_json
 from kgdist.partition.book import Book
-from kgdist.runtime.agent import preflight
+from kgdist.runtime import checks
 from kgdist.runtime.agent.shard import Shard
-from kgdist.runtime.cluster import launch
 from kgdist.runtime.cluster.plan import Plan
 from kgdist.runtime.ip_config import Machine
 
@@ -56,14 +55,14 @@ def place(root: Path, step: int) -> Path:
 def test_the_same_partitions_and_options_are_taken_and_so_are_changes_that_mean_nothing(saved: Path) -> None:
     harmless: list[Change] = [{}, {"lr": 0.5}, {"num_proc": 3}, {"max_step": 9}, {"regularization_coef": 0.1}, {"gamma": 12}]
     for options in harmless:
-        assert preflight._resumed(planned(saved, resume="run", **options), 1) == []
-    assert preflight._resumed(planned(saved, resume="run"), 0) == []  # has none; that is said by `Saved.find`
-    assert preflight._resumed(planned(saved, "b" * 64), 1) == []  # a new run
+        assert checks._resumed(planned(saved, resume="run", **options), 1) == []
+    assert checks._resumed(planned(saved, resume="run"), 0) == []  # has none; that is said by `Saved.find`
+    assert checks._resumed(planned(saved, "b" * 64), 1) == []  # a new run
 
 
 @pytest.mark.parametrize("copied", [True, False])
 def test_rows_of_another_partition_are_refused_before_the_partition_is_sent(saved: Path, copied: bool) -> None:
-    lines = preflight.problems(planned(saved, "b" * 64, resume="run"), 1, copied=copied)
+    lines = checks.problems(planned(saved, "b" * 64, resume="run"), 1, copied=copied)
     (line,) = [line for line in lines if line.startswith("--resume")]
     assert line.startswith(f"--resume: {place(saved, 200)} was trained on another partition of the data (graph aaaaaaaaaaaa, ")
     assert line.endswith("this one is bbbbbbbbbbbb); put the partitions back that it was made with, or train anew")
@@ -81,7 +80,7 @@ CHANGES: list[tuple[Change, str]] = [
 @pytest.mark.parametrize(("options", "words"), CHANGES)
 def test_options_that_give_rows_another_meaning_are_refused_on_the_machine(saved: Path, options: Change, words: str) -> None:
     line = f"--resume: {place(saved, 200)} was trained with {words}"
-    assert preflight._resumed(planned(saved, resume="run", **options), 1) == [line]
+    assert checks._resumed(planned(saved, resume="run", **options), 1) == [line]
 
 
 @pytest.mark.parametrize(("options", "words"), CHANGES)
@@ -89,26 +88,26 @@ def test_and_by_the_launcher_where_it_can_read_the_run(tmp_path: Path, options: 
     folder = tmp_path / "ckpts" / "run"
     folder.mkdir(parents=True)
     write_json(folder / "config.json", run_json(planned(tmp_path).config, version="0"))
-    partition: Any = SimpleNamespace(book=BOOK, name="toy", splits={})
-    launch.check(planned(tmp_path, resume="run", lr=0.5).config, MACHINES, partition)
+    partition: Any = SimpleNamespace(book=BOOK, name="toy", splits={"train": [0]})
+    checks.check_job(planned(tmp_path, resume="run", lr=0.5).config, MACHINES, partition)
     other = planned(tmp_path, resume="run", **options).config
     with pytest.raises(OptionError, match=f"^--resume: {folder} was trained with {words}$"):
-        launch.check(other, MACHINES, partition)
-    launch.check(other.replace(resume=None), MACHINES, partition)
+        checks.check_job(other, MACHINES, partition)
+    checks.check_job(other.replace(resume=None), MACHINES, partition)
     (folder / "config.json").unlink()
-    launch.check(other, MACHINES, partition)
+    checks.check_job(other, MACHINES, partition)
 
 
 def test_a_damaged_one_does_not_hide_what_the_one_before_is_of(saved: Path) -> None:
     (place(saved, 200) / "entity.npy").write_bytes(b"")
-    (line,) = preflight._resumed(planned(saved, "b" * 64, resume="run"), 1)
+    (line,) = checks._resumed(planned(saved, "b" * 64, resume="run"), 1)
     assert f"{place(saved, 100)} was trained on another partition" in line
 
 
 def test_one_that_is_to_be_put_back_is_asked_as_well(saved: Path) -> None:
     shutil.rmtree(place(saved, 100))
     place(saved, 200).rename(left := place(saved, 200).with_name(f".ckpt-200.{os.getpid()}-1-0123abcd.old"))
-    (line,) = preflight._resumed(planned(saved, "b" * 64, resume="run"), 1)
+    (line,) = checks._resumed(planned(saved, "b" * 64, resume="run"), 1)
     assert line.startswith(f"--resume: {left} was trained on another partition")
     with closing(Shard(planned(saved, resume="run"), 1)) as whole:
         assert [found[0] for found in whole.checkpoints("run")] == [200]
@@ -127,7 +126,7 @@ def test_one_of_an_older_kgdist_is_taken_and_that_is_said(saved: Path, caplog: p
         assert [found[0] for found in whole.checkpoints("run")] == [200, 100] and not caplog.messages
     for step in (100, 200):
         forget(place(saved, step) / "manifest.json")
-    assert preflight._resumed(dataclasses.replace(plan, graph="b" * 64), 1) == []
+    assert checks._resumed(dataclasses.replace(plan, graph="b" * 64), 1) == []
     with closing(Shard(plan, 1)) as older:
         assert [found[0] for found in older.checkpoints("run")] == [200, 100]
     (message,) = caplog.messages

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.options.config import Config
 from kgdist.runtime.channels.ssh_config import Login, SshOptions, login_of, remote_command, with_includes
-from kgdist.runtime.processes.interpreter import program
+from kgdist.runtime.processes.forkserver import program
 from tests.patience import patience
 
 

@@ -20,7 +20,8 @@ from kgdist.options.config import Config
 from kgdist.data.dataset import Triples
 from kgdist.kvstore.tables import MemoryTables, initialise
 from kgdist.models.registry import settle
-from kgdist.runtime.job import model_of, trainer_of
+from kgdist.models.registry import model_of
+from kgdist.runtime.job import trainer_of
 from kgdist.runtime.job import warm_up
 
 def compiled():

@@ -18,15 +18,18 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kgdist.base.errors import KgdistError
+from kgdist.base.errors import KgdistError, ProtocolError
 from kgdist.base.files import safe_join, write_json
 from kgdist.base.log import log, setup
 from kgdist.runtime.agent.beside import Beside
-from kgdist.runtime.processes.owner import Owner, Partner
+from kgdist.runtime.processes.child import Owner, Partner
 from kgdist.runtime.protocol import Doing, command_of
 from kgdist.version import __version__
+
+if TYPE_CHECKING:
+    from kgdist.runtime.agent.site import Site
 
 TICK = 0.05  # seconds between two looks at the children's numbers; their words are heard at once
 LEASE = 60.0  # seconds without a word from the launcher, until a job says how many
@@ -37,10 +40,8 @@ class Agent:
     """Carries commands out."""
 
     def __init__(self, owner: Partner) -> None:
-        from kgdist.runtime.agent.site import Site
-
         self.owner = owner
-        self.site: Site | None = None
+        self._site: Site | None = None
         self.run_name = ""
         self.lease = LEASE
         self.ended = False
@@ -49,6 +50,13 @@ class Agent:
         self._missed: set[str] = set()  # files that could not be written the last time
         self._over = threading.Event()
         self.turns = 0  # of the loop; it hangs while this does not change
+
+    @property
+    def site(self) -> Site:
+        """What runs here. Raises ProtocolError before there is a job."""
+        if self._site is None:
+            raise ProtocolError("the launcher asks for something before it has said what the job is")
+        return self._site
 
     def tell(self, **event: Any) -> None:
         """Send an event to the launcher."""
@@ -64,7 +72,7 @@ class Agent:
     def _doing(self) -> Doing:
         """What the disk has to do comes before what trainers do, which may go on meanwhile."""
         doing = self._beside.doing
-        return doing if doing[0] or self.site is None else self.site.doing
+        return doing if doing[0] or self._site is None else self._site.doing
 
     def run(self) -> int:
         """Serve until told to end; the exit code."""
@@ -87,15 +95,15 @@ class Agent:
             self.tell(failed={"what": str(error), "recoverable": code == 3, "code": code})
             self._wait_for_the_end()
         finally:
-            if self.site is not None:
-                self.site.close()
+            if self._site is not None:
+                self._site.close()
             self._over.set()
         return code
 
     def _turn(self) -> None:
         self.turns += 1
         waiting = select.poll()  # select.select knows no descriptors above 1023
-        for descriptor in (self.owner.bell, *(self.site.outputs() if self.site is not None else ())):
+        for descriptor in (self.owner.bell, *(self._site.outputs() if self._site is not None else ())):
             waiting.register(descriptor, select.POLLIN)
         waiting.poll(TICK * 1000)
         self.owner.bell.quiet()
@@ -104,8 +112,8 @@ class Agent:
             self._heard = time.monotonic()
             self._do(message)
             message = self.owner.receive(0.0001)
-        if self.site is not None:
-            self.site.look()
+        if self._site is not None:
+            self._site.look()
         self._beside.look()
         if time.monotonic() - self._heard > self.lease:
             log.error("nothing heard from the launcher for %.0f s; all processes of this machine end", self.lease)
@@ -113,9 +121,9 @@ class Agent:
 
     def _wait_for_the_end(self) -> None:
         """Processes end at once; the launcher closes the channel when it has heard why."""
-        if self.site is not None:
-            self.site.close()
-            self.site = None
+        if self._site is not None:
+            self._site.close()
+            self._site = None
         deadline = time.monotonic() + self.lease
         try:
             while time.monotonic() < deadline:
@@ -140,8 +148,8 @@ class Agent:
     def check(self, plan: dict[str, Any], machine: int, lease: float, run: str, debug: bool, copied: bool) -> None:
         """Say what keeps the job `plan` from running here, and which checkpoints of `run` are here. `copied`: the partition is
         here."""
-        from kgdist.runtime.agent.preflight import problems
         from kgdist.runtime.agent.site import Site
+        from kgdist.runtime.checks import problems
         from kgdist.runtime.cluster.plan import Plan
 
         setup(debug=debug)
@@ -152,8 +160,8 @@ class Agent:
             found = problems(job, machine, copied=copied)
             checkpoints = []
             if not found:
-                self.site = Site(job, machine, self.tell)
-                checkpoints = self.site.shard.checkpoints(run, self._beside.moved) if run else []
+                self._site = Site(job, machine, self.tell)
+                checkpoints = self._site.shard.checkpoints(run, self._beside.moved) if run else []
             self.tell(checked={"problems": found, "checkpoints": checkpoints})
 
         self._beside.later("read", f"the checkpoints of {run}" if run else "partition", work)
@@ -161,7 +169,6 @@ class Agent:
     def open(self, run: str, resume: int | None) -> None:
         """Take the run folder `run` (a new one if that is empty), fill the rows, start the servers."""
         site = self.site
-        assert site is not None
 
         def work() -> None:
             from kgdist.runs import rundir
@@ -179,17 +186,14 @@ class Agent:
 
     def train(self) -> None:
         """Start the trainers."""
-        assert self.site is not None
         self.site.train(self.run_name)
 
     def release(self, step: int) -> None:
         """Let trainers that wait at `step` go on."""
-        assert self.site is not None
         self.site.release(step)
 
     def save(self, step: int, meta: dict[str, Any], best: bool) -> None:
         """Write a checkpoint, or the best rows; a failure is told and is not the end."""
-        assert self.site is not None
         shard = self.site.shard
         what = f"{'best rows' if best else 'checkpoint'} of step {step}"
         work = partial(shard.save, self.run_name, step, meta, best=best, moved=self._beside.moved)
@@ -197,13 +201,11 @@ class Agent:
 
     def keep(self, steps: list[int], best: list[int]) -> None:
         """Remove checkpoints but these."""
-        assert self.site is not None
         shard = self.site.shard
         self._beside.later("written", "what is left of old checkpoints", partial(shard.keep, self.run_name, steps, best))
 
     def best(self, step: int, trial: bool) -> None:
         """Take the best rows, those of `step`, or only look whether they are whole; a failure is told and is not the end."""
-        assert self.site is not None
         shard = self.site.shard
         work = partial(shard.best, self.run_name, step, trial=trial, moved=self._beside.moved)
         self._try("loaded", "read", f"best rows of step {step}", work)
@@ -223,7 +225,6 @@ class Agent:
 
     def task(self, what: dict[str, Any], ranks: list[int]) -> None:
         """Let trainers do something else than training."""
-        assert self.site is not None
         self.site.task(what, ranks)
 
     def write(self, name: str, value: Any) -> None:
@@ -241,7 +242,6 @@ class Agent:
 
     def _harmless(self, name: str, write: Callable[[Path], None]) -> None:
         """A file of the run folder that no training is worth ending for: on a full disk it is missed, with one warning."""
-        assert self.site is not None
         path = safe_join(self.site.shard.folder(self.run_name), name)
 
         def work() -> None:
@@ -257,12 +257,12 @@ class Agent:
 
     def stop(self, leave: bool) -> None:
         """Let trainers end before their next step; `leave`: and not evaluate either."""
-        if self.site is not None:
-            self.site.stop(leave)
+        if self._site is not None:
+            self._site.stop(leave)
 
     def memory(self) -> None:
         """Say how much all processes of this machine hold."""
-        self.tell(memory=self.site.memory() if self.site is not None else 0)
+        self.tell(memory=self._site.memory() if self._site is not None else 0)
 
     def end(self) -> None:
         """Leave."""

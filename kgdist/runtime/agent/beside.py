@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from kgdist.runtime.processes.bell import Bell
+from kgdist.runtime.processes.pipes import Bell
 from kgdist.runtime.protocol import Doing
 
 

@@ -25,8 +25,7 @@ from kgdist.kvstore.wire import BROKEN, CONNECTED, LOST, STRANGER, Transport, Wa
 from kgdist.runtime.agent.agent import Agent
 from kgdist.runtime.cluster.jobfile import JobFile
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.processes.bell import Bell
-from kgdist.runtime.processes.lines import message_of
+from kgdist.runtime.processes.pipes import Bell, message_of
 from kgdist.version import __version__
 
 TICK = 0.01  # seconds between two looks at what is to be sent

@@ -17,6 +17,7 @@ import torch
 from kgdist.base.errors import KgdistError, PeersLost
 from kgdist.base.files import write_json
 from kgdist.base.log import log
+from kgdist.base.machine import keep_freed_memory
 from kgdist.evaluation.shared import SharedEvaluator, pieces
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
@@ -25,15 +26,14 @@ from kgdist.kvstore.server import Server
 from kgdist.kvstore.shared_memory import SharedArray
 from kgdist.kvstore.tables import Ids, MemoryTables
 from kgdist.kvstore.wire import USER, Keys, Transport
+from kgdist.models.registry import model_of
 from kgdist.options.configfile import to_json
 from kgdist.partition.folder import Partition
 from kgdist.runs import rundir
 from kgdist.runtime.cluster.plan import Plan, run_folder
-from kgdist.runtime.job import meetings_of, model_of, trainer_of
-from kgdist.runtime.memory import keep_freed_memory
+from kgdist.runtime.job import meetings_of, trainer_of
+from kgdist.runtime.processes.child import Owner
 from kgdist.runtime.processes.control import ALIVE, BEAT, RELEASED, SharedControl, WorkerControl
-from kgdist.runtime.processes.numa import pin
-from kgdist.runtime.processes.owner import Owner
 from kgdist.version import __version__
 
 BLOCK = 1 << 22  # numbers of a table that are moved at a time: 16 MB
@@ -78,7 +78,6 @@ def train(job: dict[str, Any], owner: Owner) -> int:
     if config.debug:
         owner.say(f"trainer {rank} has the options {json.dumps(to_json(config))}")
     torch.set_num_threads(config.num_thread)
-    pin(rank)
     shared = SharedControl.attach(job["control"])
     lease(shared, config.peer_timeout)
     partition = Partition.open(plan.partition(machine))
@@ -165,14 +164,8 @@ class Tasks:
     """What a trainer does when it does not train: commands `{"what": name of a method, "number": n, ...its arguments}`."""
 
     def __init__(self, plan: Plan, machine: int, rank: int, partition: Partition, tables: StoreTables, owner: Owner) -> None:
-        self.plan, self.machine, self.rank, self.partition, self.tables, self.owner = (
-            plan,
-            machine,
-            rank,
-            partition,
-            tables,
-            owner,
-        )
+        self.plan, self.machine, self.rank = plan, machine, rank
+        self.partition, self.tables, self.owner = partition, tables, owner
         self.alive: Callable[[], None] = lambda: None
         self.leaving: Callable[[], bool] = lambda: False
         self._evaluator: SharedEvaluator | None = None

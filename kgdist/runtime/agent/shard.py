@@ -15,12 +15,12 @@ from kgdist.base.errors import CheckpointError
 from kgdist.base.files import Moved, unwatched
 from kgdist.base.log import log
 from kgdist.kvstore.tables import MemoryTables
+from kgdist.models.registry import model_of
 from kgdist.runs import checkpoint
 from kgdist.runtime.checks import STATE, meaning
 from kgdist.runtime.cluster.plan import Plan, run_folder
-from kgdist.runtime.job import model_of
 from kgdist.runtime.processes.control import DONE, RELEASED, SharedControl
-from kgdist.runtime.start import at_random, steps_done, take
+from kgdist.runtime.start import at_random, shared_out, steps_done, take
 
 
 class Shard:
@@ -54,8 +54,8 @@ class Shard:
         return run_folder(self.config, run)
 
     def place(self, run: str) -> Path:
-        """Where this machine keeps its checkpoints: machines may share a file system."""
-        return self.folder(run) / f"machine_{self.number}"
+        """Where this machine keeps its checkpoints."""
+        return self.plan.checkpoints(self.number, run)
 
     def fill(self, run: str, resume: int | None, moved: Moved = unwatched) -> None:
         """Make the tables: at random, or as of the checkpoint of step `resume`. Raises KgdistError."""
@@ -72,9 +72,7 @@ class Shard:
             saved = checkpoint.opened(self.place(run) / f"ckpt-{resume}")
             if self._taken != saved.path:
                 take(saved, self.tables, moved)
-            steps = steps_done(saved)
-            if len(steps) != self.config.num_proc:  # other workers than before share what has been done
-                steps = [sum(steps) // self.config.num_proc] * self.config.num_proc
+            steps = shared_out(steps_done(saved), self.config.num_proc)
         control = SharedControl.create(self.config.num_proc)
         control.workers[:, DONE] = steps
         control.header[RELEASED] = resume or 0  # nobody waits at a meeting that was over then

@@ -14,17 +14,18 @@ from typing import IO, Any
 
 import numpy as np
 
+from kgdist.base.errors import counted
 from kgdist.base.log import log
+from kgdist.base.machine import used_now
 from kgdist.kvstore.server import COUNTERS, TURNS
 from kgdist.kvstore.shared_memory import SharedArray
 from kgdist.runtime.agent.shard import Shard
 from kgdist.runtime.cluster.plan import Plan
-from kgdist.runtime.memory import used_now
 from kgdist.runtime.processes import child as children
 from kgdist.runtime.processes.child import Child, Event
-from kgdist.runtime.processes.control import ALIVE, ARRIVED, BEAT, DONE, POSITIVES, RELEASED, STOP
+from kgdist.runtime.processes.control import ALIVE, BEAT, STOP
 from kgdist.runtime.processes.forkserver import ForkServer
-from kgdist.runtime.processes.workers import STALL
+from kgdist.runtime.processes.workers import STALL, Attendance
 from kgdist.runtime.protocol import Doing
 
 Tell = Callable[..., None]
@@ -74,17 +75,15 @@ class Site:
         self._forks: ForkServer | None = None
         self.servers: list[Child] = []
         self.trainers: list[Child] = []
-        self.done: dict[int, int] = {}  # trainer -> steps, of those that have trained to the end
         self.run = ""
         self._ready: set[int] = set()  # servers
         self._incarnations = [1] * self.config.num_proc
         self._deaths = [0] * self.config.num_proc  # of each trainer, one after another at the same step
         self._fallen = [-1] * self.config.num_proc  # the step of the last one
         self._tasks: dict[int, dict[str, Any]] = {}  # what each trainer has not finished, besides training
+        self._attendance: Attendance | None = None  # of the trainers
         self._arrived = 0
-        self._moved = np.full(self.config.num_proc, time.monotonic())  # when each trainer last showed that it does something
-        self._alive = np.zeros(self.config.num_proc, np.int64)
-        self._newborn = np.zeros(self.config.num_proc, np.int64)  # how alive each trainer was when its process was started
+        self._newborn = [0] * self.config.num_proc  # how alive each trainer was when its process was started
         self._stopping = False
         self._killed: dict[int, Child] = {}
         self._counters: SharedArray | None = None  # int64[servers, len(COUNTERS)]
@@ -105,15 +104,23 @@ class Site:
 
     def train(self, run: str) -> None:
         """Start the trainers."""
-        for rank in range(self.config.num_proc):
-            self.trainers.append(self._trainer(rank, run))
         self.run = run
+        self._attendance = Attendance(self.shard.control)
+        for rank in range(self.config.num_proc):
+            self.trainers.append(self._trainer(rank))
 
-    def _trainer(self, rank: int, run: str) -> Child:
+    @property
+    def attendance(self) -> Attendance:
+        """What the trainers do."""
+        assert self._attendance is not None
+        return self._attendance
+
+    def _trainer(self, rank: int) -> Child:
         child = self._child(f"trainer-{self.number}-{rank}")
-        child.send(self._job("trainer", rank=rank, run=run, incarnation=self._incarnations[rank]))
-        self._moved[rank] = time.monotonic() + max(0.0, STALL - self.stall)  # libraries, connections: no steps for a while
-        self._newborn[rank] = self.shard.control.workers[rank, ALIVE]
+        child.send(self._job("trainer", rank=rank, run=self.run, incarnation=self._incarnations[rank]))
+        late = max(0.0, STALL - self.stall)  # libraries, connections: no steps for a while
+        self.attendance.moved[rank] = time.monotonic() + late
+        self._newborn[rank] = int(self.shard.control.workers[rank, ALIVE])
         return child
 
     def _child(self, name: str) -> Child:
@@ -141,7 +148,7 @@ class Site:
 
     def release(self, step: int) -> None:
         """Let trainers that wait at `step` go on."""
-        self._moved[:] = np.maximum(self._moved, time.monotonic())
+        self.attendance.excuse()
         self.shard.control.release(step)
 
     def stop(self, leave: bool = False) -> None:
@@ -170,8 +177,7 @@ class Site:
         """See what the children have said and done, and tell what is new. Raises Failure."""
         if not self.shard.ready:
             return
-        control = self.shard.control
-        control.header[BEAT] += 1
+        self.shard.control.header[BEAT] += 1
         for index, child in enumerate(self.servers):
             for event in child.events():
                 self._hear_server(index, event)
@@ -179,8 +185,7 @@ class Site:
             if index in self._ready:
                 patience = self.config.peer_timeout
                 log.warning("server %d has done nothing for %g s; its stacks follow, and it is ended", index, patience)
-                self.servers[index].show_stack()
-                time.sleep(0.5)
+                children.show_stacks([self.servers[index]])
                 self.servers[index].kill()
         if not self.trainers:
             return
@@ -191,12 +196,11 @@ class Site:
         now = time.monotonic()
         if now - self._told > 0.25:
             self._told = now
-            workers, sums = control.workers, control.sums.sum(0).tolist()
-            self.tell(progress={"steps": workers[:, DONE].tolist(), "positives": int(workers[:, POSITIVES].sum()), "sums": sums})
-        arrived = [int(workers[ARRIVED]) for rank, workers in enumerate(control.workers) if rank not in self.done]
-        if arrived and min(arrived) > max(self._arrived, int(control.header[RELEASED])):
-            self._arrived = min(arrived)
-            self.tell(arrived=self._arrived)
+            crew = self.attendance
+            self.tell(progress={"steps": crew.steps(), "positives": crew.positives(), "sums": crew.sums().tolist()})
+        if (step := self.attendance.meeting()) > self._arrived:
+            self._arrived = step
+            self.tell(arrived=step)
 
     def _hear_server(self, index: int, event: Event) -> None:
         who = f"server {index}"
@@ -209,7 +213,7 @@ class Site:
         elif "lost" in event:
             raise Failure(f"{who} {event['lost']}", recoverable=True)
         elif "error" in event:
-            self._show(who, event)
+            children.show_traceback(who, event)
             # Before it begins, its port may be held by a process of the attempt before, which is about to end.
             again = index in self._ready or self.plan.attempt > 0
             raise Failure(f"{who} failed: {event['error']}", recoverable=again, code=event["code"])
@@ -228,77 +232,62 @@ class Site:
         elif "lost" in event:
             self._again(rank, event["lost"])
         elif "error" in event:
-            self._show(who, event)
+            children.show_traceback(who, event)
             raise Failure(f"{who} failed: {event['error']}", recoverable=event["code"] == 3, code=event["code"])
 
     def _trained(self, rank: int, steps: int) -> None:
         """It trains no more."""
-        self.done[rank] = steps
-        if len(self.done) == len(self.trainers):
-            self.tell(trained=[self.done[number] for number in range(len(self.trainers))])
-
-    def _show(self, who: str, event: Event) -> None:
-        for line in event["traceback"].splitlines():
-            log.error("[%s] %s", who, line)
+        done = self.attendance.done
+        done[rank] = steps
+        if len(done) == len(self.trainers):
+            self.tell(trained=[done[number] for number in range(len(self.trainers))])
 
     def _again(self, rank: int, how: str) -> None:
         """Start a trainer that died again; when all are to leave it is only said how far it has come."""
-        control = self.shard.control
-        if control.leaving():
-            if rank not in self.done:
-                self._trained(rank, self._steps(rank))
+        steps = self.attendance.steps()[rank]
+        if self.shard.control.leaving():
+            if rank not in self.attendance.done:
+                self._trained(rank, steps)
             return
-        steps = self._steps(rank)
         self._deaths[rank] = 1 if steps > self._fallen[rank] else self._deaths[rank] + 1
         self._fallen[rank] = steps
         if self._deaths[rank] > self.config.max_restarts:
-            times = f"{self._deaths[rank]} time{'s' * (self._deaths[rank] > 1)}"
-            raise Failure(f"trainer {rank} {how}, {times} at step {steps}", recoverable=False)
+            raise Failure(f"trainer {rank} {how}, {counted(self._deaths[rank], 'time')} at step {steps}", recoverable=False)
         self._incarnations[rank] += 1
         log.warning("trainer %d %s; it is started again at step %d", rank, how, steps)
         self.trainers[rank].close(time.monotonic())
-        self.done.pop(rank, None)
-        self.trainers[rank] = self._trainer(rank, self.run)
+        self.attendance.done.pop(rank, None)
+        self.trainers[rank] = self._trainer(rank)
         if rank in self._tasks:
             self.trainers[rank].send(self._tasks[rank])
 
-    def _steps(self, rank: int) -> int:
-        return int(self.shard.control.workers[rank, DONE])
-
     def _check_progress(self) -> None:
         """Make an end of a trainer that does nothing for too long."""
-        control, now = self.shard.control, time.monotonic()
-        alive, stopping = control.workers[:, ALIVE].copy(), bool(control.header[STOP])
-        waiting = (control.workers[:, ARRIVED] > control.header[RELEASED]) & (not stopping)
-        waiting[list(self.done)] = True
-        waiting[list(self._tasks)] = False
-        self._moved[waiting] = np.maximum(self._moved[waiting], now)
-        self._moved[alive != self._alive] = now
-        self._alive = alive
+        crew, now = self.attendance, time.monotonic()
+        stopping, leaving = bool(self.shard.control.header[STOP]), self.shard.control.leaving()
         if stopping and not self._stopping:  # those that are just being started have nothing left to do
             self._stopping = True
-            self._moved = np.minimum(self._moved, now)
+            crew.moved = np.minimum(crew.moved, now)
         patience = self._patience()
-        hung = [int(rank) for rank in np.flatnonzero(now - self._moved > patience) if rank < len(self.trainers)]
+        hung = crew.hung(patience, busy=self._tasks)
+        begun = [rank for rank in hung if not leaving or crew.alive[rank] != self._newborn[rank]]  # the others are not missed
         for rank in hung:
             if self._killed.get(rank) is self.trainers[rank]:
                 what = "cannot be ended: the system holds it, perhaps for a file system that does not answer"
                 raise Failure(f"trainer {rank} {what}", recoverable=True)
-            if control.leaving() and alive[rank] == self._newborn[rank]:
-                continue  # it has not begun, and is not missed
-            then = "ended where it is" if control.leaving() else "started again"
+        for rank in begun:
+            then = "ended where it is" if leaving else "started again"
             log.warning("trainer %d has done nothing for %.0f s; its stacks follow, and it is %s", rank, patience, then)
-            self.trainers[rank].show_stack()
-        if hung:
-            time.sleep(0.5)
+        if begun:
+            children.show_stacks([self.trainers[rank] for rank in begun])
         for rank in hung:
             self.trainers[rank].kill()
             self._killed[rank] = self.trainers[rank]
-            self._moved[rank] = now - patience + KILLED
-            if control.leaving():
+            crew.moved[rank] = now - patience + KILLED
+            if leaving:
                 self._tasks.pop(rank, None)  # nobody waits for that any more
-            if stopping and rank not in self.done:  # its rows are in memory that it does not own, and its steps are known
-                self._trained(rank, self._steps(rank))
+            if stopping and rank not in crew.done:  # its rows are in memory that it does not own, and its steps are known
+                self._trained(rank, crew.steps()[rank])
 
     def _patience(self) -> float:
         """Seconds without a sign of life after which a trainer counts as hung: fewer when all it has to do is to end its step."""

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kgdist.base.log import log
-from kgdist.runtime.processes.bell import ready
-from kgdist.runtime.processes.interpreter import environment, program
-from kgdist.runtime.processes.lines import Lines, message_of, readable
+from kgdist.runtime.processes.child import ending
+from kgdist.runtime.processes.forkserver import environment, program
+from kgdist.runtime.processes.pipes import Lines, message_of, readable, ready
 
 AGENT = "kgdist.runtime.agent.agent"
 LONGEST = 64 << 20  # bytes of a message, and of all those that wait to be sent
@@ -307,11 +307,7 @@ class LocalChannel(Channel):
 
     def _ending(self) -> tuple[int | None, str] | None:
         code = self.process.poll()
-        if code is None or code >= 0:
-            return None if code is None else (code, f"ended with exit code {code}")
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-        memory = "; the system may have run out of memory" if code == -signal.SIGKILL else ""
-        return None, f"was killed by signal {name}{memory}"
+        return None if code is None else (code if code >= 0 else None, ending(code))
 
     def _stop(self, *, force: bool) -> None:
         if self.process.poll() is None:

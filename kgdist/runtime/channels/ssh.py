@@ -26,6 +26,7 @@ from kgdist.runtime.channels.channel import AGENT, PATIENCE, PIECE, TICK, Channe
 from kgdist.runtime.channels.known_hosts import KnownHosts, check_host_key
 from kgdist.runtime.channels.ssh_config import Login, SshOptions, login_of, remote_command, with_includes
 from kgdist.runtime.ip_config import Machine
+from kgdist.runtime.processes.child import ending
 
 TIMEOUT = 20.0  # seconds for each of: TCP, banner and keys, login, opening a channel
 KEEPALIVE = 10  # seconds between two signs of life, so that a firewall keeps the connection and the system notices its end
@@ -336,7 +337,7 @@ class SshChannel(Channel):
         if code == 127:
             return code, f"has no program {self._python}; name its Python by --remote_python"
         if code >= 0:
-            return code, f"ended with exit code {code}"
+            return code, ending(code)
         if not self.connection.transport.is_active():
             return None, "was cut off" if self._closing else "cannot be reached any more"
         return (None, "was killed by a signal") if self._session.closed else None

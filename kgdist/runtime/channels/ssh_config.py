@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kgdist.base.errors import OptionError, UsageError, one_line
-from kgdist.runtime.processes.interpreter import program
+from kgdist.runtime.processes.forkserver import program
 
 _SPEC = re.compile(r"(?:(?P<user>[^@]+)@)?(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^@:\[\]]+))(?::(?P<port>[0-9]{1,5}))?")
 _NAME = re.compile(r"[^\s\0-\x1f'\"`$\\;&<>|(){}-][^\s\0-\x1f'\"`$\\;&<>|(){}]*")  # of users and hosts, after OpenSSH's own rule

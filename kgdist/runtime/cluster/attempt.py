@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.base.errors import EvaluationError, KgdistError, UsageError
+from kgdist.base.errors import EvaluationError, KgdistError, UsageError, counted
 from kgdist.base.log import log, say
 from kgdist.evaluation.shared import Collected, SharedEvaluator
 from kgdist.options.configfile import run_json
@@ -106,7 +106,7 @@ class Attempt:
             return answers
         for line in lines[:-1]:
             log.error("%s", line)
-        raise self._again(UsageError(f"{lines[-1]} ({len(lines)} problem{'s' * (len(lines) > 1)}; nothing was started)"))
+        raise self._again(UsageError(f"{lines[-1]} ({counted(len(lines), 'problem')}; nothing was started)"))
 
     def _open(self) -> int | None:
         """Let every machine check, fill its rows and start its servers; the step that training goes on from."""

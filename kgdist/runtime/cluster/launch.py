@@ -11,15 +11,14 @@ import uuid
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from kgdist.base.errors import OptionError, PeersLost
+from kgdist.base.errors import OptionError, PeersLost, counted
 from kgdist.base.log import log, say
-from kgdist.kvstore.places import too_many
 from kgdist.kvstore.wire import CURVE, NONE, USER, Keys, secured
 from kgdist.options.config import Config
 from kgdist.options.configfile import read_run
 from kgdist.options.model_file import digest_of
 from kgdist.partition.folder import Partition
-from kgdist.runtime.checks import STATE, different
+from kgdist.runtime.checks import check_job, check_same
 from kgdist.runtime.cluster.attempt import Attempt, Connect
 from kgdist.runtime.cluster.fleet import AttemptFailed
 from kgdist.runtime.cluster.plan import Plan, partition_folder, run_folder
@@ -27,7 +26,6 @@ from kgdist.runtime.cluster.saved import Saved
 from kgdist.runtime.course import Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.ip_config import Machine
-from kgdist.runtime.observe import curves_writer
 
 
 def launch(config: Config, machines: list[Machine], connect: Connect, interrupts: Interrupts) -> Result:
@@ -76,7 +74,7 @@ def ask(config: Config, machines: list[Machine], connect: Connect, interrupts: I
 def plan_of(config: Config, machines: list[Machine]) -> tuple[Plan, Partition]:
     """The plan of a new job, and partition 0, which knows what the partitions share. Raises KgdistError."""
     partition = Partition.open(partition_folder(config, 0))
-    check(config, machines, partition)
+    check_job(config, machines, partition)
     security = secured(config.transport_security, [machine.address for machine in machines])
     plan = Plan(
         config=config,
@@ -104,9 +102,7 @@ def resumed(config: Config, over: Callable[[Config], Config]) -> Config:
         log.warning("%s: no config.json here, so the options are taken from the command line alone", folder)
         return config.replace(resume=name)
     saved = read_run(folder)
-    for option in ("model_name", "dataset"):
-        if getattr(over(saved), option) != getattr(saved, option):
-            raise OptionError(f"--{option}", "cannot change when a run is resumed")
+    check_same(over(saved), saved)
     return over(saved).replace(resume=name, path=config.path)
 
 
@@ -120,36 +116,6 @@ def sourced(config: Config, explicit: Collection[str]) -> Config:
     return config.replace(**source)
 
 
-def check(config: Config, machines: list[Machine], partition: Partition) -> None:
-    """Refuse what the machines, the partition, the options and a run that is resumed together cannot be. Raises KgdistError.
-
-    A run whose folder cannot be read from here is compared on the machines, by its checkpoints
-    (`kgdist.runtime.agent.preflight`).
-    """
-    if config.tensorboard:
-        curves_writer()
-    parts = partition.book.parts
-    if parts != len(machines):
-        divided = f"{partition.name} is in {_counted(parts, 'partition')}"
-        message = f"lists {_counted(len(machines), 'machine')}, but {divided}; make as many partitions (-k)"
-        raise OptionError("--ip_config", message)
-    if config.has_edge_importance and partition.train.weights is None:
-        raise OptionError("--has_edge_importance", f"the partitions of {partition.name} were made without weights")
-    for flag in ("valid", "test"):
-        if getattr(config, flag) and not len(partition.splits.get(flag, ())):
-            raise OptionError(f"--{flag}", f"{partition.name} has no {flag} triples; drop the flag")
-    folder = run_folder(config, config.resume) if config.resume else None
-    if folder is not None and (folder / "config.json").exists() and (found := different(read_run(folder), config, *STATE)):
-        raise OptionError("--resume", f"{folder} was trained with {found}")
-
-
-def check_connections(plan: Plan) -> None:
-    """Refuse more connections than a process could have if the machines' limits were this one's. Raises OptionError."""
-    for machine in plan.machines:
-        if (problem := too_many(plan.connections(machine.number))) is not None:
-            raise OptionError("--ip_config", f"{machine.name} would need {problem}")
-
-
 def describe(plan: Plan, partition: Partition) -> list[str]:
     """The plan in words."""
     config, book, triples = plan.config, plan.book, partition.manifest.common.triples
@@ -158,16 +124,12 @@ def describe(plan: Plan, partition: Partition) -> list[str]:
         n = machine.number
         ports = f"{machine.ports[0]}" + (f"-{machine.ports[-1]}" if machine.servers > 1 else "")
         rows = int(book.entities[n + 1] - book.entities[n])
-        what = f"{_counted(machine.servers, 'server')} on port {ports}, {_counted(config.num_proc, 'trainer')}"
+        what = f"{counted(machine.servers, 'server')} on port {ports}, {counted(config.num_proc, 'trainer')}"
         lines.append(f"{machine.name}: {what}, {rows} entities, {triples[n]} triples, {plan.memory_of(n) / 1e6:,.0f} MB of rows")
     way = {CURVE: "encrypted (CURVE)", USER: "between processes of this user only", NONE: "open"}[plan.security]
     most = max(plan.connections(machine.number) for machine in plan.machines)
-    lines.append(f"{_counted(plan.trainers, 'trainer')} x {plan.steps} steps; rows travel as {config.transport_dtype}")
+    lines.append(f"{counted(plan.trainers, 'trainer')} x {plan.steps} steps; rows travel as {config.transport_dtype}")
     meetings = f"all meet every {config.force_sync_interval} steps (--force_sync_interval)"
     lines.append(f"{meetings}; what is lost is tried again up to {config.max_restarts} times (--max_restarts)")
     lines.append(f"connections are {way}; a process has {most} at most")
     return lines
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"

@@ -28,7 +28,7 @@ from kgdist.runtime.cluster.fleet import AttemptFailed, Fleet
 from kgdist.runtime.cluster.jobfile import JobFile, computer
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.ip_config import Machine
-from kgdist.runtime.processes.lines import message_of
+from kgdist.runtime.processes.pipes import message_of
 from kgdist.version import __version__
 
 PATIENCE = 600.0  # seconds for all to come

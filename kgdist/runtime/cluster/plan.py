@@ -17,15 +17,15 @@ from typing import Any
 from kgdist.base.errors import OptionError
 from kgdist.base.files import safe_join
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.optim import OPTIMIZERS
 from kgdist.kvstore.wire import USER
+from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 from kgdist.options.configfile import from_json, to_json
 from kgdist.options.model_file import FLAG, bring, digest_of
 from kgdist.partition.book import Book
 from kgdist.partition.folder import folder_of
 from kgdist.runtime.ip_config import Machine
-from kgdist.runtime.job import Seat, model_of, steps_of
+from kgdist.runtime.job import Seat, bytes_of, steps_of
 from kgdist.version import __version__
 
 Shapes = dict[str, tuple[int, int]]
@@ -90,8 +90,7 @@ class Plan:
 
     def memory_of(self, machine: int) -> int:
         """Bytes of those rows with their optimiser state."""
-        widths = OPTIMIZERS[self.config.optimizer]().widths
-        return sum(4 * rows * (width + sum(widths(width).values())) for rows, width in self.shapes_of(machine).values())
+        return bytes_of(self.config, self.shapes_of(machine))
 
     def seat(self, machine: int) -> Seat:
         """For the trainers of one machine."""
@@ -122,6 +121,10 @@ class Plan:
     def partition(self, machine: int) -> Path:
         """Where the partition of a machine lies there; relative to the workspace unless --data_path is absolute."""
         return partition_folder(self.config, machine)
+
+    def checkpoints(self, machine: int, run: str) -> Path:
+        """Where a machine keeps those of a run: machines may share a file system."""
+        return run_folder(self.config, run) / f"machine_{machine}"
 
     def to_json(self) -> dict[str, Any]:
         """Everything."""

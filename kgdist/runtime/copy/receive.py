@@ -8,15 +8,14 @@ It writes in the one folder it was told, and only files with the names it was to
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 from kgdist.base.errors import CheckpointError, KgdistError, UsageError
 from kgdist.base.files import free_bytes, read_json, safe_join, sha256, sync_folder
+from kgdist.runtime.processes.child import Owner
 
 MANIFEST = "partition.json"
 _PART = re.compile(r".+\.[0-9a-f]{16}\.part")
@@ -90,24 +89,24 @@ class Receiver:
 
 def main() -> None:
     """Answer every order until stdin ends."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody's print may break the protocol
-    receiver: Receiver | None = None
-    for line in sys.stdin.buffer:
-        try:
-            order = json.loads(line)
-            if order["do"] == "look":
-                receiver = Receiver(order["folder"], order["files"])
-                answer = receiver.look()
-            elif receiver is None:
-                raise UsageError("first comes look")
-            else:
-                answer = receiver.begin() if order["do"] == "begin" else receiver.finish(order["name"])
-        except OSError as error:
-            answer = {"error": f"{error.filename or 'disk'}: {error.strerror or error}"}
-        except KgdistError as error:
-            answer = {"error": str(error)}
-        except Exception as error:  # whatever it is, the sender must hear of it
-            answer = {"error": f"an order was not understood ({type(error).__name__}: {error}); is kgdist the same everywhere?"}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+    owner, receiver = Owner(), None
+    with contextlib.suppress(EOFError):
+        while True:
+            if (order := owner.receive(60.0)) is None:
+                continue
+            try:
+                if order["do"] == "look":
+                    receiver = Receiver(order["folder"], order["files"])
+                    answer = receiver.look()
+                elif receiver is None:
+                    raise UsageError("first comes look")
+                else:
+                    answer = receiver.begin() if order["do"] == "begin" else receiver.finish(order["name"])
+            except OSError as error:
+                answer = {"error": f"{error.filename or 'disk'}: {error.strerror or error}"}
+            except KgdistError as error:
+                answer = {"error": str(error)}
+            except Exception as error:  # whatever it is, the sender must hear of it
+                why = f"{type(error).__name__}: {error}"
+                answer = {"error": f"an order was not understood ({why}); is kgdist the same everywhere?"}
+            owner.send(**answer)

@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kgdist.base.errors import KgdistError, OptionError, PeersLost, UsageError, one_line
+from kgdist.base.files import size
 from kgdist.base.log import bar, log
 from kgdist.options.config import Config
 from kgdist.partition.folder import Partition
 from kgdist.runtime.channels.channel import Ending, Heard
 from kgdist.runtime.channels.ssh_config import SshOptions
+from kgdist.runtime.checks import check_parts
 from kgdist.runtime.cluster.plan import partition_folder
 from kgdist.runtime.copy.receive import MANIFEST, part_name
 from kgdist.runtime.ip_config import Machine
@@ -62,7 +64,7 @@ def copy_partitions(config: Config, machines: list[Machine], tell: Callable[[str
     if config.dry_run or config.backend == "local":
         for d in deliveries:
             where = "is used where it is" if config.backend == "local" else f"would be sent to {d.target}"
-            tell(f"{d.machine.name}: {d.source} ({_mb(_size(d.files))}) {where}")
+            tell(f"{d.machine.name}: {d.source} ({size(_total(d.files))}) {where}")
         return
     send(deliveries, SshOptions.of(config), tell)
 
@@ -74,9 +76,7 @@ def deliveries_of(config: Config, machines: list[Machine]) -> list[Delivery]:
     for machine in machines:
         folder = partition_folder(config, machine.number)
         partition = Partition.open(folder)
-        if partition.book.parts != len(machines):
-            message = f"lists {len(machines)} machines, but {folder} is one of {partition.book.parts} partitions"
-            raise OptionError("--ip_config", f"{message}; make as many partitions (-k)")
+        check_parts(partition.book.parts, machines, partition.name)
         if partition.part != machine.number or (graph or partition.graph) != partition.graph:
             raise UsageError(f"{folder}: belongs to another partitioning than partition_0; make the partitions again")
         graph = partition.graph
@@ -96,16 +96,16 @@ def send(deliveries: list[Delivery], options: SshOptions, tell: Callable[[str], 
         started = time.monotonic()
         with bar(total=total, desc="copy", unit="B") as shown:
 
-            def count(size: int) -> None:
+            def count(sent: int) -> None:
                 with lock:
-                    shown.update(size)
+                    shown.update(sent)
 
             _all([pool.submit(sender.send, count) for sender in senders], together=False)
         for sender in sorted(senders, key=lambda one: one.machine.number):
-            sent = f"{_mb(sender.missing)} sent" if sender.missing else "complete already"
-            tell(f"{sender.machine.name}: {sender.folder}: {len(sender.files)} files, {_mb(_size(sender.files))}, {sent}")
+            sent = f"{size(sender.missing)} sent" if sender.missing else "complete already"
+            tell(f"{sender.machine.name}: {sender.folder}: {len(sender.files)} files, {size(_total(sender.files))}, {sent}")
         if total:
-            log.info("%s in %.1f s", _mb(total), time.monotonic() - started)
+            log.info("%s in %.1f s", size(total), time.monotonic() - started)
     except BaseException:
         for sender in senders:
             sender.cut()  # the threads that still send find their connection closed
@@ -155,17 +155,17 @@ class Sender:
     @property
     def missing(self) -> int:
         """Bytes that are still to be sent."""
-        return sum(size - self._parts.get(name, 0) for name, (size, _) in self.files.items() if name not in self._have)
+        return sum(length - self._parts.get(name, 0) for name, (length, _) in self.files.items() if name not in self._have)
 
     def look(self) -> None:
         """Learn what the machine has, and whether the rest fits."""
-        answer = self._ask({"do": "look", "folder": self.folder, "files": self.files}, _size(self.files))
+        answer = self._ask({"do": "look", "folder": self.folder, "files": self.files}, _total(self.files))
         self.folder, parts = answer["folder"], answer["parts"]
         self._have = {name for name in self.files if name in answer["have"]}
         begun = {name: parts.get(name) for name in self.files}
         self._parts = {name: n for name, n in begun.items() if isinstance(n, int) and 0 <= n <= self.files[name][0]}
         if self.missing > answer["free"]:
-            message = f"{self.folder} needs {_mb(self.missing)}, and {_mb(answer['free'])} are free there"
+            message = f"{self.folder} needs {size(self.missing)}, and {size(answer['free'])} are free there"
             raise UsageError(one_line(f"{self.machine.name}: {message}"))
 
     def send(self, count: Callable[[int], None]) -> None:
@@ -177,12 +177,12 @@ class Sender:
             self._send_file(name, count)
 
     def _send_file(self, name: str, count: Callable[[int], None]) -> None:
-        size, digest = self.files[name]
+        length, digest = self.files[name]
         begin = self._parts.get(name, 0)
         for _ in range(TRIES):
             part = f"{self.folder}/{part_name(name, digest)}"
             self._channel.connection.upload(self.source / name, part, begin, count)
-            if self._ask({"do": "finish", "name": name}, size)["right"]:
+            if self._ask({"do": "finish", "name": name}, length)["right"]:
                 return
             log.warning("%s: %s arrived wrong; once more from its beginning", self.machine.name, name)
             begin = 0
@@ -226,9 +226,5 @@ class Sender:
         self._channel.close(grace=1.0)
 
 
-def _size(files: dict[str, tuple[int, str]]) -> int:
-    return sum(size for size, _ in files.values())
-
-
-def _mb(size: float) -> str:
-    return f"{size / 1e6:,.1f} MB"
+def _total(files: dict[str, tuple[int, str]]) -> int:
+    return sum(length for length, _ in files.values())

@@ -1,6 +1,6 @@
-"""One process of ours that does a job: started, given its job, listened to, and ended.
+"""The two ends of the pipes between a process of ours and its owner: `Child` as the owner sees it, `Owner` as the process does.
 
-The process runs `worker.py`, forked from one that has imported what it needs (`forkserver.py`). It reads the job as one line of
+A child runs `worker.py`, forked from a process that has imported what it needs (`forkserver.py`). It reads the job as one line of
 JSON on stdin, later lines as commands, and writes events as lines of JSON on stdout. When stdin closes, it ends: so it cannot
 outlive its owner.
 """
@@ -10,13 +10,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import signal
+import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 from kgdist.base.log import log
 from kgdist.runtime.processes.forkserver import ForkServer
+from kgdist.runtime.processes.pipes import Bell, Lines, message_of
 
 GRACE = 5.0  # seconds between asking a process to end and making it
 FORCE = 2.0  # seconds in which one that is made to end is gone, unless the system holds it
@@ -51,7 +55,7 @@ class Child:
             os.close(their_out)
         os.set_blocking(ours, False)
         self.open = True  # whether it may still say something
-        self._buffer = b""
+        self._lines = Lines()
         self._ended = False  # it has said how
         self._killed = False  # by us
 
@@ -76,20 +80,13 @@ class Child:
         code = self.code  # before the pipe is read: nothing comes after
         data = self.stdout.read() if self.open else None
         self.open = self.open and data != b""
-        *lines, self._buffer = (self._buffer + (data or b"")).split(b"\n")
-        for line in lines:
+        for line in self._lines.feed(data or b""):
             event = json.loads(line)
             self._ended = self._ended or any(key in event for key in LAST)
             yield event
         if code is not None and not self._ended:
             self._ended = True
-            how = f"was killed by signal {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            unknown = code == -signal.SIGKILL and not self._killed
-            yield {"lost": how + ("; the system may have run out of memory" if unknown else "")}
-
-    def show_stack(self) -> None:
-        """Let it write to stderr where it stands; a stopped process cannot."""
-        self.send_signal(signal.SIGUSR1)
+            yield {"lost": ending(code, by_us=self._killed)}
 
     def send_signal(self, which: signal.Signals) -> None:
         """Send it a signal; none when it has ended."""
@@ -114,6 +111,28 @@ class Child:
         end([self], deadline)
 
 
+def ending(code: int, *, by_us: bool = False) -> str:
+    """In words what a process has done that left this code, less than 0: the signal; `by_us`: that killed it."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+    memory = "; the system may have run out of memory" if code == -signal.SIGKILL and not by_us else ""
+    return f"was killed by signal {name}{memory}"
+
+
+def show_stacks(children: Sequence[Child]) -> None:
+    """Let all of them write to stderr where they stand; stopped ones cannot."""
+    for child in children:
+        child.send_signal(signal.SIGUSR1)
+    time.sleep(0.5)  # which takes them a moment
+
+
+def show_traceback(who: str, event: Event) -> None:
+    """Log that of an "error", if it has one."""
+    for line in event["traceback"].splitlines():
+        log.error("[%s] %s", who, line)
+
+
 def end(children: Sequence[Child], deadline: float) -> None:
     """End all of them: asked until `deadline` (time.monotonic()), then by force. It is said which ones even that does not end:
     the system holds a process that waits for a file system, and ends it when that answers."""
@@ -130,3 +149,66 @@ def end(children: Sequence[Child], deadline: float) -> None:
             )
     for child in children:
         child.stdout.close()
+
+
+class Partner(Protocol):
+    """Whom an agent works for: `Owner`, or a launcher that it has found by itself (`kgdist.runtime.agent.enlist`). `bell` rings
+    when there may be something to receive."""
+
+    bell: Bell
+
+    def send(self, **event: Any) -> None:
+        """Tell it. Raises EOFError when it is gone."""
+
+    def receive(self, seconds: float) -> dict[str, Any] | None:
+        """What it says next, None if that is not in time. Raises EOFError when it is gone."""
+
+
+class Owner:
+    """Made once, at the start of a process whose stdin and stdout are its owner's pipes.
+
+    Args:
+        gone: called, in any thread, when the owner has closed a pipe or has ended.
+    """
+
+    def __init__(self, gone: Callable[[], None] = lambda: None) -> None:
+        self._gone = gone
+        self._inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.bell = Bell()
+        self._out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+        self._lock = threading.Lock()
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody's print may break the protocol
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        for line in iter(sys.stdin.buffer.readline, b""):
+            self._inbox.put(message_of(line) or {})  # which nobody understands, and who reads it says so
+            self.bell.ring()
+        self._inbox.put(None)
+        self.bell.ring()
+        self._gone()
+
+    def send(self, **event: Any) -> None:
+        """Tell it. Raises EOFError when it is gone."""
+        try:
+            with self._lock:
+                self._out.write(json.dumps(event) + "\n")
+                self._out.flush()
+        except BrokenPipeError as error:
+            self._gone()
+            raise EOFError from error
+
+    def say(self, line: str) -> None:
+        """A line for the user."""
+        self.send(say=line)
+
+    def receive(self, seconds: float) -> dict[str, Any] | None:
+        """What it says next, None if that is not in time. Raises EOFError when it is gone."""
+        try:
+            message = self._inbox.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if message is None:
+            self._inbox.put(None)
+            raise EOFError
+        return message

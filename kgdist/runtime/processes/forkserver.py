@@ -1,5 +1,6 @@
-"""A process that imports what a training needs and then forks the processes that train or serve, as its owner sees it; what it
-runs is `kgdist.runtime.processes.forking`.
+"""How processes of ours are started: a Python of its own, and the one that forks those that train or serve, as its owner sees it.
+
+What it runs is `kgdist.runtime.processes.worker`.
 
 Importing torch and Numba takes two seconds of a core and 170 MB that are no file's: here they are spent once for all processes of
 a machine, and one that is started again is there in milliseconds. Nothing runs in this process that would start threads or open
@@ -16,20 +17,43 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from kgdist.base.errors import WorkerError
-from kgdist.runtime.processes.bell import ready
-from kgdist.runtime.processes.interpreter import environment, program
+from kgdist.runtime.processes.pipes import ready
 
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 LONGEST = 4096  # bytes of a message between the two
 PATIENCE = 60.0  # seconds until it takes an order: it has room for some hundred while it imports
 GLANCE = 0.2  # seconds between two looks at what other threads have heard
 FORCE = 2.0  # seconds in which it is gone when it is killed, unless the system holds it
+
+
+def program(module: str) -> str:
+    """What `python -c` is given to run `main` of a module of ours.
+
+    `-m` would look into the working folder first, where the user's own queue.py may lie, or another kgdist; on a machine reached
+    over SSH that is the home folder. PYTHONSAFEPATH forbids it from Python 3.11 on only. `-c` makes the same place an empty first
+    entry of the path, which is gone before anything is imported. A library that is missing is told in one line, without the
+    traceback.
+    """
+    path = "sys.path[:] = filter(None, sys.path)"
+    return f"import sys; {path}; sys.tracebacklimit = 0; from {module} import main; del sys.tracebacklimit; main()"
+
+
+def environment(threads: int) -> dict[str, str]:
+    """The environment of a process: `threads` intra-op threads, and kgdist found where this process has found it."""
+    changed = os.environ | dict.fromkeys(THREADS, str(threads))
+    folder = os.fspath(Path(__file__).resolve().parents[3])
+    if folder not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):  # there every Python looks by itself
+        changed["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+    return changed
 
 
 class ForkServer:
@@ -114,7 +138,7 @@ class ForkServer:
             ours.settimeout(PATIENCE)
             self._process = self._starter.submit(
                 subprocess.Popen,
-                [sys.executable, "-c", program("kgdist.runtime.processes.forking")],
+                [sys.executable, "-c", program("kgdist.runtime.processes.worker")],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 pass_fds=self._fds,

@@ -1,7 +1,9 @@
-"""The workers of a run on one machine, watched: their words passed on, their meetings held, the first failure told.
+"""The workers of one machine, watched: who has come to a meeting, who has ended, who does nothing.
 
-`Workers` does not know whether its crew are `Processes` (`child.py`) or `Threads` (`--worker thread`). The first failure ends the
-run and is the one that is told; a worker that makes no step for `STALL` seconds counts as failed.
+`Attendance` tells that from the numbers that they share. `Workers` holds a run on one machine together, whether its crew are
+`Processes` (`child.py`) or `Threads` (`--worker thread`): words are passed on, meetings held. The first failure ends the run and
+is the one that is told; a worker that makes no step for `STALL` seconds counts as failed. Trainers of a job on several machines,
+which are started again, are looked after by `kgdist.runtime.agent.site`.
 
 Threads have one copy of everything: less memory than processes, and tables in private memory, which gets huge pages without root;
 compiled loops and matrix products run without Python's lock. A thread cannot be ended from outside, so each looks at every step
@@ -23,15 +25,70 @@ from typing import Any, Protocol
 import numpy as np
 
 from kgdist.base.errors import Diverged, KgdistError, WorkerError
-from kgdist.base.log import complain, log
-from kgdist.runtime.processes.child import GRACE, Child, Event, end
-from kgdist.runtime.processes.control import ARRIVED, DONE, POSITIVES, STOP, SharedControl
+from kgdist.base.log import complain
+from kgdist.runtime.processes.child import GRACE, Child, Event, end, show_stacks, show_traceback
+from kgdist.runtime.processes.control import ALIVE, ARRIVED, DONE, POSITIVES, RELEASED, STOP, SharedControl
 from kgdist.runtime.processes.forkserver import ForkServer
 
 STALL = 300.0  # seconds
 TICK = 0.02  # seconds between two looks at the shared numbers
 
 Say = Callable[[str], None]
+
+
+class Attendance:
+    """What the workers of one machine do, by the numbers that they share.
+
+    Attributes:
+        done: worker -> steps, of those that have trained to the end.
+        alive: int64[world], the signs of life of each at the last look.
+        moved: float64[world], when each last showed that it does something, or need not; ahead of time for one that may be late.
+    """
+
+    def __init__(self, shared: SharedControl) -> None:
+        self.shared = shared
+        self.done: dict[int, int] = {}
+        self.alive = shared.workers[:, ALIVE].copy()
+        self.moved = np.full(len(shared.workers), time.monotonic())
+
+    def steps(self) -> list[int]:
+        """Steps done by each worker since the run's first."""
+        return [int(step) for step in self.shared.workers[:, DONE]]
+
+    def positives(self) -> int:
+        """Positives trained on so far, by all workers."""
+        return int(self.shared.workers[:, POSITIVES].sum())
+
+    def sums(self) -> np.ndarray:
+        """Loss sums over all steps so far: float64[4] (positive, negative, total, regularisation)."""
+        return np.asarray(self.shared.sums.sum(0))
+
+    def meeting(self) -> int:
+        """The step at which all that still train wait to be released, 0 while they do not; resumed ones may differ in steps."""
+        arrived = (int(step) for rank, step in enumerate(self.shared.workers[:, ARRIVED]) if rank not in self.done)
+        step = min(arrived, default=0)
+        return step if step > self.shared.header[RELEASED] else 0
+
+    def still(self) -> np.ndarray:
+        """bool[world], of each worker whether it stands still: after its end, or while it waits, unless all are to stop."""
+        still = self.shared.still() & (not self.shared.header[STOP])
+        still[list(self.done)] = True
+        return still
+
+    def excuse(self) -> None:
+        """What was until now is held against nobody."""
+        self.moved = np.maximum(self.moved, time.monotonic())
+
+    def hung(self, seconds: float, busy: Iterable[int] = ()) -> list[int]:
+        """The workers that have done nothing for so long: no step, nor another sign of life. Those that stand still need not,
+        unless they are `busy` with something else."""
+        now, alive = time.monotonic(), self.shared.workers[:, ALIVE].copy()
+        resting = self.still()
+        resting[list(busy)] = False
+        self.moved[resting] = np.maximum(self.moved[resting], now)
+        self.moved[alive != self.alive] = now
+        self.alive = alive
+        return [int(rank) for rank in np.flatnonzero(now - self.moved > seconds)]
 
 
 class Crew(Protocol):
@@ -55,23 +112,20 @@ class Crew(Protocol):
         """End every one that is left."""
 
 
-class Workers:
+class Workers(Attendance):
     """A crew at work on one job. Owns the crew and the numbers shared with it; closing twice is the same as once."""
 
     def __init__(self, crew: Crew, shared: SharedControl) -> None:
+        super().__init__(shared)
         self.crew = crew
-        self.shared = shared
         self.world = len(shared.workers)
-        self.done: dict[int, int] = {}
-        self._steps = np.full(self.world, -1)  # int64[world], DONE of each worker at the last look
-        self._moved = np.full(self.world, time.monotonic())  # float64[world], when it last changed
         self._ended = threading.Event()
 
     def begin(self, start: list[int]) -> None:
         """Let each worker train from the step that it has reached before."""
         self.shared.workers[:, DONE] = start
         threading.Thread(target=self.shared.beat, args=(self._ended,), daemon=True).start()
-        self._moved[:] = time.monotonic()
+        self.excuse()
         self.crew.begin()
 
     def watch(
@@ -81,8 +135,8 @@ class Workers:
         say: Say,
         due: Callable[[], bool] = lambda: False,
         pause: Callable[[], None] = lambda: None,
-    ) -> list[int]:
-        """Stay until all workers have ended; returns the steps each has done.
+    ) -> None:
+        """Stay until all workers have ended.
 
         Args:
             met: called with the step when all workers that still train wait at it, before they go on; not after a stop.
@@ -91,38 +145,26 @@ class Workers:
             pause: called when they do, before they go on.
         Raises WorkerError naming the first worker that died, with its traceback.
         """
-        met_last = 0
+        shared = self.shared
         while len(self.done) < self.world:
             for rank, event in self.crew.events(TICK):
                 self._hear(rank, event, say)
-            tick(self.shared)
-            arrived = self._arrived()
-            if arrived > met_last and not self.shared.header[STOP]:
-                met(arrived)
-                met_last = arrived
-                self.shared.release(arrived)
-                self._moved[:] = time.monotonic()
-            if not self.shared.holding and due():
-                self.shared.hold()
-            if self.shared.holding and self._still().all() and not self.shared.header[STOP]:
+            tick(shared)
+            if (step := self.meeting()) and not shared.header[STOP]:
+                met(step)
+                shared.release(step)
+                self.excuse()
+            if not shared.holding and due():
+                shared.hold()
+            if shared.holding and self.still().all() and not shared.header[STOP]:
                 pause()
-                self.shared.free()
-                self._moved[:] = time.monotonic()
-            self._check_progress()
-        tick(self.shared)
-        return [self.done[rank] for rank in range(self.world)]
-
-    def steps(self) -> list[int]:
-        """Steps done by each worker since the run's first."""
-        return [int(step) for step in self.shared.workers[:, DONE]]
-
-    def positives(self) -> int:
-        """Positives trained on so far, by all workers."""
-        return int(self.shared.workers[:, POSITIVES].sum())
-
-    def sums(self) -> np.ndarray:
-        """Loss sums over all steps so far: float64[4] (positive, negative, total, regularisation)."""
-        return np.asarray(self.shared.sums.sum(0))
+                shared.free()
+                self.excuse()
+            for rank in self.hung(STALL):
+                self.crew.show_stacks()
+                who = self._who(rank)
+                raise WorkerError(f"{who} has made no step for {STALL:.0f} s; the stacks of all that can still tell are above")
+        tick(shared)
 
     def _hear(self, rank: int, event: Event, say: Say) -> None:
         if "say" in event:
@@ -132,8 +174,7 @@ class Workers:
         elif "lost" in event:
             raise WorkerError(f"{self._who(rank)} {event['lost']}")
         else:
-            for text in event["traceback"].splitlines():
-                log.error("[proc %d] %s", rank, text)
+            show_traceback(f"proc {rank}", event)
             kind = WorkerError if event["traceback"] else Diverged if event["diverged"] else KgdistError
             failure = kind(f"{self._who(rank)} failed: {event['error']}")
             failure.exit_code = event["code"]
@@ -141,25 +182,6 @@ class Workers:
 
     def _who(self, rank: int) -> str:
         return f"{self.crew.kind} {rank} of {self.world}"
-
-    def _arrived(self) -> int:
-        """The step that every worker still at work has come to wait at; resumed ones may differ in their steps."""
-        return min((int(step) for rank, step in enumerate(self.shared.workers[:, ARRIVED]) if rank not in self.done), default=0)
-
-    def _still(self) -> np.ndarray:
-        """bool[world], of each worker whether it stands still."""
-        still = self.shared.still()
-        still[list(self.done)] = True
-        return still
-
-    def _check_progress(self) -> None:
-        now, steps = time.monotonic(), self.shared.workers[:, DONE].copy()
-        self._moved[self._still() | (steps != self._steps)] = now
-        self._steps = steps
-        for rank in np.flatnonzero(now - self._moved > STALL):
-            self.crew.show_stacks()
-            who = self._who(int(rank))
-            raise WorkerError(f"{who} has made no step for {STALL:.0f} s; the stacks of all that can still tell are above")
 
     def close(self) -> None:
         """End every worker that is left."""
@@ -214,10 +236,7 @@ class Processes:
         return self._forks.pids()
 
     def show_stacks(self) -> None:
-        """See Crew; processes that are stopped cannot."""
-        for child in self.children:
-            child.show_stack()
-        time.sleep(1.0)
+        show_stacks(self.children)
 
     def close(self) -> None:
         """End every process that is left: first by closing its stdin, then by force."""

@@ -28,7 +28,7 @@ def worker_killed(t: Trial) -> None:
             t.wait("a checkpoint", lambda: job.checkpoints(0))
             time.sleep(0.5)
             before = max(job.checkpoints(0))
-            worker = max(job.pids("runtime.worker"))
+            worker = max(job.pids("processes.worker"))
             t.blow(lambda: os.kill(worker, signal.SIGKILL))
             t.sees("killed by signal SIGKILL", 2.0)
             t.leaves(1, 15.0)

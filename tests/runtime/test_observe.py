@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kgdist.runtime import silence
-from kgdist.runtime.silence import watched
+from kgdist.runtime import observe
+from kgdist.runtime.observe import watched
 from tests.patience import patience
 
 
 def test_what_does_nothing_for_too_long_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(silence, "NAMED", 0.05)
+    monkeypatch.setattr(observe, "NAMED", 0.05)
     with caplog.at_level(logging.WARNING, "kgdist"), watched(Path("/run/folder")):
         deadline = time.monotonic() + patience(30)
         while not caplog.messages and time.monotonic() < deadline:
@@ -26,7 +26,7 @@ def test_what_does_nothing_for_too_long_is_said_once(monkeypatch: pytest.MonkeyP
 
 def test_what_gets_on_is_left_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     begun = time.monotonic()
-    monkeypatch.setattr(silence, "NAMED", patience(1.5))
+    monkeypatch.setattr(observe, "NAMED", patience(1.5))
     with caplog.at_level(logging.WARNING, "kgdist"), watched(Path("/run/folder")) as moved:
         while time.monotonic() < begun + patience(2.5):
             moved(1)

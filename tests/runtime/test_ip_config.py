@@ -40,14 +40,6 @@ def test_several_machines_on_one_host() -> None:
     assert len(parse_cluster("127.0.0.1 30050 2\n127.0.0.1 30052 1\nlocalhost 30053 1\n")) == 3
 
 
-@pytest.mark.parametrize(
-    ("address", "own"),
-    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("LOCALHOST", True), ("10.0.0.1", False), ("localhost.org", False)],
-)
-def test_which_addresses_are_this_machine_for_sure(address: str, own: bool) -> None:
-    assert parse_cluster(f"{address} 1 1")[0].loopback is own
-
-
 BAD_LINES = {
     "10.0.0.1 30050": "expected 3 fields .address, first port, servers., found 2 fields",
     "10.0.0.1": "found 1 field$",

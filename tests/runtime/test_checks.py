@@ -21,12 +21,10 @@ from kgdist.kvstore.tables import MemoryTables
 from kgdist.options.config import Config
 from kgdist.partition.book import Book
 from kgdist.runtime import checks
-from kgdist.runtime.agent import preflight
-from kgdist.runtime.cluster import launch
+from kgdist.runtime.checks import page_tables
 from kgdist.runtime.cluster.plan import Plan
 from kgdist.runtime.ip_config import Machine
-from kgdist.runtime.memory import page_tables
-from kgdist.runtime.processes.interpreter import environment
+from kgdist.runtime.processes.forkserver import environment
 from tests.patience import patience
 
 
@@ -40,25 +38,25 @@ def test_a_port_that_is_becoming_free_is_waited_for(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         first = plan(tmp_path, port)
-        assert preflight._freed(first, 0) == [f"127.0.0.1:{port} is in use (pid {os.getpid()})"]
+        assert checks._freed(first, 0) == [f"127.0.0.1:{port} is in use (pid {os.getpid()})"]
         timer = threading.Timer(0.5, taken.close)
         timer.start()
-        assert preflight._freed(first.again(), 0) == []
+        assert checks._freed(first.again(), 0) == []
         timer.join(timeout=5)
 
 
 def test_the_disk_must_hold_what_a_run_will_write_and_a_begun_one_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preflight, "free_bytes", lambda folder: 11_000_000)
-    (line,) = preflight._disk(plan(tmp_path), 0)
+    monkeypatch.setattr(checks, "free_bytes", lambda folder: 11_000_000)
+    (line,) = checks._disk(plan(tmp_path), 0)
     assert line.startswith("--save_path ") and "11.0 MB are free, but the run may take 16.0 MB with" in line
-    assert preflight._disk(plan(tmp_path, resume="run"), 0) == []  # its checkpoints are there already
-    assert preflight._disk(plan(tmp_path).again(), 0) == []
-    assert preflight._disk(plan(tmp_path, no_save_emb=True), 0) == []
-    monkeypatch.setattr(preflight, "free_bytes", lambda folder: 17_000_000)
-    assert preflight._disk(plan(tmp_path), 0) == []
-    assert preflight._disk(plan(tmp_path, valid=True), 0) != []
+    assert checks._disk(plan(tmp_path, resume="run"), 0) == []  # its checkpoints are there already
+    assert checks._disk(plan(tmp_path).again(), 0) == []
+    assert checks._disk(plan(tmp_path, no_save_emb=True), 0) == []
+    monkeypatch.setattr(checks, "free_bytes", lambda folder: 17_000_000)
+    assert checks._disk(plan(tmp_path), 0) == []
+    assert checks._disk(plan(tmp_path, valid=True), 0) != []
 
 
 def test_a_run_on_this_machine_must_find_room_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,24 +70,24 @@ def test_a_run_on_this_machine_must_find_room_as_well(tmp_path: Path, monkeypatc
 
 def test_a_partition_that_is_missing_is_told_once_with_what_brings_it(tmp_path: Path) -> None:
     for backend, advice in (("ssh", "; or send it with --copy"), ("manual", "; or copy it here")):
-        (line,) = preflight._partition(plan(tmp_path, backend=backend), 0)
+        (line,) = checks._partition(plan(tmp_path, backend=backend), 0)
         assert "partition_0" in line and line.endswith(advice)
 
 
 def needed(root: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> float:
     """GB of memory that machine 0 says it needs for 40 GB of rows."""
     config = Config(path=str(root), hidden_dim=1000, optimizer="sgd", **options)  # type: ignore[arg-type]
-    monkeypatch.setattr(preflight, "free_memory", lambda: 1)
+    monkeypatch.setattr(checks, "free_memory", lambda: 1)
     machine = Machine("127.0.0.1", 30050, 3, 0)
-    (line,) = preflight._memory(Plan(config, [machine], "run", 0, "", Book(np.array([0, 10**7]), np.array([0, 1])), 1), 0)
+    (line,) = checks._memory(Plan(config, [machine], "run", 0, "", Book(np.array([0, 10**7]), np.array([0, 1])), 1), 0)
     return float(line.removeprefix("needs about ").split()[0])
 
 
 def test_every_process_needs_page_tables_for_the_rows_that_it_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kgdist.runtime.memory.mmap.PAGESIZE", 4096)
+    monkeypatch.setattr("kgdist.runtime.checks.mmap.PAGESIZE", 4096)
     few, many = (needed(tmp_path, monkeypatch, num_proc=count) for count in (1, 51))
     assert many - few == pytest.approx(50 * (40 * 8 / 4096 + 0.0786), abs=0.11)
-    monkeypatch.setattr("kgdist.runtime.memory.huge_pages_refused", lambda shared: None)
+    monkeypatch.setattr("kgdist.runtime.checks.huge_pages_refused", lambda shared: None)
     huge = needed(tmp_path, monkeypatch, num_proc=51, huge_pages=True)
     assert many - huge == pytest.approx(55 * 40 * 8 / 4096, abs=0.11)
 
@@ -146,7 +144,7 @@ def test_a_container_that_may_take_less_than_the_tables_is_refused_before_a_star
         checks.check_memory(Config(optimizer="sgd"), shapes)
     config = Config(path=str(tmp_path), hidden_dim=1000, optimizer="sgd")
     book = Book(np.array([0, 1000]), np.array([0, 1]))
-    (line,) = preflight._memory(Plan(config, [Machine("127.0.0.1", 30050, 1, 0)], "run", 0, "", book, 1), 0)
+    (line,) = checks._memory(Plan(config, [Machine("127.0.0.1", 30050, 1, 0)], "run", 0, "", book, 1), 0)
     assert "3.0 MB are free" in line
 
 
@@ -163,11 +161,11 @@ def test_more_connections_than_files_may_be_open_are_refused_with_the_number(
     assert made.connections(0) == most
     for limit, refused in ((most + SPARE, False), (most + SPARE - 1, True)):
         monkeypatch.setattr("kgdist.kvstore.places.resource.getrlimit", lambda _, limit=limit: (64, limit))
-        found = preflight._connections(made, 0)
+        found = checks._connections(made, 0)
         assert bool(found) is refused
         if refused:
             assert f"needs {most} connections in one process" in found[0] and f"raise it to {most + SPARE}" in found[0]
             with pytest.raises(OptionError, match=rf"machine_0 \(127.0.0.1\) would need {most} connections"):
-                launch.check_connections(made)
+                checks.check_connections(made)
         else:
-            launch.check_connections(made)
+            checks.check_connections(made)
