@@ -155,10 +155,11 @@ def test_machines_that_are_lost_while_they_write_a_checkpoint(space: Path) -> No
 
     cut = run_folder(space) / "machine_1" / "ckpt-600" / "relation.npy"  # damage on one machine: the one before is taken
     os.truncate(cut, cut.stat().st_size - 1)
-    resume = {"num_client_proc": "2", "max_step": "300", "checkpoint_interval": "50", "hidden_dim": "1000"}
+    resume = {"num_client_proc": "2", "max_step": "400", "checkpoint_interval": "50", "hidden_dim": "1000"}
     with Job(space, "--resume", "TransE_l2_toy_0", "--test", **resume) as job:
         text = job.end(0)
+        assert [job.checkpoints(machine) for machine in range(2)] == [{350, 400}] * 2  # meetings below the old step, too
     assert f"WARNING: machine_1 (127.0.0.1): {cut}: " in text and "it is passed over" in text
-    assert "at step 250 of 300" in text and "Test average MRR" in text
-    saved = [checkpoint.load(run_folder(space) / f"machine_{n}" / "ckpt-300") for n in range(2)]
-    assert [found.meta["steps"] for found in saved] == [[300, 300]] * 2  # 500 steps became 2 x 250, and 2 x 50 were left
+    assert "at step 250 of 400" in text and "Test average MRR" in text
+    saved = [checkpoint.load(run_folder(space) / f"machine_{n}" / "ckpt-400") for n in range(2)]
+    assert [found.meta["steps"] for found in saved] == [[400, 400]] * 2  # 500 steps became 2 x 250, and 2 x 150 were left
