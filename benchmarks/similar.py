@@ -21,7 +21,7 @@ import torch
 from roofs import machine
 
 from kgdist.base.machine import usable_cores
-from kgdist.predict.similar import LEFT, MEASURES, RIGHT, Measure, Search
+from kgdist.predict.similar import LEFT, MEASURES, RIGHT, Measure, SimilarSearch
 
 HERE = Path(__file__).parent
 K = 10
@@ -64,7 +64,7 @@ def seconds(call: Callable[[], object]) -> float:
 def row(name: str, rows: int, dim: int, threads: int, rounds: int) -> str:
     """A line of the table."""
     measure = MEASURES[name](embeddings(rows, dim))
-    search = Search(measure, threads=threads)
+    search = SimilarSearch(measure, threads=threads)
     search.best(np.arange(9), None, K)  # loads the loops
     found = []
     for _ in range(rounds):
@@ -86,7 +86,7 @@ def row(name: str, rows: int, dim: int, threads: int, rounds: int) -> str:
 
 def peak(name: str, rows: int, dim: int) -> None:
     """Print how many MiB the search adds to a process that has the embeddings and has searched in a few of them (Linux)."""
-    search = Search(MEASURES[name](embeddings(rows, dim)), threads=usable_cores())
+    search = SimilarSearch(MEASURES[name](embeddings(rows, dim)), threads=usable_cores())
     search.best(np.arange(9), None, K)
     before = status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak is now what there is

@@ -27,7 +27,7 @@ from kgdist.options.contradictions import of_an_evaluation, refuse
 from kgdist.options.option import closest
 from kgdist.predict.engine import Found, Predictor
 from kgdist.predict.lists import Wanted, ids_of
-from kgdist.predict.similar import MEASURES, Search
+from kgdist.predict.similar import MEASURES, SimilarSearch
 from kgdist.runs.opened import Opened
 
 ENDS = ("head", "relation", "tail")
@@ -182,7 +182,7 @@ class Run:
             raise UsageError(f"similar: must be {allowed}, not {kind!r}, {measure!r}, {k}")
         names = self.entities if kind == "entity" else self.relations
         ids, _ = ids_of(name, names, kind)
-        search = Search(MEASURES[measure](self.tables.rows[kind]), threads=usable_cores())
+        search = SimilarSearch(MEASURES[measure](self.tables.rows[kind]), threads=usable_cores())
         parts = list(search.best_of_each(ids, None, k))
         left, right, scores = (np.concatenate([part[place] for part in parts]) for place in range(3))
         ends = {"left": left, "right": right}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from kgdist.data.vocabulary import Vocabulary
-    from kgdist.predict.similar import Pairs, Search
+    from kgdist.predict.similar import SimilarPairs, SimilarSearch
 
 
 @command()
@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.base.machine import usable_cores
     from kgdist.predict.answers import TERMINAL, Column, cells, check_output, write_answers
     from kgdist.predict.lists import things
-    from kgdist.predict.similar import MEASURES, Search
+    from kgdist.predict.similar import MEASURES, SimilarSearch
 
     set_up_log(options)
     output = options.output or (TERMINAL if options.left or options.right else "result.tsv")
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     except ValueError as error:  # a row that is not finite
         message = f"{error}, so nothing can be compared; the training diverged: train again with a smaller --lr"
         raise DataError(place, message) from error
-    search = Search(measure, threads=options.num_thread or usable_cores())
+    search = SimilarSearch(measure, threads=options.num_thread or usable_cores())
     columns = [Column("left", thing.names), Column("right", thing.names), Column("score")]
     blocks = ([part.left, part.right, part.scores.astype(np.float32)] for part in _answers(options, search, lists))
     if options.json and output == TERMINAL:
@@ -83,7 +83,7 @@ def _embeddings(options: EmbSimOptions) -> tuple[str, torch.Tensor, Vocabulary |
     return options.emb_file, torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(device), None
 
 
-def _answers(options: EmbSimOptions, search: Search, lists: Sequence[np.ndarray | None]) -> Iterator[Pairs]:
+def _answers(options: EmbSimOptions, search: SimilarSearch, lists: Sequence[np.ndarray | None]) -> Iterator[SimilarPairs]:
     """The answers, as they come."""
     from kgdist.base.log import log
 

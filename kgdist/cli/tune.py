@@ -35,10 +35,10 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.runtime.checks import check_splits
     from kgdist.tuning import space as spaces
     from kgdist.tuning.study import Search, best_of
-    from kgdist.tuning.trials import Folder
+    from kgdist.tuning.trials import SearchFolder
 
     set_up_log(options)
-    folder = Folder(Path(options.out))
+    folder = SearchFolder(Path(options.out))
     explicit = set(parsed.explicit)
     base = parsed.config.replace(valid=True, config=None)
     if options.search is not None:

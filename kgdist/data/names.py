@@ -25,7 +25,7 @@ _PIECE = 1 << 16  # bytes hashed at once
 BYTES = np.random.Generator(np.random.PCG64(20)).integers(0, 2**64, 256, dtype=np.uint64)
 
 
-class Run(NamedTuple):
+class SortedHashes(NamedTuple):
     """Names by hash: `hashes` ascend, `ids[i]` is the number of the name with hash `hashes[i]`."""
 
     hashes: np.ndarray  # uint64[n]
@@ -125,13 +125,13 @@ def hash_names(names: Any) -> np.ndarray:
     return hashes
 
 
-def make_run(hashes: np.ndarray) -> Run:
+def make_run(hashes: np.ndarray) -> SortedHashes:
     """The index of names numbered 0, 1, ..."""
     order = np.argsort(hashes, kind="stable")
-    return Run(hashes[order], order.astype(np.int32))
+    return SortedHashes(hashes[order], order.astype(np.int32))
 
 
-def search(run: Run, hashes: np.ndarray, values: Any, names: Any) -> np.ndarray:
+def search(run: SortedHashes, hashes: np.ndarray, values: Any, names: Any) -> np.ndarray:
     """int64[n]: the id of each of `values` (whose hashes are `hashes`) in `run`, an index of `names`; -1 where there is none."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -207,7 +207,7 @@ class Interner:
             self._table, first = np.zeros(size, np.uint64), 0
         hashing.insert(self._table, self._hashes[first : self._count], first)
 
-    def finish(self) -> tuple[np.ndarray, np.ndarray, Run]:
+    def finish(self) -> tuple[np.ndarray, np.ndarray, SortedHashes]:
         """(offsets int64[n + 1], data uint8[bytes], index) of all names. What finds them goes."""
         self._table = np.zeros(0, np.uint64)
         offsets, data = self._offsets[: self._count + 1], self._data[: self._offsets[self._count]]

@@ -21,7 +21,7 @@ import numpy as np
 
 from kgdist.base.errors import CheckpointError
 from kgdist.base.files import PathLike, atomic_write, load_npy, write_npy
-from kgdist.data.names import Run, as_binary, hash_names, make_run, parts, search, view
+from kgdist.data.names import SortedHashes, as_binary, hash_names, make_run, parts, search, view
 from kgdist.data.read.rows import bad_name
 
 _PIECE = 1 << 16  # names written or hashed at once
@@ -30,7 +30,7 @@ _PIECE = 1 << 16  # names written or hashed at once
 class Vocabulary:
     """Names by id and ids by name; immutable."""
 
-    def __init__(self, offsets: np.ndarray, data: np.ndarray, run: Run | None = None) -> None:
+    def __init__(self, offsets: np.ndarray, data: np.ndarray, run: SortedHashes | None = None) -> None:
         """`offsets` int64[n + 1] into `data` uint8[bytes]; the caller vouches for distinct, valid names. See `from_names`."""
         self._offsets, self._data = offsets, data
         if run is not None:
@@ -159,10 +159,10 @@ class Vocabulary:
         right = kinds == [("uint8", 1), ("int64", 1), ("uint64", 1), ("int32", 1)]
         if not right or len(offsets) != len(hashes) + 1 or len(hashes) != len(ids) or offsets[0] != 0 or offsets[-1] != len(data):
             raise CheckpointError(f"{folder / stem}: the arrays of the vocabulary do not fit together")
-        return cls(offsets, data, Run(hashes, ids))
+        return cls(offsets, data, SortedHashes(hashes, ids))
 
     @functools.cached_property
-    def _run(self) -> Run:
+    def _run(self) -> SortedHashes:
         return make_run(hash_names(self._array))
 
     @functools.cached_property

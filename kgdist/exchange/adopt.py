@@ -26,7 +26,7 @@ BLOCK = 1 << 20  # numbers converted at once
 
 
 @dataclass(frozen=True)
-class Table:
+class ForeignTable:
     """Rows that become rows of ours."""
 
     rows: int
@@ -39,7 +39,7 @@ class Foreign:
     """A model as its folder has it."""
 
     config: Config
-    tables: dict[str, Table]
+    tables: dict[str, ForeignTable]
     entities: Vocabulary
     relations: Vocabulary
 
@@ -74,7 +74,7 @@ def check(model: Foreign) -> dict[str, tuple[int, int]]:
     return shapes
 
 
-def _blocks(name: str, table: Table, tick: Callable[[int], object]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _blocks(name: str, table: ForeignTable, tick: Callable[[int], object]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     step = max(1, BLOCK // max(table.width, 1))
     for start in range(0, table.rows, step):
         stop = min(start + step, table.rows)
@@ -105,11 +105,11 @@ def read_dglke(folder: Path, config: Config, names: Names | None) -> Foreign:
     return Foreign(config, {name: _as_it_is(rows.numpy()) for name, rows in tables.items()}, entities, relations)
 
 
-def _as_it_is(rows: np.ndarray) -> Table:
-    return Table(len(rows), rows.shape[1], lambda start, stop: rows[start:stop])
+def _as_it_is(rows: np.ndarray) -> ForeignTable:
+    return ForeignTable(len(rows), rows.shape[1], lambda start, stop: rows[start:stop])
 
 
-def _names(opened: rundir.Run, config: Config) -> Names:
+def _names(opened: rundir.RunFolder, config: Config) -> Names:
     try:
         with_maps = rundir.maps_with_data(opened, config)
         if with_maps.vocabularies is not None:

@@ -37,7 +37,7 @@ from kgdist.base.files import load_npy, read_json
 from kgdist.base.types import RelationRows
 from kgdist.data.read.lines import check_file, open_bytes
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.exchange.adopt import Foreign, Table, check
+from kgdist.exchange.adopt import Foreign, ForeignTable, check
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 
@@ -152,7 +152,7 @@ def _array(folder: Path, kind: str, number: int, model: str) -> np.ndarray:
     return array
 
 
-def _table(parts: list[np.ndarray], model: str, factor: float = 1.0) -> Table:
+def _table(parts: list[np.ndarray], model: str, factor: float = 1.0) -> ForeignTable:
     """Vectors side by side, times `factor`: real and imaginary parts, or the two roles of SimplE."""
     if any(part.shape != parts[0].shape for part in parts):
         raise CheckpointError(
@@ -166,10 +166,10 @@ def _table(parts: list[np.ndarray], model: str, factor: float = 1.0) -> Table:
             [half for x in columns for half in ((x.real, x.imag) if model in COMPLEX else (x,))], axis=1
         )
 
-    return Table(rows, width * len(parts) * (2 if model in COMPLEX else 1), read)
+    return ForeignTable(rows, width * len(parts) * (2 if model in COMPLEX else 1), read)
 
 
-def _phases(folder: Path, relations: np.ndarray, init_range: float) -> Table:
+def _phases(folder: Path, relations: np.ndarray, init_range: float) -> ForeignTable:
     """The angles of numbers of modulus 1, in units of init_range / pi."""
 
     def read(start: int, stop: int) -> np.ndarray:
@@ -181,10 +181,10 @@ def _phases(folder: Path, relations: np.ndarray, init_range: float) -> Table:
             )
         return np.angle(block) * (init_range / math.pi)
 
-    return Table(len(relations), relations.shape[1], read)
+    return ForeignTable(len(relations), relations.shape[1], read)
 
 
-def _units(folder: Path, entities: Table) -> Table:
+def _units(folder: Path, entities: ForeignTable) -> ForeignTable:
     """The rows, all of length 1: here they are scored as if they were."""
 
     def read(start: int, stop: int) -> np.ndarray:
@@ -196,7 +196,7 @@ def _units(folder: Path, entities: Table) -> Table:
             )
         return block
 
-    return Table(entities.rows, entities.width, read)
+    return ForeignTable(entities.rows, entities.width, read)
 
 
 def _labels(path: Path) -> Vocabulary:

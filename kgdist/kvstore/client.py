@@ -128,7 +128,9 @@ class StoreTables:
     def _ask(self, wanted: Mapping[str, Sequence[np.ndarray]]) -> dict[str, list[Pull]]:
         """Send for the rows; what one server has of all tables and pulls, in one message where it fits."""
         widths, item = self.layout.widths, ITEM[self._dtype].itemsize
-        found = {name: Asked(self._routed(name, np.concatenate(each), local=True), widths[name]) for name, each in wanted.items()}
+        found = {
+            name: Requested(self._routed(name, np.concatenate(each), local=True), widths[name]) for name, each in wanted.items()
+        }
         ids = {name: self._wire_ids(name, asked.route.ids) for name, asked in found.items()}
         ends = {name: asked.route.offsets.tolist() for name, asked in found.items()}
         for place, server in enumerate(self._targets):
@@ -142,7 +144,7 @@ class StoreTables:
                     asking.append((asked, first))
                     asked.left += 1
 
-                def take(message: Message, asking: list[tuple[Asked, int]] = asking) -> None:
+                def take(message: Message, asking: list[tuple[Requested, int]] = asking) -> None:
                     for (asked, first), (_, values) in zip(asking, message.filled(), strict=True):
                         asked.take(first, values)
 
@@ -341,7 +343,7 @@ class StoreTables:
         self._connections.close()
 
 
-class Asked:
+class Requested:
     """Rows of one table that were asked for together, each once, whichever of some pulls need it."""
 
     def __init__(self, routed: Route, width: int) -> None:
@@ -364,7 +366,7 @@ class Asked:
 class Pull:
     """One pull that was announced: its part of what was asked for."""
 
-    def __init__(self, ids: np.ndarray, asked: Asked, slots: np.ndarray) -> None:
+    def __init__(self, ids: np.ndarray, asked: Requested, slots: np.ndarray) -> None:
         self.ids = ids  # int64[n]
         self.asked = asked
         self._slots = slots  # int64[n], the place of each in asked.route.ids, or -1 where it is here
@@ -380,7 +382,7 @@ class Pull:
             scatter_rows(self.asked._rows, self._slots[places], places, out)
 
 
-def pulls(ids: Sequence[np.ndarray], asked: Asked) -> list[Pull]:
+def pulls(ids: Sequence[np.ndarray], asked: Requested) -> list[Pull]:
     """One for each of these ids, which were routed together, one after another."""
     ends = np.cumsum([len(each) for each in ids])
     return [Pull(each, asked, asked.route.slots[end - len(each) : end]) for each, end in zip(ids, ends, strict=True)]

@@ -24,7 +24,7 @@ from kgdist.kernels.compare import Comparator, largest
 from kgdist.kernels.top import NOBODY, Exact, Top
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
-from kgdist.predict.questions import Asked, Best, Combined, Pairs, Queries
+from kgdist.predict.questions import Asked, Best, Combined, Pairwise, Queries
 from kgdist.runs.opened import Opened
 
 QUERIES = 1000  # queries that share one pass over the candidates
@@ -116,7 +116,7 @@ class Predictor:
         step = max(1, HELD // max(1, k))
         with bar(total=len(anchors), desc="predicting", unit="query") as progress:
             for start in range(0, len(anchors) if k else 0, step):
-                asked = Pairs(side, anchors[start : start + step], relations[start : start + step])
+                asked = Pairwise(side, anchors[start : start + step], relations[start : start + step])
                 best = self._ask(asked, candidates, k, known, progress.update)
                 ids[start : start + step] = side.pick(best.heads, best.tails)
                 scores[start : start + step] = self.scorer.scores(best.keys)

@@ -40,7 +40,7 @@ class Asked(Protocol):
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Pairwise:
     """One question for each (anchor, relation): both int64[B]."""
 
     side: Side

@@ -32,7 +32,7 @@ WIDEST = 16  # times as many, at most, when there are fewer
 LISTED = 1 << 22  # entries of the lists of one block: 50 MB a thread
 
 
-class Pairs(NamedTuple):
+class SimilarPairs(NamedTuple):
     """Pairs of rows, the most similar first."""
 
     left: np.ndarray  # int64[A]
@@ -55,7 +55,7 @@ class _Chosen:
         return self.measure.seen(slice(start, stop) if self.all else self.ids[start:stop])
 
 
-class Search:
+class SimilarSearch:
     """Looks for pairs in the table of `measure`, on `threads` threads."""
 
     def __init__(self, measure: Measure, *, threads: int = 1, left_block: int = LEFT, right_block: int = RIGHT) -> None:
@@ -72,37 +72,37 @@ class Search:
             return count * (count - 1) // 2
         return lefts * rights - (min(lefts, rights) if left is None or right is None else 0)
 
-    def best(self, left: np.ndarray | None, right: np.ndarray | None, k: int) -> Pairs:
+    def best(self, left: np.ndarray | None, right: np.ndarray | None, k: int) -> SimilarPairs:
         """The `k` best of all pairs of `left` int64[L] and `right` int64[R]; None: all rows. An id listed twice counts once."""
         lefts, rights = (_Chosen(self.measure, None if ids is None else np.unique(ids)) for ids in (left, right))
-        found = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+        found = SimilarPairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
         bars = [-np.inf]  # what a pair must reach to be of interest, seen by all threads
         for more in self._blocks(lefts, rights, k, lambda: bars[0], each=False):
             parts = [np.concatenate(both) for both in zip(found, more, strict=True)]
             order = np.lexsort((parts[1], parts[0], -parts[2]))[:k]
-            found = Pairs(*(part[order] for part in parts))
+            found = SimilarPairs(*(part[order] for part in parts))
             if len(order) == k:
                 bars[0] = found.scores[-1]
         return self._scored(found)
 
-    def best_of_each(self, left: np.ndarray | None, right: np.ndarray | None, k: int) -> Iterator[Pairs]:
+    def best_of_each(self, left: np.ndarray | None, right: np.ndarray | None, k: int) -> Iterator[SimilarPairs]:
         """The `k` best rights for each left one, in the order given (twice if listed twice), some lefts at a time."""
         rights = _Chosen(self.measure, None if right is None else np.unique(right))
         for found in self._blocks(_Chosen(self.measure, left), rights, k, lambda: -np.inf, each=True):
             yield self._scored(found)
 
-    def best_of(self, left: np.ndarray, right: np.ndarray, k: int) -> Pairs:
+    def best_of(self, left: np.ndarray, right: np.ndarray, k: int) -> SimilarPairs:
         """The `k` best of the pairs that stand side by side, int64[B] each; one that is listed twice is answered twice."""
         keys = self.measure.exact(left, right)
         order = np.lexsort((right, left, -keys))[:k]
-        return self._scored(Pairs(left[order], right[order], keys[order]))
+        return self._scored(SimilarPairs(left[order], right[order], keys[order]))
 
-    def _scored(self, found: Pairs) -> Pairs:
-        return Pairs(found.left, found.right, self.measure.score_of(found.scores))
+    def _scored(self, found: SimilarPairs) -> SimilarPairs:
+        return SimilarPairs(found.left, found.right, self.measure.score_of(found.scores))
 
     # ---- the blocks
 
-    def _blocks(self, left: _Chosen, right: _Chosen, k: int, least: Callable[[], float], *, each: bool) -> Iterator[Pairs]:
+    def _blocks(self, left: _Chosen, right: _Chosen, k: int, least: Callable[[], float], *, each: bool) -> Iterator[SimilarPairs]:
         """Order keys instead of scores. Of every block of lefts the pairs that may matter, in the order of the lefts."""
         half = left.all and right.all and not each  # the function is symmetric
         k = min(k, len(right))
@@ -113,7 +113,7 @@ class Search:
 
         with bar(total=pairs, desc="comparing", unit="pair") as progress:
 
-            def work(start: int) -> Pairs:
+            def work(start: int) -> SimilarPairs:
                 stop = min(start + size, len(left))
                 ids, rows = left.ids[start:stop], left.block(start, stop)
                 top = Top(stop - start, k, lambda row, place: self.measure.exact(ids[row], right.ids[place]))
@@ -128,7 +128,7 @@ class Search:
                 row, place = np.nonzero(places >= 0)
                 with lock:
                     progress.update(sum(range(len(right) - stop + 1, len(right) - start + 1)) if half else len(ids) * len(right))
-                return Pairs(ids[row], right.ids[places[row, place]], keys[row, place])
+                return SimilarPairs(ids[row], right.ids[places[row, place]], keys[row, place])
 
             with block_per_thread():
                 yield from deal.in_order(iter(range(0, len(left) if k else 0, size)), work, self.threads, "similar")
@@ -204,19 +204,19 @@ class Measure(abc.ABC):
         return self.comparator.score_of(keys)
 
 
-class Dot(Measure):
+class DotMeasure(Measure):
     """x.y"""
 
     name = "dot"
 
 
-class L2(Measure):
+class L2Measure(Measure):
     """-|x - y|_2"""
 
     name, comparator = "l2", L2_NORM
 
 
-class L1(Measure):
+class L1Measure(Measure):
     """-|x - y|_1"""
 
     name, comparator = "l1", L1_NORM
@@ -281,4 +281,4 @@ def _or_zero(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     return quotient
 
 
-MEASURES: dict[str, type[Measure]] = {each.name: each for each in (Cosine, L2, L1, Dot, ExtendedJaccard)}
+MEASURES: dict[str, type[Measure]] = {each.name: each for each in (Cosine, L2Measure, L1Measure, DotMeasure, ExtendedJaccard)}

@@ -21,7 +21,7 @@ from kgdist.evaluation.ranks import METRICS
 from kgdist.options.config import OPTIONS
 from kgdist.options.option import closest
 from kgdist.report import charts, page
-from kgdist.report.folder import Folder, read, shown
+from kgdist.report.folder import RunFacts, read, shown
 
 RESULTS = (*METRICS, "valid mrr", "triples/s", "seconds")
 SMALLER = ("mr", "seconds")  # columns of which less is better
@@ -32,7 +32,7 @@ UNSHOWN = ("model_path", "save_path", "resume", "config", "preset", "report", "t
 class Comparison:
     """The runs in order, and what is said of each."""
 
-    folders: list[Folder]
+    folders: list[RunFacts]
     names: list[str]  # distinct
     results: dict[str, list[float | None]]  # by RESULTS; of each run
     options: dict[str, list[str]]  # those that differ, as one types them
@@ -94,7 +94,7 @@ def _runs(paths: Sequence[str | Path]) -> list[Path]:
     return list(found.values())
 
 
-def _names(folders: Sequence[Folder]) -> list[str]:
+def _names(folders: Sequence[RunFacts]) -> list[str]:
     """The folders' names, with as many folders above as it takes to tell them apart."""
     for depth in range(1, 8):
         names = ["/".join(folder.path.absolute().parts[-depth:]) for folder in folders]
@@ -107,12 +107,12 @@ def _tells(name: str) -> bool:
     return OPTIONS[name].sticky and name not in UNSHOWN and {"train", "dist-train"} & set(OPTIONS[name].commands) != set()
 
 
-def _results(folder: Folder) -> dict[str, float | None]:
+def _results(folder: RunFacts) -> dict[str, float | None]:
     others = {"valid mrr": folder.best_valid, "triples/s": folder.speed, "seconds": folder.seconds}
     return {**(folder.metrics() or {}), **others}
 
 
-def _rules(folder: Folder) -> str:
+def _rules(folder: RunFacts) -> str:
     """Under which rules a run was ranked, as far as figures depend on them."""
     found = folder.test.get("protocol") if folder.test is not None else None
     rules = found if isinstance(found, dict) else {}
@@ -122,7 +122,7 @@ def _rules(folder: Folder) -> str:
 
 
 def _order(
-    sort: str, names: Sequence[str], rows: Sequence[dict[str, Any]], options: dict[str, list[str]], folders: Sequence[Folder]
+    sort: str, names: Sequence[str], rows: Sequence[dict[str, Any]], options: dict[str, list[str]], folders: Sequence[RunFacts]
 ) -> list[int]:
     column = sort.lower()
     places = range(len(rows))
@@ -142,7 +142,7 @@ def _order(
     raise OptionError("--sort", f"no such column: {sort[:60]!r}; {hint}")
 
 
-def _sortable(folder: Folder, name: str) -> tuple[float, str]:
+def _sortable(folder: RunFacts, name: str) -> tuple[float, str]:
     value = getattr(folder.config, name)
     return (float(value), "") if isinstance(value, int | float) else (0.0, str(value))
 

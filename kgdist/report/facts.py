@@ -38,7 +38,7 @@ ROWS = 1 << 20  # training triples looked at together
 
 
 @dataclass(frozen=True)
-class Sample:
+class RankedSample:
     """A run with its data, of which a part is ranked for the page."""
 
     dataset: Dataset
@@ -62,7 +62,7 @@ class Sample:
         return Predictor.of(self.opened, self.evaluator.threads)
 
 
-def open_sample(path: Path, config: Config) -> Sample:
+def open_sample(path: Path, config: Config) -> RankedSample:
     """Open data and embeddings under the options `config` of the run in `path`. Raises KgdistError for what is missing.
 
     Embeddings are memory-mapped on the CPU, also those that a GPU trained.
@@ -74,7 +74,7 @@ def open_sample(path: Path, config: Config) -> Sample:
     wanted = min(TRIPLES, max(1.0, WORK / (2 * candidates * config.entity_dim)))
     fraction = min(config.eval_percent, (wanted + 0.5) / max(triples, 1), 1.0)
     sampled = config.replace(eval_percent=fraction, num_proc=usable_cores(), num_thread=1)
-    return Sample(dataset, opened, Evaluator(dataset, sampled), split)
+    return RankedSample(dataset, opened, Evaluator(dataset, sampled), split)
 
 
 def true_entities(ranks: Ranks) -> np.ndarray:
@@ -172,7 +172,7 @@ def best_and_worst(relations: Mapping[int, RelationMetrics], present: np.ndarray
     return order[:half], order[half:][: -SHOWN - 1 : -1]
 
 
-def examples(sample: Sample, relation: int) -> tuple[Example | None, Example | None]:
+def examples(sample: RankedSample, relation: int) -> tuple[Example | None, Example | None]:
     """One right and one wrong answer of a relation that the sample has."""
     ranks = sample.ranks
     rows = np.flatnonzero(ranks.relation == relation)
@@ -183,7 +183,7 @@ def examples(sample: Sample, relation: int) -> tuple[Example | None, Example | N
     return first[0] if first else None, typical[0] if typical else None
 
 
-def _example(sample: Sample, ranks: Ranks, row: int) -> Example:
+def _example(sample: RankedSample, ranks: Ranks, row: int) -> Example:
     side, names = SIDES[ranks.side[row]], sample.dataset.entities
     head, relation, tail = (int(column[row]) for column in (ranks.head, ranks.relation, ranks.tail))
     true, anchor = side.pick(head, tail), side.other.pick(head, tail)
@@ -200,7 +200,7 @@ def _example(sample: Sample, ranks: Ranks, row: int) -> Example:
     )
 
 
-def _answers(sample: Sample, side: Side, anchor: int, relation: int, true: int, rank: float) -> list[int]:
+def _answers(sample: RankedSample, side: Side, anchor: int, relation: int, true: int, rank: float) -> list[int]:
     """The ids of the ANSWERS likeliest entities, best first; of those that are known to be true only `true` takes part."""
     known = sample.evaluator.known(sample.split)
     found = sample.predictor.top(side, np.array([anchor]), np.array([relation]), ANSWERS + 1, known=known).ids[0].tolist()
@@ -214,7 +214,7 @@ COLOURS = 7  # domains with a colour of their own; the rest is "other"
 
 
 @dataclass(frozen=True)
-class Group:
+class PointGroup:
     """The points of one colour."""
 
     name: str  # of the relation, or what the rest is called
@@ -231,7 +231,7 @@ class Picture:
 
     explained: float  # the share of the variance that the two axes have
     entities: int  # in the graph
-    groups: list[Group]
+    groups: list[PointGroup]
 
     @property
     def points(self) -> int:
@@ -239,7 +239,7 @@ class Picture:
         return sum(len(group.names) for group in self.groups)
 
 
-def picture(sample: Sample, seed: int = 0) -> Picture:
+def picture(sample: RankedSample, seed: int = 0) -> Picture:
     """Draw a sample of the entities; the same one for the same graph and seed."""
     data, rng = sample.dataset, np.random.default_rng(seed)
     count = len(data.entities)
@@ -259,7 +259,7 @@ def picture(sample: Sample, seed: int = 0) -> Picture:
     for number, (part, all_of_it) in enumerate(zip(chosen, members, strict=True)):
         here = slice(start, start := start + len(part))
         name, end = _name(data, coloured[number]) if number < len(coloured) else ("other", "")
-        groups.append(Group(name, end, len(all_of_it), places[here], data.entities.names(part), often[here]))
+        groups.append(PointGroup(name, end, len(all_of_it), places[here], data.entities.names(part), often[here]))
     return Picture(explained, count, groups)
 
 

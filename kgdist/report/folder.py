@@ -45,7 +45,7 @@ class RelationMetrics(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Folder:
+class RunFacts:
     """One run, as its files tell."""
 
     path: Path
@@ -81,7 +81,7 @@ class Folder:
         return max((row["mrr"] for row in self.curves.get("valid", ()) if "mrr" in row), default=None)
 
 
-def read(path: PathLike) -> Folder:
+def read(path: PathLike) -> RunFacts:
     """Read the folder. Raises CheckpointError when it is none of a run."""
     run, notes = open_run(Path(path)), []
     curves, bad = _curves(run.path / "metrics.jsonl")
@@ -93,7 +93,7 @@ def read(path: PathLike) -> Folder:
             test = _report(run.path / "test.json")
         except CheckpointError as error:
             notes.append(f"test.json: {str(error).partition(': ')[2]}")
-    return Folder(run.path, run.config, curves, test, tuple(notes))
+    return RunFacts(run.path, run.config, curves, test, tuple(notes))
 
 
 def numbers(row: Any) -> dict[str, float]:

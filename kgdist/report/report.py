@@ -21,8 +21,8 @@ from kgdist.options.config import Config
 from kgdist.options.presets import find
 from kgdist.report import charts, page
 from kgdist.report.charts import Chart, require
-from kgdist.report.facts import Sample, best_and_worst, degree_bins, degrees, examples, open_sample, picture, true_entities
-from kgdist.report.folder import FEW, Folder, RelationMetrics, command, machine, numbers, options, read, relations, versions
+from kgdist.report.facts import RankedSample, best_and_worst, degree_bins, degrees, examples, open_sample, picture, true_entities
+from kgdist.report.folder import FEW, RelationMetrics, RunFacts, command, machine, numbers, options, read, relations, versions
 
 FILE = "report.html"
 LISTED = 12  # relations of a list
@@ -99,7 +99,7 @@ def _published(config: Config) -> tuple[dict[str, float], str]:
     return {name: value for name, value in named if value is not None}, row.source
 
 
-def _curves(folder: Folder, config: Config) -> dict[str, Chart | None]:
+def _curves(folder: RunFacts, config: Config) -> dict[str, Chart | None]:
     """Charts of the course; None where nothing of it is known."""
     train, valid = folder.curves.get("train", []), folder.curves.get("valid", [])
     several = config.num_proc > 1
@@ -186,7 +186,7 @@ def _relations(found: Mapping[int, RelationMetrics]) -> dict[str, Any] | None:
     }
 
 
-def _asked(sample: Sample, report: Mapping[str, Any]) -> dict[str, Any]:
+def _asked(sample: RankedSample, report: Mapping[str, Any]) -> dict[str, Any]:
     """Questions and answers of the best and the worst relations."""
     found = relations(report) or relations(sample.report)
     best, worst = best_and_worst(found, np.unique(sample.ranks.relation))
@@ -203,7 +203,7 @@ def _asked(sample: Sample, report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _made(folder: Folder) -> dict[str, Any]:
+def _made(folder: RunFacts) -> dict[str, Any]:
     """The command, the options, versions and machine."""
     changed, same = options(folder.config)
     saved = read_json(folder.path / "config.json").get("kgdist_version")

@@ -38,7 +38,7 @@ from kgdist.base.files import (
     write_json,
 )
 from kgdist.base.log import log
-from kgdist.runs.pieces import HASHES, Entry, Pieces
+from kgdist.runs.pieces import HASHES, FileEntry, Pieces
 
 FORMAT = 2  # 1 had one sha256 for each file, and is still read
 KEEP = 2
@@ -60,7 +60,7 @@ class Checkpoint:
     step: int
     meta: dict[str, Any]
     arrays: dict[str, np.ndarray]
-    entries: dict[str, Entry]
+    entries: dict[str, FileEntry]
 
     def read(self, into: Mapping[str, np.ndarray], moved: Moved = unwatched) -> None:
         """Verify every file, in one pass that also reads the arrays into those of `into` (float32, contiguous, of their shape).
@@ -246,12 +246,12 @@ def opened(path: Path) -> Checkpoint:
     return Checkpoint(path, step, meta, arrays, entries)
 
 
-def _entry(facts: dict[str, Any]) -> Entry:
+def _entry(facts: dict[str, Any]) -> FileEntry:
     """What the manifest says of a file. Raises KeyError, TypeError, ValueError."""
     size, shape = int(facts["bytes"]), tuple(int(length) for length in facts["shape"])
     if "sha256" in facts:  # format 1
-        return Entry(size, shape, "sha256", max(size, 1), (str(facts["sha256"]),))
-    entry = Entry(size, shape, str(facts["hash"]), int(facts["piece"]), tuple(str(digest) for digest in facts["digests"]))
+        return FileEntry(size, shape, "sha256", max(size, 1), (str(facts["sha256"]),))
+    entry = FileEntry(size, shape, str(facts["hash"]), int(facts["piece"]), tuple(str(digest) for digest in facts["digests"]))
     if entry.hash not in HASHES or entry.piece < 1 or len(entry.digests) != max(1, -(-(size - entry.header) // entry.piece)):
         raise ValueError(f"hash {entry.hash!r:.20}, {len(entry.digests)} digests of pieces of {entry.piece} bytes")
     return entry

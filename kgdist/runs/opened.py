@@ -23,7 +23,7 @@ from kgdist.runs import rundir
 class Opened:
     """What is needed to ask a run."""
 
-    run: rundir.Run
+    run: rundir.RunFolder
     config: Config
     model: Model
     tables: MemoryTables
@@ -60,7 +60,7 @@ def open_model(path: str | Path, *, data_path: str | None = None, gpu: int = -1)
     return _open(run, config, entities, relations, torch.device("cpu") if gpu < 0 else torch.device("cuda", gpu))
 
 
-def open_with_data(run: rundir.Run, config: Config, device: str | torch.device = "cpu") -> tuple[Opened, Dataset]:
+def open_with_data(run: rundir.RunFolder, config: Config, device: str | torch.device = "cpu") -> tuple[Opened, Dataset]:
     """Open a run and the data set that it was trained on, under the options `config`, resolved from the run's own.
 
     Raises CheckpointError as `open_model`, also for names that are nowhere; DataError for data that cannot be read.
@@ -70,7 +70,7 @@ def open_with_data(run: rundir.Run, config: Config, device: str | torch.device =
     return _open(run, config, len(dataset.entities), len(dataset.relations), device), dataset
 
 
-def _open(run: rundir.Run, config: Config, entities: int, relations: int, device: str | torch.device) -> Opened:
+def _open(run: rundir.RunFolder, config: Config, entities: int, relations: int, device: str | torch.device) -> Opened:
     model = model_of(config)
     tables = rundir.load_tables(run, config, model, entities, relations, device)
     return Opened(run, config, model, tables, run.vocabularies, entities, relations)

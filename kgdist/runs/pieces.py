@@ -35,7 +35,7 @@ def hash_name() -> str:
 
 
 @dataclass(frozen=True)
-class Entry:
+class FileEntry:
     """What a manifest says of a file: its size in bytes, the array's shape, and digests of its pieces of `piece` bytes.
 
     The first piece has the header of the file besides.
@@ -62,7 +62,7 @@ class Pieces:
         self._moved = moved
         self._failed: list[BaseException] = []
 
-    def write(self, path: Path, array: np.ndarray) -> Callable[[], Entry]:
+    def write(self, path: Path, array: np.ndarray) -> Callable[[], FileEntry]:
         """Have float32 `array` written to a new file; what returns its entry, once it is `done`. Raises OSError."""
         array = np.ascontiguousarray(array)
         head = io.BytesIO()
@@ -95,9 +95,9 @@ class Pieces:
             digests[number] = digest.hexdigest()
 
         self._tasks += [lambda n=number: one(n) for number in range(len(starts))]  # type: ignore[misc]
-        return lambda: Entry(len(header) + len(raw), array.shape, name, PIECE, tuple(digests))
+        return lambda: FileEntry(len(header) + len(raw), array.shape, name, PIECE, tuple(digests))
 
-    def read(self, path: Path, entry: Entry, into: np.ndarray | None) -> None:
+    def read(self, path: Path, entry: FileEntry, into: np.ndarray | None) -> None:
         """Have a file verified, and read into float32 `into` (contiguous, of its shape) where given. Raises CheckpointError."""
         out = None if into is None else into.reshape(-1).view(np.uint8).data
         size = entry.bytes - entry.header

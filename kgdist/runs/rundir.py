@@ -41,7 +41,7 @@ SPAN = 64 << 20  # bytes of a file that are flushed at a time
 
 
 @dataclass(frozen=True)
-class Run:
+class RunFolder:
     """A trained run. `vocabularies` is None for a DGL-KE folder whose maps lie with its data."""
 
     path: Path
@@ -132,7 +132,7 @@ def _reserve(fd: int, start: int, count: int) -> None:
                 raise
 
 
-def open_run(path: str | Path, save_path: str | Path | None = None) -> Run:
+def open_run(path: str | Path, save_path: str | Path | None = None) -> RunFolder:
     """Read a run folder's options and maps. Raises CheckpointError naming what is missing, and a folder of that name in
     `save_path`."""
     folder = Path(path)
@@ -144,10 +144,10 @@ def open_run(path: str | Path, save_path: str | Path | None = None) -> Run:
         inside = sorted(child.parent.name for child in folder.glob("*/config.json"))
         hint = f"; it holds runs, name one: {', '.join(inside[:5])}" if inside else ""
         raise CheckpointError(f"{folder}: has no config.json, so it is not a run folder{hint}")
-    return Run(folder, read_run(folder), _maps(folder, folder, "\t"))
+    return RunFolder(folder, read_run(folder), _maps(folder, folder, "\t"))
 
 
-def maps_with_data(run: Run, config: Config) -> Run:
+def maps_with_data(run: RunFolder, config: Config) -> RunFolder:
     """The run with the maps that DGL-KE left beside the data, where names got their ids from files of triples.
 
     Only raw_udd needs them: other formats state the ids themselves. Raises CheckpointError when they are not there, for ids made
@@ -160,7 +160,7 @@ def maps_with_data(run: Run, config: Config) -> Run:
         names = " and ".join(_map_names(run.path))
         message = f"{run.path}: {names} lie neither there nor in --data_path {config.data_path}"
         raise CheckpointError(f"{message}; copy the maps of the training into the run folder")
-    return Run(run.path, run.config, found)
+    return RunFolder(run.path, run.config, found)
 
 
 def _map_names(run: Path) -> tuple[str, str]:
@@ -181,7 +181,7 @@ def _maps(run: Path, folder: Path, delimiter: str) -> tuple[Vocabulary, Vocabula
 
 
 def load_tables(
-    run: Run, config: Config, model: Model, num_entities: int, num_relations: int, device: str | torch.device = "cpu"
+    run: RunFolder, config: Config, model: Model, num_entities: int, num_relations: int, device: str | torch.device = "cpu"
 ) -> MemoryTables:
     """The run's embeddings, memory-mapped (or copied to a GPU).
 
@@ -200,7 +200,7 @@ def load_tables(
     return MemoryTables(rows, {table: {} for table in rows}, "sgd")
 
 
-def rows_of(run: Run, table: str) -> int:
+def rows_of(run: RunFolder, table: str) -> int:
     """How many rows a table of the run has. Raises CheckpointError when it has no such table."""
     path = run.path / array_names(run.config)[table]
     array = _load(run, path)
@@ -209,7 +209,7 @@ def rows_of(run: Run, table: str) -> int:
     return len(array)
 
 
-def _load(run: Run, path: Path) -> np.ndarray:
+def _load(run: RunFolder, path: Path) -> np.ndarray:
     """An array of the run, mapped. Where it is not there, the error says what to do: a checkpoint is gone on with, of this
     machine or of several."""
     try:

@@ -24,7 +24,7 @@ NAMED = 30.0  # seconds in which nothing was read or written, after which that i
 NAMES = ("pos_loss", "neg_loss", "loss", "regularization")
 
 
-class Rows(Protocol):
+class Sink(Protocol):
     """Where rows of metrics.jsonl go."""
 
     def write(self, kind: str, **values: Any) -> None:
@@ -60,7 +60,7 @@ class Observer:
         total: int,
         initial: int = 0,
         world: int | None = None,
-        metrics: Rows | None = None,
+        metrics: Sink | None = None,
         heard: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
         self.world = config.num_proc if world is None else world

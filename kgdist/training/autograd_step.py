@@ -14,7 +14,7 @@ from kgdist.models.base import Model
 from kgdist.options.config import Config
 from kgdist.sampling.negatives import masked
 from kgdist.training.losses import batch_loss
-from kgdist.training.step import Clock, Losses, Parts, Plan, agreement, parts_of
+from kgdist.training.step import BatchPlan, Clock, Losses, Parts, agreement, parts_of
 
 
 class AutogradStep:
@@ -34,13 +34,13 @@ class AutogradStep:
         self.penalty = Penalty(config.regularization_coef, config.regularization_norm)
         self._pinned: dict[str, torch.Tensor] = {}
 
-    def plan(self, batch: Batch) -> Plan:
+    def plan(self, batch: Batch) -> BatchPlan:
         ids, places = np.unique(np.concatenate(parts_of(batch).all()), return_inverse=True)
         relation_ids, relation_places = np.unique(batch.relations, return_inverse=True)
         wanted = {"entity": ids} | dict.fromkeys(self.relation_tables, relation_ids)
-        return Plan(batch, ids, places, relation_ids, relation_places, wanted)
+        return BatchPlan(batch, ids, places, relation_ids, relation_places, wanted)
 
-    def __call__(self, plan: Plan, clock: Clock) -> tuple[dict[str, Update], Losses]:
+    def __call__(self, plan: BatchPlan, clock: Clock) -> tuple[dict[str, Update], Losses]:
         started, ids, relation_ids = perf_counter(), plan.ids, plan.relation_ids
         rows = self._pull("entity", ids)  # float32[U, D]
         relation = self._relations(relation_ids, plan.relation_places)
@@ -62,7 +62,7 @@ class AutogradStep:
         clock.backward += ended - forward
         return updates, Losses(positive, negative, total + norm, norm)
 
-    def _share(self, plan: Plan) -> torch.Tensor | None:
+    def _share(self, plan: BatchPlan) -> torch.Tensor | None:
         return self._to_device(agreement(plan, self.machines)) if self.machines > 1 else None
 
     def _pull(self, name: str, ids: np.ndarray) -> torch.Tensor:

@@ -20,7 +20,7 @@ from kgdist.kernels.pairs import Pairs
 from kgdist.kernels.query import VectorQuery
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
-from kgdist.training.step import Buffers, Plan
+from kgdist.training.step import BatchPlan, Scratch
 
 CACHED = 1 << 16  # floats of the matrices that are worked on together, which stay in a core's cache with their gradients
 
@@ -30,11 +30,11 @@ class Relations(abc.ABC):
 
     unit: ClassVar[bool] = False  # entities count as rows of length 1
 
-    def __init__(self, model: Model, tables: Tables, buffers: Buffers, penalty: Penalty) -> None:
+    def __init__(self, model: Model, tables: Tables, buffers: Scratch, penalty: Penalty) -> None:
         self.model, self.tables, self.buffers, self.penalty = model, tables, buffers, penalty
         self.width = model.entity_dim  # of a query
 
-    def begin(self, plan: Plan, entities: np.ndarray) -> None:
+    def begin(self, plan: BatchPlan, entities: np.ndarray) -> None:
         """The batch of `plan`, whose entity rows are float32[U,D]."""
         self.batch, self.entities = plan.batch, entities
         self.ids, self.index = plan.relation_ids, plan.relation_places
@@ -142,7 +142,7 @@ class ProjectedRelations(Relations):
     Entities are compared as the relation projects them. Batches are sorted by relation. Projections are not regularised (DGL-KE).
     """
 
-    def __init__(self, model: Model, tables: Tables, buffers: Buffers, penalty: Penalty) -> None:
+    def __init__(self, model: Model, tables: Tables, buffers: Scratch, penalty: Penalty) -> None:
         super().__init__(model, tables, buffers, penalty)
         self.width = model.relation_dim
 

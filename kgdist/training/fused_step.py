@@ -21,7 +21,7 @@ from kgdist.models.base import Model
 from kgdist.options.config import Config
 from kgdist.sampling.negatives import masked
 from kgdist.training.fused_relations import KINDS, VectorRelations
-from kgdist.training.step import Buffers, Clock, Losses, Plan, agreement, parts_of
+from kgdist.training.step import BatchPlan, Clock, Losses, Scratch, agreement, parts_of
 
 UNLIMITED = np.float32(np.inf)
 
@@ -35,20 +35,20 @@ class FusedStep:
         self.model = model
         self.tables = tables
         self.penalty = Penalty(config.regularization_coef, config.regularization_norm)
-        self.buffers = Buffers()
+        self.buffers = Scratch()
         self.relation_tables = [name for name in tables.names() if name != "entity"]
         self.relations = KINDS.get(str(model.kernel), VectorRelations)(model, tables, self.buffers, self.penalty)
         self.width = self.relations.width  # of a query
 
-    def plan(self, batch: Batch) -> Plan:
+    def plan(self, batch: Batch) -> BatchPlan:
         parts = parts_of(batch)
         ids, places = unique(np.concatenate(parts.all()))
         first = int(places[: 2 * len(batch)].max()) + 1  # rows of the positives; those of the draws follow
         relation_ids, index = unique(batch.relations)
         wanted = {"entity": np.concatenate([ids[:first], parts.drawn])} | dict.fromkeys(self.relation_tables, relation_ids)
-        return Plan(batch, ids, places, relation_ids, index, wanted)
+        return BatchPlan(batch, ids, places, relation_ids, index, wanted)
 
-    def __call__(self, plan: Plan, clock: Clock) -> tuple[dict[str, Update], Losses]:
+    def __call__(self, plan: BatchPlan, clock: Clock) -> tuple[dict[str, Update], Losses]:
         started, batch, take, relations = perf_counter(), plan.batch, self.buffers.take, self.relations
         entities = Entities(plan, self.tables, self.buffers, unit=relations.unit)
         relations.begin(plan, entities.seen.numpy())
@@ -110,7 +110,7 @@ class Entities:
         grads: float32[., D], those of the positives 0, the others whatever they were.
     """
 
-    def __init__(self, plan: Plan, tables: Tables, buffers: Buffers, *, unit: bool) -> None:
+    def __init__(self, plan: BatchPlan, tables: Tables, buffers: Scratch, *, unit: bool) -> None:
         self.plan, self.places, self.buffers = plan, plan.parts(plan.places), buffers
         pulled = plan.wanted["entity"]
         self.first = len(pulled) - len(self.places.drawn)  # row of a draw

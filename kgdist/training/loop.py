@@ -21,7 +21,7 @@ from kgdist.models.base import Model
 from kgdist.options.config import Config
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.training.autograd_step import AutogradStep
-from kgdist.training.step import Clock, Losses, Plan, Step
+from kgdist.training.step import BatchPlan, Clock, Losses, Step
 
 
 def make_step(config: Config, model: Model, tables: Tables, device: torch.device, machines: int = 1) -> Step:
@@ -84,7 +84,7 @@ class Trainer:
         self.schedule = Schedule(config.lr_schedule, config.lr, total, config.lr_warmup)
         self.clock = Clock()
         self._step = make_step(config, model, tables, device, machines)
-        self._plans: dict[int, Plan] = {}  # of the next steps
+        self._plans: dict[int, BatchPlan] = {}  # of the next steps
         self._asked = 0  # the first of those behind them
 
     def run(self, control: Control, start: int = 0) -> int:
@@ -143,7 +143,7 @@ class Trainer:
         if steps:
             self.tables.ahead(*(self._plans[number].wanted for number in steps))
 
-    def _plan(self, number: int) -> Plan:
+    def _plan(self, number: int) -> BatchPlan:
         return self._step.plan(self.negatives.batch(number, self.batches.at(number)))
 
     def _log(self, control: Control, done: int, steps: int, sums: Losses) -> None:

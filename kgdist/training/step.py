@@ -45,7 +45,7 @@ class Clock:
     started: float = field(default_factory=perf_counter)
 
 
-class Buffers:
+class Scratch:
     """Memory that is taken anew each step but allocated once, by name; contents are left as they are."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ def parts_of(batch: Batch) -> Parts[np.ndarray]:
     return Parts(batch.heads, batch.tails, near.ravel(), far.ravel())
 
 
-class Plan(NamedTuple):
+class BatchPlan(NamedTuple):
     """A batch, and the rows that it needs."""
 
     batch: Batch
@@ -99,7 +99,7 @@ class Plan(NamedTuple):
         return Parts(places[:size], places[size : 2 * size], places[2 * size : drawn], places[drawn:])
 
 
-def agreement(plan: Plan, machines: int) -> np.ndarray:
+def agreement(plan: BatchPlan, machines: int) -> np.ndarray:
     """float32[U], for each entity: what the square of its gradient from positives is multiplied by before Adagrad.
 
     DGL-KE takes all uses of a row by the positives of a batch as one use. A machine that has 1/k of the graph meets its rows k
@@ -115,8 +115,8 @@ def agreement(plan: Plan, machines: int) -> np.ndarray:
 class Step(Protocol):
     """One way to do it. It pulls rows, and leaves pushing to the trainer."""
 
-    def plan(self, batch: Batch) -> Plan:
+    def plan(self, batch: Batch) -> BatchPlan:
         """What to do for `batch`."""
 
-    def __call__(self, plan: Plan, clock: Clock) -> tuple[dict[str, Update], Losses]:
+    def __call__(self, plan: BatchPlan, clock: Clock) -> tuple[dict[str, Update], Losses]:
         """Updates by table, and the losses, `total` with the regularisation. Adds to the clock's forward and backward."""

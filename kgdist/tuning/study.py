@@ -28,7 +28,7 @@ from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.processes.forkserver import ForkServer
 from kgdist.runtime.processes.pipes import ready
 from kgdist.tuning.space import Space
-from kgdist.tuning.trials import Folder, start_trial, trial_config
+from kgdist.tuning.trials import SearchFolder, start_trial, trial_config
 
 try:
     import optuna
@@ -121,7 +121,7 @@ class Search:
     """
 
     def __init__(
-        self, folder: Folder, base: Config, space: Space, *, trials: int, jobs: int, validations: int, triples: int
+        self, folder: SearchFolder, base: Config, space: Space, *, trials: int, jobs: int, validations: int, triples: int
     ) -> None:
         self.folder, self.base, self.space = folder, base, space
         self.trials, self.jobs, self.validations, self.triples = trials, jobs, validations, triples

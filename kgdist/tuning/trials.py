@@ -44,7 +44,7 @@ _CHECKPOINTS = ("ckpt-*", "best", ".*")
 _EMBEDDINGS = ("*.npy", "entities.tsv", "relations.tsv")
 
 
-class Folder:
+class SearchFolder:
     """The folder of one search."""
 
     def __init__(self, root: Path) -> None:

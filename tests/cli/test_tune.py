@@ -20,7 +20,7 @@ from kgdist.options import parse
 from kgdist.runs import checkpoint
 from kgdist.runtime.processes.child import Child
 from kgdist.runtime.processes.forkserver import ForkServer
-from kgdist.tuning.trials import Folder, start_trial, trial_config
+from kgdist.tuning.trials import SearchFolder, start_trial, trial_config
 from tests.cli.graphs import FILES, Bench, embeddings, metrics, random_splits, write
 from tests.family import alive, descendants
 from tests.patience import patience
@@ -125,7 +125,7 @@ def test_a_search_that_is_interrupted_and_killed_comes_to_the_same(tuning: Tunin
 
 def test_a_trial_that_is_interrupted_is_saved_and_goes_on(tuning: Tuning) -> None:
     _, _, parsed = parse.parse_tune(tuning.words("alone", "--max_step", "1000000", "--gamma", "4"))
-    folder = Folder(tuning.root / "alone")
+    folder = SearchFolder(tuning.root / "alone")
     config = trial_config(parsed.config, {"lr": 0.1}, triples=150, validations=10_000, save_path=folder.trial(0))
     assert config.eval_interval == 100 and folder.saved(0) is None
     forks = ForkServer(threads=1)
@@ -201,7 +201,7 @@ def test_a_search_goes_on_as_it_was_asked(
 
 
 def test_one_search_a_folder(tuning: Tuning, capsys: pytest.CaptureFixture[str]) -> None:
-    with Folder(tuning.root / "taken").owned():
+    with SearchFolder(tuning.root / "taken").owned():
         assert tune.main(tuning.words("taken")) == 1
     assert "end that process first" in capsys.readouterr().err
     assert sorted(os.listdir(tuning.root / "taken")) == [".lock", "trials"]

@@ -99,11 +99,11 @@ def save(folder: Path, interaction: str, p: int | None = None, facts: dict[str, 
     return made
 
 
-def imported(folder: Path, save_path: Path) -> rundir.Run:
+def imported(folder: Path, save_path: Path) -> rundir.RunFolder:
     return rundir.open_run(adopt(pykeen.read(folder, Config(dataset="toy"), None), save_path))
 
 
-def scores(run: rundir.Run) -> np.ndarray:
+def scores(run: rundir.RunFolder) -> np.ndarray:
     """float32[E, R, E] by kgdist, without the margin."""
     model = model_of(run.config)
     rows = rundir.load_tables(run, run.config, model, E, R).rows
@@ -224,7 +224,7 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
     names, rows = Vocabulary.numbered(9), np.ones((9, 2))
     for strange in (np.nan, np.inf, 1e39):
         rows[6, 1] = strange
-        table = adopting.Table(9, 2, lambda start, stop: rows[start:stop])
+        table = adopting.ForeignTable(9, 2, lambda start, stop: rows[start:stop])
         model = Foreign(
             Config(model_name="DistMult", dataset="toy", hidden_dim=2), {"entity": table, "relation": table}, names, names
         )
@@ -236,7 +236,7 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     names = Vocabulary.numbered(5000)
     rows = np.ones((5000, 8), np.float32)
-    table = adopting.Table(5000, 8, lambda start, stop: rows[start:stop])
+    table = adopting.ForeignTable(5000, 8, lambda start, stop: rows[start:stop])
     model = Foreign(
         Config(model_name="DistMult", dataset="toy", hidden_dim=8), {"entity": table, "relation": table}, names, names
     )

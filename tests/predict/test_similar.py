@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
 
 from kgdist.kernels import jit
-from kgdist.predict.similar import MEASURES, Pairs, Search
+from kgdist.predict.similar import MEASURES, SimilarPairs, SimilarSearch
 
 # Small whole numbers: products and sums are exact, so ties are ties.
 TABLES = hnp.arrays(np.int8, st.tuples(st.integers(1, 14), st.integers(1, 5)), elements=st.integers(-2, 2))
@@ -39,12 +39,12 @@ def first(scores: np.ndarray, allowed: list[tuple[int, int]], k: int) -> list[tu
     return sorted(((a, b, float(scores[a, b])) for a, b in allowed), key=lambda each: (-each[2], each[0], each[1]))[:k]
 
 
-def listed(found: Pairs) -> list[tuple[int, int, float]]:
+def listed(found: SimilarPairs) -> list[tuple[int, int, float]]:
     return list(zip(*(part.tolist() for part in found), strict=True))
 
 
-def search(name: str, table: np.ndarray, **how: int) -> Search:
-    return Search(MEASURES[name](torch.from_numpy(table.astype(np.float32))), **how)
+def search(name: str, table: np.ndarray, **how: int) -> SimilarSearch:
+    return SimilarSearch(MEASURES[name](torch.from_numpy(table.astype(np.float32))), **how)
 
 
 @settings(max_examples=60)
@@ -90,10 +90,10 @@ def test_the_bound_holds_and_the_best_are_found_at_any_scale(name: str, scale: f
     assert (np.isnan(off) | (off <= reach.numpy()[:, None])).all()
     assert np.isfinite(exact).all()
     np.testing.assert_allclose(measure.score_of(exact), oracle(name, table), rtol=1e-9, atol=1e-9 * scale)
-    found = Search(measure, left_block=64, right_block=100).best(None, None, 25)
+    found = SimilarSearch(measure, left_block=64, right_block=100).best(None, None, 25)
     upper = np.where(np.triu(np.ones((300, 300), bool), 1), measure.score_of(exact), -np.inf)
     order = np.lexsort((columns, rows, -upper.reshape(-1)))[:25]
-    assert listed(found) == listed(Pairs(rows[order], columns[order], upper.reshape(-1)[order]))
+    assert listed(found) == listed(SimilarPairs(rows[order], columns[order], upper.reshape(-1)[order]))
 
 
 @pytest.mark.parametrize("name", sorted(MEASURES))

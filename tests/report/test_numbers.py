@@ -18,7 +18,7 @@ from kgdist.options.config import OPTIONS, Config
 from kgdist.report import facts, folder
 from kgdist.report.facts import (
     ANSWERS,
-    Sample,
+    RankedSample,
     best_and_worst,
     degree_bins,
     degrees,
@@ -32,16 +32,16 @@ from kgdist.report.folder import FEW
 
 
 @pytest.fixture(scope="module")
-def sample(hostile: Path) -> Sample:
+def sample(hostile: Path) -> RankedSample:
     return open_sample(hostile, folder.read(hostile).config)
 
 
 @pytest.fixture(scope="module")
-def ranks(sample: Sample) -> Ranks:
+def ranks(sample: RankedSample) -> Ranks:
     return sample.ranks
 
 
-def ranking(sample: Sample, side: Side, given: str, relation: str, true: str) -> list[str]:
+def ranking(sample: RankedSample, side: Side, given: str, relation: str, true: str) -> list[str]:
     """All filtered candidates of a DistMult query, the best first."""
     names = list(sample.dataset.entities)
     rows, relations = (sample.opened.tables.rows[name].double().numpy() for name in ("entity", "relation"))
@@ -52,7 +52,7 @@ def ranking(sample: Sample, side: Side, given: str, relation: str, true: str) ->
     return [names[e] for e in np.argsort(-scores, kind="stable") if e not in known or names[e] == true]
 
 
-def test_examples_are_true(sample: Sample, ranks: Ranks) -> None:
+def test_examples_are_true(sample: RankedSample, ranks: Ranks) -> None:
     shown = 0
     for relation in np.unique(ranks.relation):
         for example, right in zip(examples(sample, int(relation)), (True, False), strict=True):
@@ -91,7 +91,7 @@ def test_the_best_and_the_worst_relations(parts: list[tuple[float, int]], data: 
     assert best or not len(present)
 
 
-def test_degrees_and_domains(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_degrees_and_domains(sample: RankedSample, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kgdist.report.facts.ROWS", 7)  # several blocks
     train = sample.dataset.train.array.tolist()
     degree = Counter(end for h, _, t in train for end in (h, t))
@@ -131,7 +131,7 @@ def test_principal_components() -> None:
     assert project(rows[:, :1])[0].shape == (50, 2) and not project(rows[:, :1])[0][:, 1].any()
 
 
-def test_a_picture_holds_a_sample_of_every_kind(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_holds_a_sample_of_every_kind(sample: RankedSample, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = facts.picture(sample)
     assert drawn.points == drawn.entities == 30
     assert sorted(name for group in drawn.groups for name in group.names) == sorted(sample.dataset.entities)

@@ -15,7 +15,7 @@ from kgdist.models.registry import make_model
 from kgdist.options.config import Config
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.training.loop import Trainer
-from kgdist.training.step import Plan
+from kgdist.training.step import BatchPlan
 from tests import formulas
 
 ENTITIES, RELATIONS = 9, 3  # few enough that a batch uses rows several times
@@ -161,7 +161,7 @@ def test_rows_are_asked_for_in_time_and_lack_few_own_updates(together: int, star
         pushed.append(1)
         push(updates, lr)
 
-    def listed(number: int) -> Plan:
+    def listed(number: int) -> BatchPlan:
         planned.append(number)
         return plan(number)
 

@@ -25,7 +25,7 @@ from kgdist.base.files import write_json
 from kgdist.options.config import Config
 from kgdist.options.configfile import read_yaml, to_json
 from kgdist.tuning.space import Choices, Range, Space
-from kgdist.tuning.trials import Folder
+from kgdist.tuning.trials import SearchFolder
 from tests.patience import patience
 
 pytest.importorskip("optuna")
@@ -70,7 +70,7 @@ class World:
         return Training(self, number, config)
 
     def search(self, root: Path, trials: int, jobs: int = 1, seed: int = 3) -> studies.Search:
-        folder, base = Folder(root), Config(dataset="mine", max_step=900, seed=seed)
+        folder, base = SearchFolder(root), Config(dataset="mine", max_step=900, seed=seed)
         with folder.owned(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(studies, "ForkServer", NoForks)
             return studies.Search(folder, base, SPACE, trials=trials, jobs=jobs, validations=9, triples=100)
@@ -274,7 +274,7 @@ def test_a_study_of_before_is_read(tmp_path: Path) -> None:
             lines.append({"op_code": 6, "trial_id": number, **end})
     (tmp_path / "study.journal").write_text("".join(json.dumps(line | {"worker_id": "a"}) + "\n" for line in lines))
     params = {"lr": 0.5, "gamma": 3.0, "batch_size": 32, "hidden_dim": 8}
-    run = Folder(tmp_path).trial(0) / "run"
+    run = SearchFolder(tmp_path).trial(0) / "run"
     run.mkdir(parents=True)
     write_json(run / "config.json", to_json(Config(lr=0.5)))
     search = World().search(tmp_path, 5)

@@ -11,7 +11,7 @@ from kgdist.base.files import write_json
 from kgdist.options.config import Config
 from kgdist.options.configfile import read_yaml, to_json
 from kgdist.tuning.space import Choices, Range, Space
-from kgdist.tuning.trials import Folder, trial_config
+from kgdist.tuning.trials import SearchFolder, trial_config
 
 SPACE: Space = {"lr": Range(0.01, 1.0, True), "batch_size": Choices((16, 32))}
 
@@ -29,7 +29,7 @@ def test_trials_train_equally_long(tmp_path: Path) -> None:
 
 
 def test_what_a_folder_remembers(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "tune")
+    folder = SearchFolder(tmp_path / "tune")
     assert folder.recall() is None
     with folder.owned():
         pass
@@ -40,12 +40,12 @@ def test_what_a_folder_remembers(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"tune.json: not what kgdist-tune has written"):
         folder.recall()
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="--out"), Folder(tmp_path / "file" / "tune").owned():
+    with pytest.raises(UsageError, match="--out"), SearchFolder(tmp_path / "file" / "tune").owned():
         pass
 
 
 def test_the_best_options_are_a_file_for_training(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = SearchFolder(tmp_path)
     run = folder.trial(3) / "ComplEx_mine_0"
     run.mkdir(parents=True)
     config = Config(

@@ -42,7 +42,7 @@ class HostKey:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class HostVerdict:
     """What is to be thought of a key: "known", "unknown", "changed" or "revoked", and the line that says so."""
 
     word: str
@@ -76,21 +76,21 @@ class KnownHosts:
         """Kinds of keys by which the host is known, to ask it for one of those."""
         return list(dict.fromkeys(line.kind for line in self.about(host, port) if not line.marker))
 
-    def judge(self, host: str, port: int, blob: bytes) -> Verdict:
+    def judge(self, host: str, port: int, blob: bytes) -> HostVerdict:
         """What to think of the public key `blob` that the host has shown."""
         lines = self.about(host, port)
         bare = [line for line in self.lines if line.names(host.lower())]  # OpenSSH takes these, too, when they have this very key
         for line in (*lines, *bare):
             if line.marker == "@revoked" and line.blob == blob:
-                return Verdict("revoked", line.place)
+                return HostVerdict("revoked", line.place)
         plain = [line for line in lines if not line.marker]
         for line in (*plain, *(line for line in bare if not line.marker)):
             if line.blob == blob:
-                return Verdict("known", line.place)
+                return HostVerdict("known", line.place)
         if plain:
-            return Verdict("changed", plain[0].place)
+            return HostVerdict("changed", plain[0].place)
         authority = next((line.place for line in lines if line.marker == "@cert-authority"), "")
-        return Verdict("unknown", authority)
+        return HostVerdict("unknown", authority)
 
 
 def parse_known_hosts(text: str, name: str) -> list[HostKey]:

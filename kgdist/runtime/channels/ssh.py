@@ -36,10 +36,10 @@ KEYS_TRIED = 5  # of the agent: sshd ends the connection after 6 attempts
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
-class Connection:
+class SshConnection:
     """A machine that has let us in. Close it; everything opened on it ends with it."""
 
-    def __init__(self, login: Login, transport: paramiko.Transport, before: Connection | None = None) -> None:
+    def __init__(self, login: Login, transport: paramiko.Transport, before: SshConnection | None = None) -> None:
         self.login = login
         self.transport = transport
         self._before = before  # the connection to the jump host that carries this one
@@ -100,14 +100,14 @@ class Connection:
         if self._before is not None:
             self._before.close()
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> SshConnection:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
 
-def connect(machine: Machine, options: SshOptions, *, timeout: float = TIMEOUT) -> Connection:
+def connect(machine: Machine, options: SshOptions, *, timeout: float = TIMEOUT) -> SshConnection:
     """Log in to a machine, over the jump host if there is one; `timeout` is for each step of it.
 
     Raises UsageError with one line that names the host and says what to do.
@@ -150,7 +150,7 @@ class Lookup:
             raise UsageError(one_line(f"{host}: ssh_config cannot be applied to it ({error})")) from error
 
 
-def _connect(login: Login, before: Connection | None, options: SshOptions, timeout: float) -> Connection:
+def _connect(login: Login, before: SshConnection | None, options: SshOptions, timeout: float) -> SshConnection:
     sock: Any = None
     transport: paramiko.Transport | None = None
     step = "connecting"
@@ -169,7 +169,7 @@ def _connect(login: Login, before: Connection | None, options: SshOptions, timeo
         step = "logging in"
         _log_in(login, transport)
         transport.set_keepalive(KEEPALIVE)
-        return Connection(login, transport, before)
+        return SshConnection(login, transport, before)
     except BaseException as error:
         for thing in (transport, sock):
             if thing is not None:
@@ -182,7 +182,7 @@ def _connect(login: Login, before: Connection | None, options: SshOptions, timeo
         raise
 
 
-def _socket(login: Login, before: Connection | None, timeout: float) -> Any:
+def _socket(login: Login, before: SshConnection | None, timeout: float) -> Any:
     if before is not None:
         return before.transport.open_channel("direct-tcpip", (login.address, login.port), ("127.0.0.1", 0), timeout=timeout)
     sock = socket.create_connection((login.address, login.port), timeout=timeout)
@@ -293,7 +293,7 @@ class SshChannel(Channel):
         number: int,
         name: str,
         events: queue.Queue[Heard],
-        connection: Connection,
+        connection: SshConnection,
         *,
         python: str,
         module: str = AGENT,
