@@ -22,7 +22,7 @@ from roofs import CHUNKS, DIM, GEMM_FLOPS, HEADER, N, P, Roofs, big_table, draws
 
 from kgdist.base.types import Side
 from kgdist.kernels import jit, loss
-from kgdist.kernels.compare import COMPARATORS, Comparator
+from kgdist.kernels.comparators import COMPARATORS, Comparator
 from kgdist.kernels.gemm import Out, Products
 from kgdist.kernels.hashing import unique
 from kgdist.kernels.matrices import Matrices, grouped_matmul

@@ -27,7 +27,7 @@ from kgdist.partition import metis
 from kgdist.partition.assign import assign
 from kgdist.partition.book import Numbering
 from kgdist.partition.graph import TOLERANCE, Sizes, adjacency, degrees, loads_of
-from kgdist.partition.writer import split_train
+from kgdist.partition.write import split_train
 
 HERE = Path(__file__).parent
 PARTS = 4

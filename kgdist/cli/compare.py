@@ -17,7 +17,7 @@ def main(argv: Sequence[str]) -> int:
     kind = "" if options.output is None else Path(options.output).suffix.removeprefix(".").lower()
     from kgdist.base import log
     from kgdist.base.files import atomic_write
-    from kgdist.report import compare as side_by_side
+    from kgdist.report import comparison as side_by_side
     from kgdist.report.charts import require
 
     set_up_log(options)

@@ -64,7 +64,7 @@ def make(config: Config, dataset: Dataset, root: Path, own: Path) -> int:
     from kgdist.partition.assign import assign
     from kgdist.partition.book import Numbering
     from kgdist.partition.graph import Sizes
-    from kgdist.partition.writer import write
+    from kgdist.partition.write import write
 
     entities, relations, train = len(dataset.entities), len(dataset.relations), dataset.train.array
     started = time.perf_counter()

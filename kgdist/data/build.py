@@ -18,9 +18,9 @@ from kgdist.base.files import load_npy
 from kgdist.base.log import bar
 from kgdist.data.cache import Appender
 from kgdist.data.names import Interner, as_binary, parts
+from kgdist.data.read.columns import NOUNS, Rows, Spec, shown
 from kgdist.data.read.dictionary import read_dictionary
 from kgdist.data.read.formats import Sources, read_rows
-from kgdist.data.read.rows import NOUNS, Rows, Spec, shown
 from kgdist.data.vocabulary import Vocabulary
 
 _PIECE = 1 << 20  # triples looked at once

@@ -22,7 +22,7 @@ import numpy as np
 from kgdist.base.errors import CheckpointError
 from kgdist.base.files import PathLike, atomic_write, load_npy, write_npy
 from kgdist.data.names import SortedHashes, as_binary, hash_names, make_run, parts, search, view
-from kgdist.data.read.rows import bad_name
+from kgdist.data.read.columns import bad_name
 
 _PIECE = 1 << 16  # names written or hashed at once
 

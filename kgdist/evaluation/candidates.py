@@ -17,7 +17,7 @@ import torch
 from kgdist.base.errors import EvaluationError, OptionError
 from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
-from kgdist.kernels.compare import Comparator, largest
+from kgdist.kernels.comparators import Comparator, largest
 from kgdist.kvstore.tables import Tables
 
 Project = Callable[[torch.Tensor], torch.Tensor]  # float32[N, D] -> float32[N, Q]

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from kgdist.evaluation.candidates import Candidates, Project, Skip
-from kgdist.kernels.compare import Comparator, largest
+from kgdist.kernels.comparators import Comparator, largest
 from kgdist.kernels.rank import Near, rank_block
 
 MANY = 64  # near pairs for each candidate from which on it pays to look for equal rows

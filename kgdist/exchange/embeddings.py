@@ -18,7 +18,7 @@ from kgdist.base.errors import OptionError
 from kgdist.base.files import write_json
 from kgdist.base.log import bar
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.exchange.folder import check_replaceable, export_folder
+from kgdist.exchange.export_folder import check_replaceable, export_folder
 from kgdist.exchange.source import Source
 from kgdist.options.config import OPTIONS
 from kgdist.options.configfile import run_json

@@ -28,7 +28,7 @@ from kgdist.base.log import bar, log
 from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.read.lines import suffix
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.exchange.folder import export_folder
+from kgdist.exchange.export_folder import export_folder
 from kgdist.version import __version__
 
 PIECE = 1 << 17  # triples written at once

@@ -14,7 +14,7 @@ import torch
 
 from kgdist.base.errors import OptionError
 from kgdist.base.types import RelationRows, Side
-from kgdist.kernels.compare import COMPARATORS, Comparator
+from kgdist.kernels.comparators import COMPARATORS, Comparator
 from kgdist.kernels.matrices import groups
 from kgdist.options.config import Config
 

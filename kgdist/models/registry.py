@@ -15,7 +15,7 @@ from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.log import log
 from kgdist.base.types import RelationRows, Side
 from kgdist.kernels import gemm
-from kgdist.kernels.compare import COMPARATORS
+from kgdist.kernels.comparators import COMPARATORS
 from kgdist.models.base import Model
 from kgdist.options import model_file
 from kgdist.options.built_in import BUILT_IN

@@ -8,5 +8,5 @@ graph.py       the graph: rows of neighbours; sizes, cut and halo of its parts
 metis.py       by METIS
 streaming.py   by several passes over the triples on disk
 verify.py      every triple in exactly one partition
-writer.py      the folders, all or none
+write.py       the folders, all or none
 """

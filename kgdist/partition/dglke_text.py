@@ -17,11 +17,11 @@ import numpy as np
 from kgdist.base.errors import CheckpointError, DataError, OptionError
 from kgdist.base.files import atomic_write
 from kgdist.data.dataset import Dataset
+from kgdist.data.read.columns import Spec
 from kgdist.data.read.formats import read_rows
-from kgdist.data.read.rows import Spec
 from kgdist.partition.folder import folder_of, numbered
 from kgdist.partition.graph import pieces
-from kgdist.partition.writer import TEXT, staged
+from kgdist.partition.write import TEXT, staged
 
 TRAIN, LOCAL, BOOK, COUNT = "train.txt", TEXT, "partition_book.txt", "relation_count.txt"
 

@@ -21,7 +21,7 @@ partition.json holds
     files    name -> size and sha256 of each file beside partition.json
 
 So one folder alone shows whether it is whole, and two digests show whether two folders belong together. No array is made here:
-writing is in writer.py, comparing with the data set in verify.py.
+writing is in write.py, comparing with the data set in verify.py.
 """
 
 from __future__ import annotations

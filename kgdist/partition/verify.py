@@ -20,7 +20,7 @@ from kgdist.data.statistics import relation_categories
 from kgdist.partition.book import Numbering
 from kgdist.partition.folder import Partition, numbered
 from kgdist.partition.graph import Sizes
-from kgdist.partition.writer import EVALUATED, dealt_out, filters
+from kgdist.partition.write import EVALUATED, dealt_out, filters
 
 
 def open_all(root: Path, *, verify: bool = False) -> list[Partition]:

@@ -20,7 +20,7 @@ from kgdist.data.known import KnownTriples
 from kgdist.evaluation.candidates import AllEntities, Candidates, Project, Sample, Skip
 from kgdist.evaluation.scorer import Scorer
 from kgdist.evaluation.threads import Deal, block_per_thread
-from kgdist.kernels.compare import Comparator, largest
+from kgdist.kernels.comparators import Comparator, largest
 from kgdist.kernels.top import NOBODY, Exact, Top
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model

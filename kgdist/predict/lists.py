@@ -20,9 +20,9 @@ import numpy as np
 from kgdist.base.errors import DataError, OptionError, UsageError
 from kgdist.base.log import log
 from kgdist.data.known import KnownTriples
+from kgdist.data.read.columns import shown
 from kgdist.data.read.dictionary import integers, not_integers, read_lines
 from kgdist.data.read.lines import check_file
-from kgdist.data.read.rows import shown
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.options.option import is_integer
 

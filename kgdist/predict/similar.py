@@ -5,7 +5,7 @@ Rows meet block by block in float32 (GEMM, or the compiled L1), a running select
 equal ones by lower ids, for any number of threads. Ids only: names and files are the caller's.
 
 Larger is more similar; cosine and extended Jaccard of a zero row are 0 (DGL-KE: NaN). The functions are made of the
-comparators of `kgdist.kernels.compare`, whose letters and bounds hold here, too; u = 2^-24.
+comparators of `kgdist.kernels.comparators`, whose letters and bounds hold here, too; u = 2^-24.
 
 Where one side is all there are, an embedding is not compared with itself; where both are, every pair counts once.
 """
@@ -23,7 +23,7 @@ import torch
 from kgdist.base.log import bar
 from kgdist.evaluation.candidates import Skip
 from kgdist.evaluation.threads import Deal, block_per_thread
-from kgdist.kernels.compare import DOT, FLUSH, L1_NORM, L2_NORM, UNIT, Comparator, largest
+from kgdist.kernels.comparators import DOT, FLUSH, L1_NORM, L2_NORM, UNIT, Comparator, largest
 from kgdist.kernels.top import NOBODY, Top
 
 LEFT = 512  # rows of a block on the left

@@ -1,9 +1,9 @@
 """What a run is like, for a person: report.html, comparisons. Words and markup are in templates/, numbers and names here.
 
-charts.py    numbers to figures
-compare.py   several runs side by side: facts, text forms, page
-facts.py     what a run's embeddings tell: ranks, degrees, domains, examples, a picture
-folder.py    what a run's files tell: options, command, metrics, versions
-page.py      a template and its facts to one file with all in it
-report.py    report.html
+charts.py      numbers to figures
+comparison.py  several runs side by side: facts, text forms, page
+facts.py       what a run's embeddings tell: ranks, degrees, domains, examples, a picture
+page.py        a template and its facts to one file with all in it
+report.py      report.html
+run_facts.py   what a run's files tell: options, command, metrics, versions
 """

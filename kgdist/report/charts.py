@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kgdist.base.errors import OptionError
-from kgdist.report.folder import Row
+from kgdist.report.run_facts import Row
 
 if TYPE_CHECKING:
     from kgdist.report.facts import Picture

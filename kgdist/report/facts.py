@@ -28,7 +28,7 @@ from kgdist.evaluation.evaluator import Evaluator
 from kgdist.evaluation.ranks import SIDES, Ranks
 from kgdist.options.config import Config
 from kgdist.predict.engine import Predictor
-from kgdist.report.folder import FEW, RelationMetrics
+from kgdist.report.run_facts import FEW, RelationMetrics
 from kgdist.runs import rundir
 from kgdist.runs.opened import Opened, open_with_data
 

@@ -22,7 +22,7 @@ from kgdist.options.presets import find
 from kgdist.report import charts, page
 from kgdist.report.charts import Chart, require
 from kgdist.report.facts import RankedSample, best_and_worst, degree_bins, degrees, examples, open_sample, picture, true_entities
-from kgdist.report.folder import FEW, RelationMetrics, RunFacts, command, machine, numbers, options, read, relations, versions
+from kgdist.report.run_facts import FEW, RelationMetrics, RunFacts, command, machine, numbers, options, read, relations, versions
 
 FILE = "report.html"
 LISTED = 12  # relations of a list

@@ -1,7 +1,7 @@
 """The step by compiled loops, without autograd: built-in models, float32, on a CPU. `autograd_step` is its plain twin.
 
 It is a composition of pieces that are tested alone: rows and unique ids (`kernels.rows`, `kernels.hashing`), a query
-(`kernels.query`, `matrices`), a comparator (`kernels.compare`, `pairs` for the positives), the loss with its gradient
+(`kernels.query`, `matrices`), a comparator (`kernels.comparators`, `pairs` for the positives), the loss with its gradient
 (`kernels.loss`), and gradients by use gathered by row (`kernels.gradients`).
 """
 

@@ -12,7 +12,7 @@ import pytest
 
 from kgdist.cli import compare as command
 from kgdist.cli import train as train_command
-from kgdist.report.compare import RESULTS, UNSHOWN, compare
+from kgdist.report.comparison import RESULTS, UNSHOWN, compare
 from tests.cli.graphs import Bench
 
 METRICS = RESULTS[:6]

@@ -16,8 +16,8 @@ import pytest
 from kgdist.base.errors import DataError, KgdistError
 from kgdist.data.dataset import Dataset, Triples, load_dataset
 from kgdist.data.read import lines
+from kgdist.data.read.columns import Spec
 from kgdist.data.read.formats import read_rows
-from kgdist.data.read.rows import Spec
 
 Triple = tuple[str, str, str]
 TRAIN: list[Triple] = [("b", "likes", "a"), ("a", "is", "c"), ("b", "likes", "a"), ("is", "is", "b")]

@@ -24,7 +24,7 @@ from kgdist.evaluation.candidates import AllEntities, Pool, Skip
 from kgdist.evaluation.counting import count_rivals
 from kgdist.evaluation.evaluator import evaluate
 from kgdist.evaluation.ranks import Ranks, metrics
-from kgdist.kernels.compare import COMPARATORS
+from kgdist.kernels.comparators import COMPARATORS
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import make_model

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from kgdist.data.dataset import Dataset, Triples
+from kgdist.data.read.columns import Spec
 from kgdist.data.read.formats import read_rows
-from kgdist.data.read.rows import Spec
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.exchange.graphs import Graph
 

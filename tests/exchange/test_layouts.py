@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from kgdist.base.errors import DataError, KgdistError, OptionError, UsageError
 from kgdist.data.dataset import Dataset, load_dataset
+from kgdist.data.read.columns import Spec
 from kgdist.data.read.formats import ORDERS
-from kgdist.data.read.rows import Spec
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.exchange import graphs as graph_module
 from kgdist.exchange.graphs import IRI, LITERAL, NODE, Graph, convert, unbased, without_base

@@ -12,7 +12,7 @@ import sys
 import torch
 
 from kgdist.kernels import gemm
-from kgdist.kernels.compare import COMPARATORS
+from kgdist.kernels.comparators import COMPARATORS
 
 SIZES = (1, 13, 37, 200)
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.kernels import gemm
-from kgdist.kernels.compare import COMPARATORS
+from kgdist.kernels.comparators import COMPARATORS
 from kgdist.kernels.gemm import BFLOAT16, FLOAT32
 from tests.kernels.float32_law import check
 from tests.patience import patience
@@ -147,7 +147,7 @@ def test_precision_that_is_set_by_library_is_left_alone() -> None:
 import torch
 torch.backends.mkldnn.matmul.fp32_precision = "bf16"
 from kgdist.kernels import gemm
-from kgdist.kernels.compare import COMPARATORS
+from kgdist.kernels.comparators import COMPARATORS
 from tests.kernels.float32_law import check
 from tests.patience import patience
 assert gemm.allowed() is None

@@ -14,7 +14,7 @@ from tests.patience import patience
 
 SCORE = """
 import sys, torch
-from kgdist.kernels.compare import L1_NORM
+from kgdist.kernels.comparators import L1_NORM
 for _ in range(2):
     print(float(L1_NORM.cross(torch.ones(1, 1, 3), torch.zeros(1, 1, 3))))
 print("numba" in sys.modules)

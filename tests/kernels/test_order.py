@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.kernels import jit
-from kgdist.kernels.compare import COMPARATORS
+from kgdist.kernels.comparators import COMPARATORS
 
 NAMES = sorted(COMPARATORS)
 SCALES = [1.0, 1e-20, 1e-38, 1e-42, 3e4, 1e15, 1e18]

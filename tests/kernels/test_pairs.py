@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgdist.kernels.compare import COMPARATORS, gamma
+from kgdist.kernels.comparators import COMPARATORS, gamma
 from kgdist.kernels.pairs import KINDS, Pairs
 from tests.formulas import crossed
 

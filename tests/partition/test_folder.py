@@ -23,7 +23,7 @@ from kgdist.data import statistics
 from kgdist.data.known import KnownTriples
 from kgdist.data.statistics import relation_categories
 from kgdist.kernels.route import owners
-from kgdist.partition import writer
+from kgdist.partition import write
 from kgdist.partition.folder import Partition, numbered
 from kgdist.partition.verify import open_all, same_answers, verify
 from tests.partition.worlds import BALANCES, METHODS, communities, dataset, graphs, partitioned
@@ -117,7 +117,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "parts"
 
 
-def world_of(root: Path) -> writer.Dataset:
+def world_of(root: Path) -> write.Dataset:
     train = communities(entities=60, degree=4)
     return dataset(
         root.parent / "graph", train, train[:5], train[5:9], entities=60, relations=5, weights=np.ones(len(train), np.float32)
@@ -180,10 +180,10 @@ def rehashed(folder: Path, change: Callable[[Path], None]) -> None:
     root = folder.parent
     manifests = [Partition.open(other).manifest if other != folder else None for other in numbered(root)]
     common = next(manifest for manifest in manifests if manifest).common
-    files = [writer.files_of(other) for other in numbered(root)]
-    common = writer.Common(**{**vars(common), "contents": tuple(map(writer.digest_of, files))})
+    files = [write.files_of(other) for other in numbered(root)]
+    common = write.Common(**{**vars(common), "contents": tuple(map(write.digest_of, files))})
     for part, other in enumerate(numbered(root)):
-        writer.Manifest(part, common, files[part]).write(other)
+        write.Manifest(part, common, files[part]).write(other)
 
 
 def edited(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], None]:
@@ -299,7 +299,7 @@ def test_old_partitions_go_when_the_new_are_complete_and_not_before(root: Path, 
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "files_of", full)
+        patch.setattr(write, "files_of", full)
         with pytest.raises(KgdistError, match="No space left on device.*unchanged"):
             partitioned(world, root, 2)
     assert {str(file): file.read_bytes() for file in root.rglob("*") if file.is_file()} == before
@@ -326,7 +326,7 @@ def test_what_a_killed_writer_left_goes_with_the_next_one(root: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(root)], timeout=patience(60), check=False)
     assert done.returncode == -9 and len(list(root.glob(".partition_*.tmp"))) == 2
     before = numbered(root)
-    with pytest.raises(RuntimeError), writer.staged(root, 1):
+    with pytest.raises(RuntimeError), write.staged(root, 1):
         assert len(list(root.glob(".partition_*"))) == 1  # its own
         raise RuntimeError
     assert not list(root.glob(".partition_*")) and numbered(root) == before

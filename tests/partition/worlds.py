@@ -11,7 +11,7 @@ from kgdist.data.dataset import Dataset, load_dataset
 from kgdist.partition.assign import assign
 from kgdist.partition.book import Numbering
 from kgdist.partition.graph import Sizes
-from kgdist.partition.writer import write
+from kgdist.partition.write import write
 
 METHODS = ("metis", "streaming", "random")
 BALANCES = ("triples", "entities")

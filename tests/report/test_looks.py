@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kgdist.report.compare import compare, write_page
+from kgdist.report.comparison import compare, write_page
 from tests.report.browser import Browser, browser, program
 from tests.report.conftest import HOSTILE
 

@@ -15,7 +15,7 @@ from kgdist.base.types import Side
 from kgdist.evaluation.ranks import Ranks, metrics
 from kgdist.options import parse
 from kgdist.options.config import OPTIONS, Config
-from kgdist.report import facts, folder
+from kgdist.report import facts, run_facts
 from kgdist.report.facts import (
     ANSWERS,
     RankedSample,
@@ -28,12 +28,12 @@ from kgdist.report.facts import (
     project,
     true_entities,
 )
-from kgdist.report.folder import FEW
+from kgdist.report.run_facts import FEW
 
 
 @pytest.fixture(scope="module")
 def sample(hostile: Path) -> RankedSample:
-    return open_sample(hostile, folder.read(hostile).config)
+    return open_sample(hostile, run_facts.read(hostile).config)
 
 
 @pytest.fixture(scope="module")
@@ -69,17 +69,17 @@ def test_examples_are_true(sample: RankedSample, ranks: Ranks) -> None:
 
 
 def test_relations_of_the_saved_metrics(hostile: Path, ranks: Ranks) -> None:
-    saved = folder.relations(folder.read(hostile).test)
+    saved = run_facts.relations(run_facts.read(hostile).test)
     assert saved.keys() == set(ranks.relation.tolist())
     for relation, (_, queries, row) in saved.items():
         part = ranks[ranks.relation == relation]
         assert queries == len(part) and row == pytest.approx(metrics(part))
-    assert folder.relations({"relations": {"1": {"mrr": 1}, "x": {"mrr": 1, "count": 1}, "2": 3}}) == {}
+    assert run_facts.relations({"relations": {"1": {"mrr": 1}, "x": {"mrr": 1, "count": 1}, "2": 3}}) == {}
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 30)), max_size=30), st.data())
 def test_the_best_and_the_worst_relations(parts: list[tuple[float, int]], data: st.DataObject) -> None:
-    found = {key: folder.RelationMetrics("r", queries, {"mrr": mrr}) for key, (mrr, queries) in enumerate(parts)}
+    found = {key: run_facts.RelationMetrics("r", queries, {"mrr": mrr}) for key, (mrr, queries) in enumerate(parts)}
     present = np.array(data.draw(st.lists(st.sampled_from(range(len(parts))), unique=True)) if parts else [], np.int64)
     best, worst = best_and_worst(found, present)
     assert len({*best, *worst}) == len(best) + len(worst) and {*best, *worst} <= set(present.tolist())
@@ -146,7 +146,7 @@ def test_a_picture_holds_a_sample_of_every_kind(sample: RankedSample, monkeypatc
 
 
 def test_work_is_bounded(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = folder.read(hostile).config
+    config = run_facts.read(hostile).config
     for limit, value, triples in (("TRIPLES", 5, 5), ("WORK", 2 * 30 * 8 * 7, 7), ("WORK", 1, 1), ("TRIPLES", 10**9, 12)):
         with monkeypatch.context() as patch:
             patch.setattr(f"kgdist.report.facts.{limit}", value)
@@ -159,13 +159,13 @@ def test_curves_of_a_run_that_was_resumed(hostile: Path, tmp_path: Path) -> None
     rows = [(10, 1), (20, 2), (30, 3), (20, 4), (30, 5)]  # killed after step 30, resumed from step 10
     lines = [f'{{"kind": "train", "step": {step}, "loss": {loss}, "time": {loss}}}' for step, loss in rows]
     (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, '{"kind": "train", "st']))
-    found = folder.read(tmp_path)
+    found = run_facts.read(tmp_path)
     assert [(row["step"], row["loss"]) for row in found.curves["train"]] == [(10, 1), (20, 4), (30, 5)]
     assert found.notes == ("metrics.jsonl: 1 line cannot be read and is left out",)
     many = "".join(f'{{"kind": "train", "step": {step}}}\n' for step in range(5000))
     (tmp_path / "metrics.jsonl").write_text(many)
-    steps = [row["step"] for row in folder.read(tmp_path).curves["train"]]
-    assert len(steps) == folder.POINTS and (steps[0], steps[-1]) == (0, 4999) and steps == sorted(set(steps))
+    steps = [row["step"] for row in run_facts.read(tmp_path).curves["train"]]
+    assert len(steps) == run_facts.POINTS and (steps[0], steps[-1]) == (0, 4999) and steps == sorted(set(steps))
 
 
 def test_the_command_repeats_the_options() -> None:
@@ -182,11 +182,11 @@ def test_the_command_repeats_the_options() -> None:
         gpu=(0, 1),
         test=True,
     )
-    words = shlex.split(" ".join(folder.command(config)))
+    words = shlex.split(" ".join(run_facts.command(config)))
     assert words[0] == "kgdist-train"
     again = parse.parse("train", words[1:]).config.replace(num_proc=config.num_proc)
     assert again == config.replace(data_path="my data")
-    changed, same = folder.options(config)
+    changed, same = run_facts.options(config)
     named = {name for name, *_ in changed} | {name for name, _ in same}
     assert {name for name, *_ in changed} >= {"lr", "gpu", "test", "data_files"} and not {name for name, *_ in changed} & {"seed"}
     assert named <= set(OPTIONS) and len(named) == len(changed) + len(same)

@@ -1,10 +1,10 @@
 """One reader for each format of files.
 
+columns.py     what all readers hand on
 dictionary.py  entities.dict and its kin
 formats.py     names of formats, and which files they take
 lines.py       compression, byte-order marks, bytes that no line may hold
 ntriples.py    N-Triples
 parquet.py     Parquet
-rows.py        what all readers hand on
 text.py        delimited text, and what is wrong with a row of it
 """

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from kgdist.base.errors import DataError
 from kgdist.data.names import MAX_IDS, as_binary, hash_names, lengths
+from kgdist.data.read.columns import shown
 from kgdist.data.read.lines import blocks, check_file, each_line
-from kgdist.data.read.rows import shown
 from kgdist.data.read.text import read_columns
 
 EXPECTED = "one name or `id<delimiter>name` a line"

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from kgdist.base.errors import DataError, OptionError
 from kgdist.base.files import PathLike, safe_join
+from kgdist.data.read.columns import Rows, Spec
 from kgdist.data.read.lines import COMPRESSED, suffix
-from kgdist.data.read.rows import Rows, Spec
 
 SPLITS = ("train", "valid", "test")
 ORDERS = ("hrt", "htr", "rht", "rth", "thr", "trh")

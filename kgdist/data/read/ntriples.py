@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kgdist.base.errors import DataError, OptionError
+from kgdist.data.read.columns import Rows, Spec, shown
 from kgdist.data.read.lines import Block, blocks, each_line
-from kgdist.data.read.rows import Rows, Spec, shown
 from kgdist.data.read.text import read_columns
 
 _IRI = r'<[^<>"{}|^`\x00-\x20]+>'

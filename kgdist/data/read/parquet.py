@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from kgdist.base.errors import DataError, OptionError
+from kgdist.data.read.columns import NOUNS, Rows, Spec, bad_name, check_numbers, shown
 from kgdist.data.read.lines import reason
-from kgdist.data.read.rows import NOUNS, Rows, Spec, bad_name, check_numbers, shown
 
 ROWS = 1 << 16  # rows decoded at once
 

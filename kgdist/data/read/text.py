@@ -18,8 +18,8 @@ from pyarrow import csv
 
 from kgdist.base.errors import DataError
 from kgdist.data.names import lengths
+from kgdist.data.read.columns import NOUNS, Rows, Spec, check_numbers, out_of_range, shown, wrong_weight
 from kgdist.data.read.lines import BOM, Block, blocks, each_line, plain
-from kgdist.data.read.rows import NOUNS, Rows, Spec, check_numbers, out_of_range, shown, wrong_weight
 
 NAME = pa.dictionary(pa.int32(), pa.string())
 INTEGER = re.compile(rb"[ \t]*-?[0-9]+[ \t]*")

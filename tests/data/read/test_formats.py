@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import DataError, OptionError
+from kgdist.data.read.columns import Spec
 from kgdist.data.read.formats import ORDERS, Format, check_delimiter, user_files
 from kgdist.data.read.lines import MAX_LINE
-from kgdist.data.read.rows import Spec
 from tests.data.graphs import CLOSERS, Triple, error_of, in_order, triples, write
 
 DELIMITERS = ("\t", ",", "|", " ", "||", "→", "\x01", "ab", "é", " ; ")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kgdist.base.errors import OptionError
-from kgdist.data.read.rows import Spec
+from kgdist.data.read.columns import Spec
 from tests.data.graphs import CLOSERS, error_of, triples, write
 
 NT = """# a comment

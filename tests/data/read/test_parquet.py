@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kgdist.base.errors import OptionError
+from kgdist.data.read.columns import Spec
 from kgdist.data.read.formats import ORDERS
-from kgdist.data.read.rows import Spec
 from tests.data.graphs import error_of, triples, write
 
 GOOD = "a\tr\tb\n"

@@ -21,7 +21,7 @@ from kgdist.evaluation.ranks import METRICS
 from kgdist.options.config import OPTIONS
 from kgdist.options.option import closest
 from kgdist.report import charts, page
-from kgdist.report.folder import RunFacts, read, shown
+from kgdist.report.run_facts import RunFacts, read, shown
 
 RESULTS = (*METRICS, "valid mrr", "triples/s", "seconds")
 SMALLER = ("mr", "seconds")  # columns of which less is better

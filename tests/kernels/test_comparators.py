@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgdist.kernels import compare, euclid, jit
-from kgdist.kernels.compare import COMPARATORS, Comparator, gamma
+from kgdist.kernels import comparators, euclid, jit
+from kgdist.kernels.comparators import COMPARATORS, Comparator, gamma
 from tests.formulas import crossed
 
 NAMES = sorted(COMPARATORS)
@@ -214,7 +214,7 @@ def test_shapes_that_disagree_are_refused(name: str) -> None:
 @pytest.mark.parametrize("comparator", COMPARATORS.values(), ids=repr)
 def test_no_array_of_all_differences(comparator: Comparator, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither pass asks for memory beyond inputs, scores and one block."""
-    monkeypatch.setitem(compare.BUDGET, "cpu", 1 << 14)
+    monkeypatch.setitem(comparators.BUDGET, "cpu", 1 << 14)
     q, c = torch.randn(1, 64, 128, requires_grad=True), torch.randn(1, 96, 128, requires_grad=True)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         comparator.cross(q, c).sum().backward()
