@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -15,7 +16,6 @@ import re
 import secrets
 import shutil
 import socket
-import tempfile
 import time
 import tokenize
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,6 @@ from kgdist.base.log import log
 PathLike = str | os.PathLike[str]
 Moved = Callable[[int], None]  # called with the bytes that were read or written since it was called last
 
-_UMASK = re.compile(rb"^Umask:\s+([0-7]+)$", re.MULTILINE)
 _UNFINISHED = re.compile(r"\.(?P<name>.+)\.(?P<host>[^/]+)\.(?P<process>\d+)\.[0-9a-f]{12}\.(?P<kind>tmp|old)")
 _STALE = 24 * 3600  # seconds after which what a process of another machine left unfinished counts as abandoned
 
@@ -53,18 +52,19 @@ def sync_folder(folder: PathLike) -> None:
 def atomic_write(path: PathLike, mode: str = "wb", *, private: bool = False) -> Iterator[IO[Any]]:
     """Open a file that takes the name `path` only when the block ends without an error. `private`: only its owner can read it.
 
+    What killed processes left of the same file is swept.
     Raises KgdistError with the reason (disk full, read-only folder); what was at `path` before is then untouched.
     """
     path = Path(path)
-    temporary: str | None = None
+    temporary: Path | None = None
     try:
-        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        sweep(path.parent, path.name)
+        temporary = _beside(path, "tmp")
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
         with os.fdopen(fd, mode, encoding=None if "b" in mode else "utf-8", newline=None if "b" in mode else "\n") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if not private:
-            os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
         temporary = None
         sync_folder(path.parent)
@@ -74,20 +74,6 @@ def atomic_write(path: PathLike, mode: str = "wb", *, private: bool = False) -> 
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-
-
-def _umask() -> int:
-    """What this process takes away from the rights of new files.
-
-    Asking the system by `os.umask` sets it, for all threads: where /proc does not tell, files that others make at that moment
-    are private.
-    """
-    with contextlib.suppress(OSError):
-        if match := _UMASK.search(Path("/proc/self/status").read_bytes()):
-            return int(match[1], 8)
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def save_npy(path: PathLike, array: np.ndarray) -> None:
@@ -181,18 +167,21 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def sweep(parent: Path) -> None:
-    """Remove what `whole_folders` of processes that are gone left in `parent`; a folder that was set aside and whose name nobody
-    took comes back."""
-    for left in parent.glob(".*.*.*.*"):
+def sweep(parent: Path, name: str | None = None) -> None:
+    """Remove what `atomic_write` and `whole_folders` of processes that are gone left in `parent`, of `name` alone if it is given;
+    a folder that was set aside and whose name nobody took comes back."""
+    for left in parent.glob(f".{'*' if name is None else glob.escape(name)}.*.*.*"):
         match = _UNFINISHED.fullmatch(left.name)
         if match is None or not _abandoned(left, match["host"], match["process"]):
             continue
         if match["kind"] == "old" and not os.path.lexists(parent / match["name"]):
             with contextlib.suppress(OSError):
                 left.rename(parent / match["name"])
-        else:
+        elif left.is_dir() and not left.is_symlink():
             shutil.rmtree(left, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                left.unlink()
 
 
 def _beside(target: Path, kind: str) -> Path:

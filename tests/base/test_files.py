@@ -29,7 +29,6 @@ def test_files_get_the_rights_that_the_user_wants(mask: int, tmp_path: Path) -> 
     assert [stat.S_IMODE(os.stat(path).st_mode) for path in paths] == [0o666 & ~mask, 0o600]
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system has no /proc to ask")
 def test_no_other_thread_makes_a_file_that_all_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mask belongs to the whole process, so it must not be changed even for a moment."""
 
@@ -40,6 +39,28 @@ def test_no_other_thread_makes_a_file_that_all_may_write(tmp_path: Path, monkeyp
     with atomic_write(tmp_path / "file") as file:
         file.write(b"x")
     assert (tmp_path / "file").read_bytes() == b"x"
+
+
+HALF = """
+import os, signal, sys
+from pathlib import Path
+from kgdist.base.files import atomic_write
+with atomic_write(sys.argv[1]) as file:
+    file.write(bytes(1000))
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_of_a_file_goes_when_that_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npy"
+    assert subprocess.run([sys.executable, "-c", HALF, path], timeout=patience(60)).returncode == -9
+    (half,) = tmp_path.iterdir()
+    assert half.stat().st_size == 1000
+    save_npy(tmp_path / "other.npy", np.zeros(3))
+    assert half.exists()
+    save_npy(path, np.zeros(3))
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["other.npy", "rows.npy"]
 
 
 @pytest.mark.parametrize("room", [64, 200, 700, 1087, 5000])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -116,3 +117,11 @@ def store(
         yield running
     finally:
         running.close()
+
+
+def eventually(condition: Any) -> None:
+    """It comes true within a minute."""
+    deadline = time.monotonic() + patience(60)
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -18,7 +18,7 @@ from kgdist.kvstore.door import STRANGER_BYTES, STRANGERS, Door, received
 from kgdist.kvstore.messages import PIECE_BYTES, Kind, Message, pack
 from kgdist.kvstore.server import GARBAGE, PUSHED
 from kgdist.kvstore.wire import Keys
-from tests.kvstore.servers import IDENTITY, Store, push, store
+from tests.kvstore.servers import IDENTITY, Store, eventually, push, store
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell how much has come")
 READY = b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
@@ -268,7 +268,9 @@ def test_strangers_frames_take_no_memory(way: str) -> None:
             peer.close()
         assert most < 64 << 20
         serves(running, 1)
-        assert running.counted(PUSHED) == 24 and (not keys or running.counted(GARBAGE))
+        assert running.counted(PUSHED) == 24
+        if keys:  # it is told when libzmq says so
+            eventually(lambda: running.counted(GARBAGE))
 
 
 def test_frames_of_one_of_ours_without_end_are_ended() -> None:

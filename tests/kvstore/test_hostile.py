@@ -7,7 +7,6 @@ import logging
 import random
 import resource
 import socket
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -23,7 +22,7 @@ from kgdist.kvstore.messages import HEADER, PROTOCOL, Kind, Message, Part, pack,
 from kgdist.kvstore.optim import OPTIMIZERS
 from kgdist.kvstore.server import GARBAGE, PUSHED, REFUSED
 from kgdist.kvstore.wire import Keys, Wire
-from tests.kvstore.servers import IDENTITY, Store, push, store
+from tests.kvstore.servers import IDENTITY, Store, eventually, push, store
 from tests.patience import patience
 
 HELLO = Message(Kind.HELLO, client=9, round=1, number=1, text=IDENTITY.text("trainer", 9))
@@ -47,13 +46,6 @@ def serves(running: Store, client: int = 0) -> None:
 
 def odd(running: Store) -> int:
     return running.counted(GARBAGE) + running.counted(REFUSED)
-
-
-def eventually(condition: Any) -> None:
-    deadline = time.monotonic() + patience(60)
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 GET = b"GET / HTTP/1.1\r\nHost: kgdist\r\n\r\n"

@@ -11,7 +11,7 @@ import torch
 from kgdist.data.dataset import Triples
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.layout import Layout
-from kgdist.models.registry import model_of
+from kgdist.models.registry import model_of, settle
 from kgdist.options.built_in import BUILT_IN
 from kgdist.options.config import Config
 from kgdist.runtime.job import trainer_of
@@ -25,9 +25,11 @@ STEPS = 40
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_the_store_changes_nothing(name: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StoreTables, "ahead", lambda *_: None)
-    config = Config(
-        model_name=name, hidden_dim=6, gamma=5.0, double_ent=name == "RotatE", lr=0.2, batch_size=12, neg_sample_size=4,
-        neg_adversarial_sampling=True, max_step=STEPS,
+    config, _ = settle(
+        Config(
+            model_name=name, hidden_dim=6, gamma=5.0, lr=0.2, batch_size=12, neg_sample_size=4,
+            neg_adversarial_sampling=True, max_step=STEPS,
+        )
     )  # fmt: skip
     shapes = model_of(config).tables(30, 6)
     rng = np.random.default_rng(0)
