@@ -45,7 +45,7 @@ def score(name: str, h: torch.Tensor, r: torch.Tensor, t: torch.Tensor, projecti
     if name == "PairRE":
         unit_h, unit_t = (end / torch.sqrt(torch.dot(end, end)) for end in (h, t))
         return GAMMA - torch.stack([(unit_h[k] * r[k] - unit_t[k] * r[len(h) + k]).abs() for k in range(len(h))]).sum()
-    assert name == "SimplE"
+    assert name == "SimplE", f"{name}: its plain formula is missing here"
     return 0.5 * ((h[:half] * r[:half] * t[half:]).sum() + (t[:half] * r[half:] * h[half:]).sum())
 
 

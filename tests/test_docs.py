@@ -17,6 +17,7 @@ import pytest
 import kgdist
 from docs import reference
 from kgdist.base.errors import KgdistError
+from kgdist.exchange.embeddings import TARGETS
 from kgdist.models.registry import model_of, settle
 from kgdist.options.built_in import BUILT_IN
 from kgdist.options.config import OPTIONS, Config
@@ -150,6 +151,11 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)|(?:src|srcset)=\"([^\"]+)\"", text)
     links = [link for pair in links for link in pair if link and "://" not in link]
     assert links and [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_every_format_of_embeddings_is_explained() -> None:
+    page = (DOCS / "formats.md").read_text(encoding="utf-8")
+    assert [name for name in TARGETS if f"`{name}`" not in page] == []
 
 
 def test_the_files_that_a_change_takes_are_there() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kgdist.base.errors import KgdistError, OptionError
+from kgdist.base.errors import KgdistError, OptionError, counted
 from kgdist.base.machine import usable_cores
 from kgdist.base.text_table import TextTable
 from kgdist.cli.command import command, set_up_log
@@ -92,7 +92,8 @@ def _summary(rows: list[Row], most: int = 10) -> list[str]:
         cells = [[row.number, row.mrr, row.state, *(row.params.get(name) for name in names)] for row in shown]
         lines = TextTable(["trial", "MRR", "state", *names], sys.stdout).lines(list(zip(*cells, strict=True)))
     counts = {state: sum(row.state == state for row in rows) for state in ("finished", "stopped", "failed", "unfinished")}
-    return [*lines, f"{len(rows)} trials: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count)]
+    ends = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    return [*lines, f"{counted(len(rows), 'trial')}: {ends}"]
 
 
 def _same(earlier: Asked, options: TuneOptions, given: Collection[str], now: tuple[Config, Space], explicit: set[str]) -> Asked:

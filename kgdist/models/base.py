@@ -22,8 +22,8 @@ from kgdist.options.config import Config
 class Model:
     """Base of all score functions; higher scores are better.
 
-    A score function states its `comparator` and its `query`. Those with one matrix per relation override `queries` as well, and
-    those whose candidates depend on the relation `project`.
+    A score function states its `compare`, the name of a comparator, and its `query`. Those with one matrix per relation override
+    `queries` as well, and those whose candidates depend on the relation `project`.
 
     Args:
         hidden_dim: d of the command line; with `entity_dim` and `relation_dim` it sets the widths of the tables.

@@ -17,6 +17,7 @@ _PARTITION = ("partition",)
 
 _cluster = partial(option, group="cluster")
 _ssh = partial(option, group="ssh")
+_manual = partial(option, group="without ssh")
 _store = partial(option, group="parameter store")
 _partition = partial(option, group="partition", ours=_PARTITION, sticky=False)
 
@@ -103,15 +104,15 @@ class ClusterOptions:
         metavar="PATH",
     )
 
-    job: str = _ssh(
+    job: str = _manual(
         "kgdist_job.json",
-        "with --backend manual: the file, with keys and readable by its owner only, that kgdist-dist-train writes and "
-        "kgdist-server and kgdist-client read",
+        "the file that kgdist-dist-train --backend manual writes, and kgdist-server and kgdist-client read; it holds keys, and "
+        "only its owner can read it",
         ours=("dist-train", *_HAND),
         metavar="FILE",
         sticky=False,
     )
-    control: str | None = _ssh(
+    control: str | None = _manual(
         None,
         "with --backend manual: host:port of the machine that runs this command, where kgdist-server and kgdist-client find it; "
         "otherwise the first machine of --ip_config and the port after its servers'",
@@ -119,7 +120,7 @@ class ClusterOptions:
         metavar="HOST:PORT",
         sticky=False,
     )
-    machine: int = _ssh(0, "which line of --ip_config this machine is, counted from 0", low=0, ours=_HAND, sticky=False)
+    machine: int = _manual(0, "which line of --ip_config this machine is, counted from 0", low=0, ours=_HAND, sticky=False)
 
     # ---- parameter store
     local_update: str = _store(

@@ -297,7 +297,7 @@ class Config(ClusterOptions, PartitionOptions):
     )
     preset: bool = _start(
         False,
-        "use the published options for this model and data set, and print them; --config and flags win",
+        "use options that are known to work for this model and data set, and print them; --config and flags win",
         ours=_TRAIN,
         sticky=False,
     )

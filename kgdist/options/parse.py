@@ -64,7 +64,8 @@ def parser(command: str) -> Parser:
     """The parser of one command; values that were not given are absent from its namespace."""
     made = Parser(
         prog=called(command),
-        usage="%(prog)s [options]" + (f" [{POSITIONAL[command][1]}]" if command in POSITIONAL else ""),
+        usage="%(prog)s [options]"
+        + (f" [{given[1]}{' ...' * table_of(command)[given[0]].many}]" if (given := POSITIONAL.get(command)) else ""),
         description=TEXTS[command],
         epilog=EXAMPLES[command],
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -21,9 +21,8 @@ from kgdist.models.base import Model
 from kgdist.options.config import Config
 from kgdist.sampling.negatives import masked
 from kgdist.training.fused_relations import KINDS, VectorRelations
+from kgdist.training.losses import rule_of
 from kgdist.training.step import BatchPlan, Clock, Losses, Scratch, agreement, parts_of
-
-UNLIMITED = np.float32(np.inf)
 
 
 class FusedStep:
@@ -80,13 +79,11 @@ class FusedStep:
 
     def _loss(self, batch: Batch, positive: np.ndarray, scores: torch.Tensor) -> tuple[np.ndarray, torch.Tensor, Losses]:
         """Gradients of the scores float32[B] and float32[>= B,N], and the losses."""
-        config, model, size = self.config, self.model, len(batch)
+        config, size = self.config, len(batch)
         mask = masked(batch)
         keep = ~mask if mask is not None else np.empty((0, scores.shape[1]), np.bool_)
         weights = batch.weights if batch.weights is not None else np.empty(0, np.float32)
-        limit = np.float32(model.score_limit) if model.score_limit is not None else UNLIMITED
-        temperature = np.float32(config.adversarial_temperature if config.neg_adversarial_sampling else -1.0)
-        rule = loss.Rule(np.float32(model.offset), limit, config.loss_genre == "Hinge", np.float32(config.margin), temperature)
+        rule = rule_of(config, self.model)
         grad, out = np.empty(size, np.float32), self.buffers.take("grad_scores", *scores.shape)
         given = positive, scores.numpy(), keep, weights, rule, grad, out.numpy()
         if config.pairwise:

@@ -10,10 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch.nn.functional import relu, softplus
 
-GENRES = ("Logsigmoid", "Logistic", "Hinge", "BCE")
+from kgdist.kernels import loss
+from kgdist.models.base import Model
+from kgdist.options.config import OPTIONS, Config
+
+GENRES = OPTIONS["loss_genre"].choices
+SOFT = ("Logsigmoid", "Logistic", "BCE")  # -log sigma(+-s), log(1 + exp(-+s)) and BCE on sigma(s): one function, written stably
 
 Term = Callable[[torch.Tensor], torch.Tensor]
 
@@ -27,16 +33,25 @@ class Loss(NamedTuple):
 
 
 def terms(genre: str, margin: float) -> tuple[Term, Term]:
-    """The loss of a score whose triple is true, and of one whose triple is false.
-
-    Logsigmoid -log sigma(+-s), Logistic log(1 + exp(-+s)) and BCE on sigma(s) are one function, written stably; Hinge is
-    max(0, margin -+ s).
-    """
-    if genre == "Hinge":
+    """The loss of a score whose triple is true, and of one whose triple is false: softplus(-+s), or max(0, margin -+ s)."""
+    if hinge(genre):
         return (lambda s: relu(margin - s)), (lambda s: relu(margin + s))
-    if genre in GENRES:
-        return (lambda s: softplus(-s)), softplus
-    raise ValueError(f"unknown loss {genre!r}; known: {', '.join(GENRES)}")
+    return (lambda s: softplus(-s)), softplus
+
+
+def hinge(genre: str) -> bool:
+    """Whether a loss is the hinge, else one of `SOFT`. Raises ValueError for any other, so that no step takes one for another."""
+    if genre != "Hinge" and genre not in SOFT:
+        raise ValueError(f"unknown loss {genre!r}; known: Hinge, {', '.join(SOFT)}")
+    return genre == "Hinge"
+
+
+def rule_of(config: Config, model: Model) -> loss.Rule:
+    """The same for the compiled loops."""
+    limit = np.inf if model.score_limit is None else model.score_limit
+    temperature = config.adversarial_temperature if config.neg_adversarial_sampling else -1.0
+    numbers = map(np.float32, (config.margin, temperature))
+    return loss.Rule(np.float32(model.offset), np.float32(limit), hinge(config.loss_genre), *numbers)
 
 
 def batch_loss(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.kernels import loss
-from kgdist.training.losses import batch_loss
+from kgdist.training.losses import GENRES, batch_loss, hinge
 
 F = np.float32
 
@@ -48,7 +48,7 @@ def cases(draw: st.DrawFn) -> Given:
     if len(keep) and draw(st.booleans()):
         keep[rng.integers(size)] = False
     weights = rng.choice([0.0, 0.3, 1.0, 25.0], size).astype(F) if draw(st.booleans()) else np.empty(0, F)
-    genre = draw(st.sampled_from(["Logsigmoid", "Hinge", "Logistic", "BCE"]))
+    genre = draw(st.sampled_from(GENRES))
     temperature = draw(st.sampled_from([-1.0, 0.0, 0.5, 1.0, 4.0]))
     return Given(
         numbers(size), scores, keep, weights, draw(st.sampled_from([0.0, 12.0, 19.5])),
@@ -59,7 +59,7 @@ def cases(draw: st.DrawFn) -> Given:
 def run(case: Given, *, pairwise: bool) -> tuple[np.ndarray, np.ndarray, tuple[float, ...]]:
     """(gradients of both kinds of scores, sums); what is written was NaN before."""
     grad, grad_scores = np.full_like(case.positive, np.nan), np.full_like(case.scores, np.nan)
-    rule = loss.Rule(F(case.offset), F(case.limit), case.genre == "Hinge", F(case.margin), F(case.temperature))
+    rule = loss.Rule(F(case.offset), F(case.limit), hinge(case.genre), F(case.margin), F(case.temperature))
     given = case.positive, case.scores, case.keep, case.weights, rule, grad, grad_scores
     return grad, grad_scores, (loss.pairwise(*given),) if pairwise else loss.pointwise(*given)
 

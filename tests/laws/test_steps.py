@@ -21,13 +21,14 @@ from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.training.autograd_step import AutogradStep
 from kgdist.training.fused_step import FusedStep
 from kgdist.training.loop import make_step
+from kgdist.training.losses import GENRES
 from kgdist.training.step import Clock, Losses, Step, Update, agreement
 
 NAMES = sorted({model.name for model in MODELS.values() if model.kernel is not None})
 CPU = torch.device("cpu")
 CONFIGS = st.fixed_dictionaries(
     {
-        "loss_genre": st.sampled_from(["Logsigmoid", "Hinge", "Logistic", "BCE"]),
+        "loss_genre": st.sampled_from(GENRES),
         "margin": st.sampled_from([0.5, 3.0]),
         "pairwise": st.booleans(),
         "neg_adversarial_sampling": st.booleans(),

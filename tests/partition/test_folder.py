@@ -321,8 +321,8 @@ def test_old_partitions_go_when_the_new_are_complete_and_not_before(root: Path, 
 
 
 def test_what_a_killed_writer_left_goes_with_the_next_one(root: Path) -> None:
-    code = "import os, sys, pathlib; from kgdist.partition import writer\n"
-    code += "with writer.staged(pathlib.Path(sys.argv[1]), 2): os.kill(os.getpid(), 9)"
+    code = "import os, sys, pathlib; from kgdist.partition import write\n"
+    code += "with write.staged(pathlib.Path(sys.argv[1]), 2): os.kill(os.getpid(), 9)"
     done = subprocess.run([sys.executable, "-c", code, str(root)], timeout=patience(60), check=False)
     assert done.returncode == -9 and len(list(root.glob(".partition_*.tmp"))) == 2
     before = numbered(root)

@@ -89,5 +89,5 @@ def test_self_adversarial_weights_carry_no_gradient() -> None:
 
 
 def test_unknown_genre_is_refused() -> None:
-    with pytest.raises(ValueError, match="known: Logsigmoid"):
+    with pytest.raises(ValueError, match="known: Hinge, Logsigmoid"):
         batch_loss(*scores(), genre="Square")

@@ -196,11 +196,14 @@ class Site:
         now = time.monotonic()
         if now - self._told > 0.25:
             self._told = now
-            crew = self.attendance
-            self.tell(progress={"steps": crew.steps(), "positives": crew.positives(), "sums": crew.sums().tolist()})
+            self._tell_progress()
         if (step := self.attendance.meeting()) > self._arrived:
             self._arrived = step
             self.tell(arrived=step)
+
+    def _tell_progress(self) -> None:
+        crew = self.attendance
+        self.tell(progress={"steps": crew.steps(), "positives": crew.positives(), "sums": crew.sums().tolist()})
 
     def _hear_server(self, index: int, event: Event) -> None:
         who = f"server {index}"
@@ -240,6 +243,7 @@ class Site:
         done = self.attendance.done
         done[rank] = steps
         if len(done) == len(self.trainers):
+            self._tell_progress()  # what a short training did since it was told last
             self.tell(trained=[done[number] for number in range(len(self.trainers))])
 
     def _again(self, rank: int, how: str) -> None:
