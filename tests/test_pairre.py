@@ -151,8 +151,8 @@ def test_what_cannot_be_is_refused(bench: Bench) -> None:
     text = FILE.read_text()
     for wrong, message in (
         (
-            text.replace("relation, side):\n        of", "relation):\n        of"),
-            "project takes (self, entities, relation, side)",
+            text.replace("def project(self, entities, relation, side)", "def project(self, entities)"),
+            "project takes (self, entities",
         ),
         (text.replace("return normalize(entities, dim=-1)", "return entities[:, 1:]"), "does not work with rows of 8 numbers"),
     ):
@@ -160,3 +160,31 @@ def test_what_cannot_be_is_refused(bench: Bench) -> None:
         assert message in bench.train_refused("--model_file", str(bench.root / "wrong.py"), "--model_name", "Paired")
         model_file.OWN.clear()
         MODELS.pop("Paired", None)
+
+
+BOTH = """
+import kgdist
+
+@kgdist.register
+class Scales(kgdist.Model):
+    "gamma - ||h o r - t o r||_1"
+    name, compare, distance = "Scales", "l1", True
+
+    def query(self, anchor, relation, side):
+        return anchor * relation
+
+    def project(self, entities, relation{side}):
+        return entities * relation.per_triple("relation")
+"""
+
+
+def test_a_projection_of_one_s_own_may_know_of_no_side(bench: Bench) -> None:
+    """So it was written before a projection was asked for a side."""
+    found = {}
+    for side in ("", ", side"):
+        (bench.root / "own.py").write_text(BOTH.replace("{side}", side))
+        run = bench.train("--model_file", str(bench.root / "own.py"), "--model_name", "Scales", "--test", "--seed", "1")
+        found[side] = json.loads((run / "test.json").read_text())["all"], embeddings(run)["entity"]
+        model_file.OWN.clear()
+        MODELS.pop("Scales", None)
+    assert found[""][0] == found[", side"][0] and np.array_equal(found[""][1], found[", side"][1])

@@ -67,8 +67,10 @@ def run(work: Callable[[Sequence[str]], int], argv: Sequence[str] | None, *, det
             for stream in (sys.stdout, sys.stderr):
                 _forget(stream)
             return 1
-        except MemoryError:
-            complain("out of memory; take a smaller --hidden_dim or --batch_size")
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):  # so torch says it
+                raise
+            complain("out of memory; take a smaller --hidden_dim, --batch_size or --neg_sample_size")
             return 1
 
 

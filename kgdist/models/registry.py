@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeVar
 
@@ -63,7 +63,11 @@ def register(model: Own) -> Own:
         raise UsageError(f"{who}: needs a method query(self, anchor, relation, side)")
     if model.pair is not Model.pair or model.cross is not Model.cross:
         raise UsageError(f"{who}: pair and cross are the comparator's, by which ranks are found; put the formula into query")
-    if len(inspect.signature(model.project).parameters) != len(inspect.signature(Model.project).parameters):
+    expected = len(inspect.signature(Model.project).parameters)
+    if (taken_by := len(inspect.signature(model.project).parameters)) == expected - 1:
+        setattr(model, "project", _of_both_sides(model.project))  # noqa: B010
+        model.sideless = True
+    elif taken_by != expected:
         raise UsageError(f"{who}: project takes (self, entities, relation, side); side is the end that the entities stand at")
     origin = f"{_place(model)}:{model.__qualname__}"
     taken = model_file.OWN.get(name)
@@ -159,3 +163,15 @@ def _trial_scores(model: Model, entities: torch.Tensor, relation: RelationRows, 
         message = f"{what} gives {found}{list(queries.shape)} for anchors {kind}{list(anchors.shape)}"
         raise OptionError("--model_name", f"{message}; it must give one row of {kind} for each")
     return scores
+
+
+Project = Callable[..., torch.Tensor]
+
+
+def _of_both_sides(project: Project) -> Project:
+    """A `project` that knows of no side, as models of one's own had it once: both ends see candidates alike."""
+
+    def projected(self: Model, entities: torch.Tensor, relation: RelationRows, side: Side) -> torch.Tensor:
+        return project(self, entities, relation)
+
+    return projected

@@ -88,9 +88,10 @@ class _Composer(yaml.SafeLoader):
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if self.depth == 1:
             self.place = f"{show(index.value)[1:-1]}: " if isinstance(index, yaml.ScalarNode) else ""
-        for kind, sign in (("anchor", "*" if isinstance(event, yaml.AliasEvent) else "&"), ("tag", "")):
-            if found := getattr(event, kind, None):
-                problem = f"{self.place}{kind}s ({sign}{found[:40]}) are not used here; write the plain value"
+        alias = isinstance(event, yaml.AliasEvent)
+        for name, kind, sign in (("anchor", "aliases" if alias else "anchors", "*" if alias else "&"), ("tag", "tags", "")):
+            if found := getattr(event, name, None):
+                problem = f"{self.place}{kind} ({sign}{found[:40]}) are not used here; write the plain value"
                 raise _Refused(None, None, problem, event.start_mark)
         self.depth += 1
         if self.depth > DEEPEST:

@@ -7,6 +7,7 @@ import math
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,13 @@ from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.training.loop import Trainer
 
 # Options of a launcher that a run does not remember, or that are needed to find it.
-ELSEWHERE = ("path", "ip_config", "save_path", "model_file", "job", "control")
+ELSEWHERE = ("path", "ip_config", "model_file", "job", "control")
 
 
 def resume_command(command: str, run: object, config: Config) -> str:
     """What goes on with a run, as it is to be typed where `command` was: what the run itself does not remember is in it."""
+    if command == "kgdist-dist-train" and config.save_path != Config.save_path:
+        run = Path(config.save_path) / str(run)
     words = [command, "--resume", str(run)]
     for name in ("model_file",) if command == "kgdist-train" else ELSEWHERE:
         if (value := getattr(config, name)) != getattr(Config, name):

@@ -90,6 +90,19 @@ def goes_on(command: Command, line: str) -> None:
     assert whole(command.folder) == last and (command.folder / "toy_TransE_l2_entity.npy").exists()
 
 
+@pytest.mark.slow
+def test_a_worker_that_does_nothing_holds_up_no_end(start: Start) -> None:
+    """It has half a minute to end its step, and is ended where it is then."""
+    command = start("--num_proc", "2")
+    workers = command.trains(2)
+    os.kill(workers[-1], signal.SIGSTOP)
+    command.signal(signal.SIGINT)
+    assert command.ends() == 130
+    assert any("process 1 of 2 has made no step for 30 s" in line for line in command.err)
+    assert not any(map(alive, workers)) and errors(command) == []
+    goes_on(command, "interrupted at step {}; go on with: kgdist-train ")
+
+
 def test_workers_do_not_outlive_a_killed_parent(start: Start) -> None:
     command = start("--num_proc", "2")
     workers = command.trains(2)

@@ -123,7 +123,7 @@ BOMB = "a: &a [x, x]\n" + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [*{chr(97 + i)
         ("!!map {lr: 1}\n", 1, "tags (tag:yaml.org,2002:map)"),
         ("!x lr: 1\n", 1, "tags (!x)"),
         ("dataset: &a x\ndata_path: *a\n", 1, "dataset: anchors (&a)"),
-        ("dataset: x\ndata_path: *a\n", 2, "data_path: anchors (*a)"),
+        ("dataset: x\ndata_path: *a\n", 2, "data_path: aliases (*a)"),
         (BOMB, 1, "a: anchors (&a)"),
         ("data_files: " + "[" * 100_000, 1, "data_files: nested too deep"),
         ("{" * 100_000, 1, "nested too deep"),

@@ -21,8 +21,10 @@ from kgdist.options.configfile import run_json
 from kgdist.partition.book import Book
 from kgdist.runtime import checks
 from kgdist.runtime.agent.shard import Shard
+from kgdist.runtime.cluster import launch
 from kgdist.runtime.cluster.plan import Plan
 from kgdist.runtime.ip_config import Machine
+from kgdist.runtime.job import resume_command
 
 BOOK = Book(np.array([0, 3, 7]), np.array([0, 1, 2]))
 MACHINES = [Machine("127.0.0.1", 30050 + n, 1, n) for n in range(2)]
@@ -96,6 +98,18 @@ def test_and_by_the_launcher_where_it_can_read_the_run(tmp_path: Path, options: 
     checks.check_job(other.replace(resume=None), MACHINES, partition)
     (folder / "config.json").unlink()
     checks.check_job(other, MACHINES, partition)
+
+
+@pytest.mark.parametrize("elsewhere", ["runs", "deep/runs"])
+def test_a_run_in_another_folder_is_resumed_by_its_path(tmp_path: Path, elsewhere: str) -> None:
+    config = planned(tmp_path, save_path=elsewhere).config
+    folder = tmp_path / elsewhere / "run"
+    folder.mkdir(parents=True)
+    write_json(folder / "config.json", run_json(config, version="0"))
+    command = resume_command("kgdist-dist-train", "run", config)
+    assert f"--resume {elsewhere}/run" in command and "--save_path" not in command
+    found = launch.resumed(planned(tmp_path, resume=f"{elsewhere}/run").config, lambda saved: saved.replace(lr=0.7))
+    assert (found.resume, found.save_path, found.lr) == ("run", elsewhere, 0.7)
 
 
 def test_a_damaged_one_does_not_hide_what_the_one_before_is_of(saved: Path) -> None:

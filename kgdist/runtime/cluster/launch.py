@@ -96,14 +96,17 @@ def resumed(config: Config, over: Callable[[Config], Config]) -> Config:
 
     A launcher elsewhere than on the first machine, or on its file system, has to be given the same options again.
     """
-    name = Path(str(config.resume)).name
+    asked = Path(str(config.resume))
+    if asked.parent != Path():
+        config = config.replace(save_path=str(asked.parent))
+    name = asked.name
     folder = run_folder(config, name)
     if not (folder / "config.json").exists():
         log.warning("%s: no config.json here, so the options are taken from the command line alone", folder)
         return config.replace(resume=name)
     saved = read_run(folder)
     check_same(over(saved), saved)
-    return over(saved).replace(resume=name, path=config.path)
+    return over(saved).replace(resume=name, path=config.path, save_path=config.save_path)
 
 
 def sourced(config: Config, explicit: Collection[str]) -> Config:

@@ -25,12 +25,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from kgdist.base.errors import Diverged, KgdistError, WorkerError
-from kgdist.base.log import complain
+from kgdist.base.log import complain, log
 from kgdist.runtime.processes.child import GRACE, Child, Event, end, show_stacks, show_traceback
 from kgdist.runtime.processes.control import ALIVE, ARRIVED, DONE, POSITIVES, RELEASED, STOP, SharedControl
 from kgdist.runtime.processes.forkserver import ForkServer
 
 STALL = 300.0  # seconds
+LEAVE = 30.0  # seconds without a step after a stop (Ctrl-C, early stop), when all that is left is to end the step
 TICK = 0.02  # seconds between two looks at the shared numbers
 
 Say = Callable[[str], None]
@@ -108,6 +109,9 @@ class Crew(Protocol):
     def show_stacks(self) -> None:
         """Let every one write to stderr where it stands, if it can."""
 
+    def kill(self, rank: int) -> bool:
+        """End one that hangs, if that can be done; whether it can."""
+
     def close(self) -> None:
         """End every one that is left."""
 
@@ -160,15 +164,25 @@ class Workers(Attendance):
                 pause()
                 shared.free()
                 self.excuse()
-            for rank in self.hung(STALL):
-                self.crew.show_stacks()
-                who = self._who(rank)
-                raise WorkerError(f"{who} has made no step for {STALL:.0f} s; the stacks of all that can still tell are above")
+            patience = LEAVE if shared.header[STOP] else STALL
+            for rank in self.hung(patience):
+                self._end_hung(rank, patience)
         tick(shared)
+
+    def _end_hung(self, rank: int, patience: float) -> None:
+        """Where all are to stop, one that does nothing stops where it is: its rows are in memory that it does not own."""
+        self.crew.show_stacks()
+        who, how = self._who(rank), f"has made no step for {patience:.0f} s; the stacks of all that can still tell are above"
+        if not (self.shared.header[STOP] and self.crew.kill(rank)):
+            raise WorkerError(f"{who} {how}")
+        log.warning("%s %s, and it is ended where it is", who, how)
+        self.done[rank] = self.steps()[rank]
 
     def _hear(self, rank: int, event: Event, say: Say) -> None:
         if "say" in event:
             say(event["say"])
+        elif rank in self.done:
+            pass  # its last words, or that it was ended
         elif "done" in event:
             self.done[rank] = event["done"]
         elif "lost" in event:
@@ -238,6 +252,10 @@ class Processes:
     def show_stacks(self) -> None:
         show_stacks(self.children)
 
+    def kill(self, rank: int) -> bool:
+        self.children[rank].kill()
+        return True
+
     def close(self) -> None:
         """End every process that is left: first by closing its stdin, then by force."""
         self._selector.close()
@@ -292,6 +310,10 @@ class Threads:
             faulthandler.dump_traceback(file, all_threads=True)
             file.seek(0)
             complain(file.read().rstrip("\n"))
+
+    def kill(self, rank: int) -> bool:
+        """A thread cannot be ended from outside."""
+        return False
 
     def close(self) -> None:
         """Wait until the threads, which have been told to stop, have made their last step."""
