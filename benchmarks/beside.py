@@ -27,7 +27,7 @@ from roofs import machine
 
 HERE = Path(__file__).resolve().parent
 DATASET = "FB15k"
-STRETCH = 50  # steps between two looks at the clock
+STRETCH = 25  # steps between two looks at the clock
 
 
 class Checkout:
@@ -131,7 +131,7 @@ def cases(steps: int) -> dict[str, Callable[[Checkout], float]]:
         ("RESCAL", 0.5),
         ("TransR", 0.2),
     ):
-        rows[f"train {model}"] = partial(train, model=model, workers=1, steps=int(steps * share))
+        rows[f"train {model}"] = partial(train, model=model, workers=1, steps=max(3 * STRETCH, int(steps * share)))
     rows["train TransE_l2, 2 processes"] = partial(train, model="TransE_l2", workers=2, steps=steps)
     rows["two machines, TransE_l2"] = partial(machines_two, steps=steps)
     rows["rank TransE_l2"] = partial(rank, model="TransE_l2")
