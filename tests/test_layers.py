@@ -53,6 +53,38 @@ HOMES = {
 }
 
 
+# Imports stand at the top of a file. Inside functions are those of packages that take long to import, or may not be there ...
+LATE = {
+    "torch": "seconds",
+    "numba": "half a second",
+    "llvmlite": "numba's",
+    "pyarrow": "a large library",
+    "tqdm": "--help needs none",
+    "filelock": "few need it",
+    "pymetis": "few need it",
+    "zmq": "doctor says that it is missing",
+    "numpy": "doctor says that it is missing",
+    "pandas": "only for those who have it",
+    "sklearn": "only for those who have it",
+    "shtab": "extra completion",
+    "faiss": "extra index",
+    "jinja2": "extra viz",
+    "plotly": "extra viz",
+}
+# ... and of files of ours that need such a package: where, and which.
+LATE_FILES = {
+    "cli/": "torch, which --help and refusals do without",
+    "api/": "torch, as far as `import kgdist` goes",
+    "data/": "pyarrow, which a cached graph does without",
+    "runtime/agent/": "torch, while an agent gives signs of life",
+    "runtime/cluster/connect": "paramiko, which one machine does without",
+    "runtime/copy/send": "paramiko",
+    "runtime/doctor": "any, which it says is missing",
+    "runtime/processes/worker": "numba, while its owner prepares the job",
+    "training/loop": "numba, which steps of autograd do without",
+}
+
+
 def place(file: str) -> str:
     """`kgdist.data.dataset` is written `data/dataset`, and the package of a folder like the folder, `data/`."""
     inside = file.removeprefix("kgdist").removeprefix(".").replace(".", "/")
@@ -135,6 +167,32 @@ def test_the_picture_of_the_layers_is_this_table() -> None:
     drawn = re.findall(r"^ (\d)  ((?:\w+ +)+?) {2,}\S", page, flags=re.MULTILINE)
     expected = [{home.strip("/") for home in homes} - {"__init__"} for homes in LAYERS]
     assert [(int(number), set(names.split())) for number, names in reversed(drawn)] == list(enumerate(expected))
+
+
+def late_imports(source: str) -> set[str]:
+    """Full names of what is imported inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            for each in ast.walk(node):
+                found |= {alias.name for alias in each.names} if isinstance(each, ast.Import) else set()
+                found |= {str(each.module)} if isinstance(each, ast.ImportFrom) else set()
+    return found
+
+
+def test_imports_inside_functions_say_what_they_wait_for() -> None:
+    packages, homes = set(), set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).with_suffix("").as_posix()
+        for late in late_imports(path.read_text(encoding="utf-8")):
+            package = late.partition(".")[0]
+            home = next((each for each in LATE_FILES if belongs(name, (each,))), None)
+            assert package in LATE or (package == "kgdist" and home is not None), (
+                f"{name}: {late} belongs at its top, or into LATE"
+            )
+            packages.add(package)
+            homes.add(home if package == "kgdist" else None)
+    assert packages - {"kgdist"} == LATE.keys() and homes - {None} == LATE_FILES.keys()
 
 
 def test_no_imports_go_round() -> None:
