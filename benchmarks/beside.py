@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -21,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from datasets import prepare
-from dist_accuracy import machines
+from dist_accuracy import machines, rate
 from dist_accuracy import partition as partitioned
 from roofs import machine
 
@@ -54,20 +53,12 @@ class Checkout:
         return self.python("-m", f"kgdist.cli.{name}", *words)
 
 
-def rate(printed: str) -> float:
-    """Steps a second of all trainers together, without their first stretches."""
-    found: dict[str, list[float]] = {}
-    for who, seconds in re.findall(r"^(.*?\[proc \d\])\[Train\] \d+ steps take ([\d.]+) seconds", printed, re.MULTILINE):
-        found.setdefault(who, []).append(float(seconds))
-    return sum(STRETCH / statistics.median(each[1:]) for each in found.values())
-
-
 def train(one: Checkout, model: str, workers: int, steps: int) -> float:
     """Steps a second on this machine."""
     with tempfile.TemporaryDirectory() as out:
         words = f"--model_name {model} --dataset {DATASET} --preset --max_step {steps} --log_interval {STRETCH} --no_save_emb"
         words += f" --num_proc {workers} --data_path {one.data} --save_path {out}"
-        return rate(one.command("train", *words.split()))
+        return rate(one.command("train", *words.split()), STRETCH)
 
 
 def machines_two(one: Checkout, steps: int) -> float:
@@ -75,7 +66,7 @@ def machines_two(one: Checkout, steps: int) -> float:
     with tempfile.TemporaryDirectory() as out:
         words = f"--model_name TransE_l2 --dataset {DATASET} --preset --max_step {steps} --log_interval {STRETCH} --no_save_emb"
         words += f" --backend local --path {out} --data_path {partitioned(one.data, 2)} --ip_config {machines(Path(out), 2)}"
-        return rate(one.command("dist_train", *words.split()))
+        return rate(one.command("dist_train", *words.split()), STRETCH)
 
 
 def rank(one: Checkout, model: str) -> float:

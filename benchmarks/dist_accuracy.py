@@ -11,8 +11,10 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -68,6 +70,14 @@ def machines(root: Path, count: int) -> Path:
     file = root / f"ip_config_{count}.txt"
     file.write_text("".join(lines))
     return file
+
+
+def rate(printed: str, stretch: int) -> float:
+    """Steps a second of all trainers together, told every `stretch` of them; without their first ones."""
+    found: dict[str, list[float]] = {}
+    for who, seconds in re.findall(r"^(.*?\[proc \d\])\[Train\] \d+ steps take ([\d.]+) seconds", printed, re.MULTILINE):
+        found.setdefault(who, []).append(float(seconds))
+    return sum(stretch / statistics.median(each[1:]) for each in found.values())
 
 
 def train(model: str, way: str, root: Path, share: float) -> None:

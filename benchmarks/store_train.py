@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import prepare
-from dist_accuracy import machines, partition
+from dist_accuracy import machines, partition, rate
 from kvstore import IDENTITY, free_port, start
 from roofs import machine
 
@@ -183,12 +183,7 @@ def whole_runs(data: Path, rounds: int, steps: int) -> list[str]:
                     check=True,
                     timeout=900,
                 )
-            rates = {}
-            for who, seconds in re.findall(
-                r"^(.*?\[proc \d\])\[Train\] \d+ steps take ([\d.]+) seconds", run.stdout, re.MULTILINE
-            ):
-                rates.setdefault(who, []).append(stretch * BATCH / float(seconds))
-            found[name].append(sum(statistics.median(each[1:]) for each in rates.values()))
+            found[name].append(rate(run.stdout, stretch) * BATCH)
             print(name, f"{found[name][-1]:,.0f}", flush=True)
             for line in re.findall(r"^.*network:.*$", run.stdout, re.MULTILINE):
                 print(line)

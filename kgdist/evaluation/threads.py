@@ -78,12 +78,10 @@ class Deal:
         with ThreadPoolExecutor(threads, name, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             futures = [pool.submit(serve) for _ in range(threads)]
             try:
-                while wait(futures, timeout=1.0).not_done:
-                    pass
+                for future in futures:
+                    _result(future)  # where one fails, the others end
             finally:
                 self._stopped.set()
-        for future in futures:
-            future.result(timeout=0)  # all are done
 
     def in_order(self, parts: Iterator[Part], work: Callable[[Part], Made], threads: int, name: str) -> Iterator[Made]:
         """What `work` gives for each of `parts`, in their order, a few parts ahead of whoever takes it."""
