@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
 
-.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-emb-sim bench-beside bench-tune bench-gpu faults soak test-slow-machine clean
+.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-nodes bench-sampling bench-dist-sampling bench-encoders bench-emb-sim bench-beside bench-tune bench-gpu faults soak soak-script test-slow-machine bench-preprocess clean
 .DELETE_ON_ERROR:
 
 help:
@@ -31,6 +31,11 @@ help:
 	@echo "make bench-messages  what a step costs beside up to 252 servers"
 	@echo "make bench-attacks   a server of the store under attack, a minute of each"
 	@echo "make bench-partition partitioning beside METIS alone, 10 million triples"
+	@echo "make bench-preprocess  attributes as features, beside scikit-learn alone, and ten times as many entities"
+	@echo "make bench-nodes     accuracy of graph networks on known graphs (DATA=folder that has them)"
+	@echo "make bench-sampling  neighbours drawn, beside plain torch, 10 million edges"
+	@echo "make bench-dist-sampling  the same on two machines with features, beside one process; rows, memory"
+	@echo "make bench-encoders  R-GCN's layer beside PyG's, FB15k-237: time and memory"
 	@echo "make bench-emb-sim   speed and memory of the most similar of all pairs"
 	@echo "make bench-beside    training, ranking, loading, two machines, beside another checkout's (AGAINST=folder)"
 	@echo "make bench-tune      searches over five seeds, beside another checkout's (AGAINST=folder)"
@@ -39,6 +44,7 @@ help:
 	@echo "make bench-gpu       the speed table, where there is a GPU"
 	@echo "make faults          every fault that a job is to survive, one after another, as a table"
 	@echo "make soak            ten minutes of faults and attacks at random under a real job"
+	@echo "make soak-script     five minutes of kills at random under a user's script"
 	@echo "make test-slow-machine  the tests with a tenth of a core for every process (TESTS=tests/laws: some of them)"
 	@echo "make clean           remove what these commands made"
 
@@ -122,6 +128,21 @@ bench-attacks: $(STAMP)
 bench-partition: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/partition.py
 
+bench-preprocess: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/preprocess.py
+
+bench-nodes: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/accuracy_nodes.py --data $(DATA)
+
+bench-dist-sampling: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/dist_sampling.py
+
+bench-sampling: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/sampling.py
+
+bench-encoders: $(STAMP)
+	$(BIN)/python benchmarks/encoders.py
+
 bench-emb-sim: $(STAMP)
 	$(BIN)/python benchmarks/similar.py
 
@@ -142,6 +163,9 @@ faults: $(STAMP)
 
 soak: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python -m tests.soak
+
+soak-script: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python -m tests.soak.script
 
 test-slow-machine: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python scripts/slow_machine.py $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs $(TESTS)

@@ -8,9 +8,11 @@ run on different days; the table is made from all that are there.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
+import random
 import re
 import shutil
 import socket
@@ -62,13 +64,14 @@ def call(command: str, *words: str) -> str:
 
 def machines(root: Path, count: int) -> Path:
     """An ip_config.txt of `count` machines on this host."""
-    lines = []
-    for _ in range(count):
-        with socket.socket() as trial:
-            trial.bind(("127.0.0.1", 0))
-            lines.append(f"127.0.0.1 {trial.getsockname()[1]} 1\n")
+    ports: list[int] = []
+    while len(ports) < count:
+        port = random.randrange(10_000, 32_000, 2)  # outgoing connections are given none of these; the next one is for the agent
+        with contextlib.suppress(OSError), socket.socket() as trial:
+            trial.bind(("127.0.0.1", port))
+            ports.append(port)
     file = root / f"ip_config_{count}.txt"
-    file.write_text("".join(lines))
+    file.write_text("".join(f"127.0.0.1 {port} 1\n" for port in ports))
     return file
 
 

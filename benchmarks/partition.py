@@ -19,39 +19,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from communities import GROUPS, MIXING, RELATIONS, triples_of
 from datasets import prepare
 from roofs import machine
 
 from kgdist.data.dataset import load_dataset
 from kgdist.partition import metis
 from kgdist.partition.assign import assign
+from kgdist.partition.balance import TOLERANCE, Balance
 from kgdist.partition.book import Numbering
-from kgdist.partition.graph import TOLERANCE, Sizes, adjacency, degrees, loads_of
+from kgdist.partition.graph import Adjacency, Sizes, adjacency, degrees
+from kgdist.partition.partition_graph import open_partition, partition_graph
+from kgdist.partition.typed_graph import Assembled, Joined
 from kgdist.partition.write import split_train
 
 HERE = Path(__file__).parent
 PARTS = 4
-GROUPS, MIXING = 1000, 0.25  # communities, and the share of triples that ignore them
-RELATIONS = 100
 REFERENCE = {"FB15k": 119431, "wn18": 9867}  # triples that dglke_partition cuts with four partitions, by its logs
 METHODS = ("metis", "streaming", "random")
-
-
-def synthetic(file: Path, entities: int, triples: int, seed: int = 1) -> None:
-    """Write int32[triples, 3] of a graph whose entities have unequal degrees (Pareto, exponent 2) and one community each."""
-    rng = np.random.default_rng(seed)
-    weight = rng.pareto(2.0, entities) + 1
-    group = np.sort(rng.integers(0, GROUPS, entities))
-    ends = np.cumsum(weight)
-    first = np.searchsorted(group, np.arange(GROUPS + 1))
-    low, high = np.append(0, ends)[first[:-1]], np.append(0, ends)[first[1:]]  # the weights of each community
-    heads = np.searchsorted(ends, rng.random(triples) * ends[-1])
-    inside = low[group[heads]] + rng.random(triples) * (high - low)[group[heads]]
-    anywhere = rng.random(triples) * ends[-1]
-    tails = np.searchsorted(ends, np.where(rng.random(triples) < MIXING, anywhere, inside)).clip(max=entities - 1)
-    shuffle = rng.permutation(entities).astype(np.int32)  # ids tell nothing of communities
-    rows = np.stack([shuffle[heads], rng.integers(0, RELATIONS, triples, dtype=np.int32), shuffle[tails]], axis=1)
-    np.save(file, rows, allow_pickle=False)
+KIND, WIDTH = ("_N", "_E", "_N"), 64  # of the graph for partition_graph, and the numbers that a node has
 
 
 def memory(name: str) -> int:
@@ -81,10 +67,43 @@ def one(job: dict[str, Any]) -> dict[str, Any]:
 def alone(triples: np.ndarray, job: dict[str, Any]) -> float:
     """Seconds of METIS' C call on the ready arrays, the arguments those of ours."""
     found = degrees(triples, job["entities"], RELATIONS)
-    graph, loads = adjacency(triples, found), loads_of(found, job["balance"])[:, -1:].copy()
+    graph, loads = whole(adjacency(triples, found)), Balance.of_triples(found, job["balance"]).loads[:, -1:].copy()
     began = time.process_time()
     metis.library().divide(graph, loads, PARTS, TOLERANCE[job["balance"]][-1:], 1, False)
     return time.process_time() - began
+
+
+def whole(graph: Adjacency) -> Adjacency:
+    """It, in the integers that METIS takes."""
+    return Adjacency(graph.starts, graph.neighbours.astype(np.int64), graph.weights.astype(np.int64))
+
+
+def graph(job: dict[str, Any]) -> dict[str, Any]:
+    """partition_graph of the same graph with data, in this process, until the last file is on disk."""
+    parts, how = tempfile.TemporaryDirectory(dir=Path(job["file"]).parent), {"part_method": job["method"], "balance_edges": True}
+    with parts as folder:
+        small = np.random.default_rng(0).integers(0, 400, (2, 4000))
+        partition_graph(Assembled({"_N": 400}, {KIND: (small[0], small[1])}, {}, {}), "small", PARTS, f"{folder}/small", **how)
+        libraries = memory("VmRSS")
+        triples = np.load(job["file"], allow_pickle=False)
+        ends = triples[:, 0].astype(np.int64), triples[:, 2].astype(np.int64)
+        data = np.random.default_rng(0).random((job["entities"], WIDTH), np.float32)
+        given = Assembled({"_N": job["entities"]}, {KIND: ends}, {"_N": {"feat": data}}, {})
+        del triples
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM counts from here
+        began, clock = time.process_time(), time.perf_counter()
+        partition_graph(given, "communities", PARTS, f"{folder}/graph", **how)
+        found = {"seconds": time.process_time() - began, "clock": time.perf_counter() - clock}
+        found |= {"peak": memory("VmHWM"), "libraries": libraries}
+        sizes = open_partition(f"{folder}/graph/communities.json", 0).manifest.common.sizes
+    del given, data
+    joined = Joined(Assembled({"_N": job["entities"]}, {KIND: ends}, {}, {}))
+    degree = degrees(joined, job["entities"], 1)
+    rows, loads = whole(adjacency(joined, degree)), Balance.of_triples(degree, "triples").loads[:, -1:].copy()
+    began = time.process_time()
+    metis.library().divide(rows, loads, PARTS, TOLERANCE["triples"][-1:], 1, False)
+    found["alone"] = time.process_time() - began
+    return {**found, "cut": sum(sizes["cut"][0]) / len(ends[0]), **sizes["balance"]}
 
 
 def fresh(job: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +154,10 @@ def main() -> None:
     """Measure what is asked for, and rewrite the table from all that has been measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "what", nargs="*", default=["metis", "streaming", "random", "real"], help="parts to measure anew; also metis/triples"
+        "what",
+        nargs="*",
+        default=["metis", "streaming", "random", "graph", "real"],
+        help="parts to measure anew; also metis/triples",
     )
     parser.add_argument("--data", type=Path, default=HERE / "data")
     parser.add_argument("--entities", type=int, default=1_000_000)
@@ -144,14 +166,13 @@ def main() -> None:
     parser.add_argument("--one", help="only one division, described as JSON")
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(one(json.loads(options.one))))
+        job = json.loads(options.one)
+        print(json.dumps(graph(job) if job.get("graph") else one(job)))
         return
     options.data.mkdir(parents=True, exist_ok=True)
     kept = options.data / "partition.json"  # what earlier calls measured
     found: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
-    file = options.data / f"communities-{options.entities}-{options.triples}.npy"
-    if not file.exists():
-        synthetic(file, options.entities, options.triples)
+    file = triples_of(options.data, options.entities, options.triples)
     for method in METHODS:
         for balance in ("triples", "entities"):
             if not {method, f"{method}/{balance}"} & set(options.what):
@@ -170,6 +191,13 @@ def main() -> None:
             found[f"{method}, {balance}"] = median
             print(method, balance, median, flush=True)
             kept.write_text(json.dumps(found))
+    for method in METHODS if "graph" in options.what else ():
+        job = {"file": str(file), "entities": options.entities, "method": method, "graph": True}
+        rounds = [fresh(job) for _ in range(options.rounds)]
+        found[f"graph, {method}"] = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
+        found[f"graph, {method}"]["ratio"] = statistics.median(each["seconds"] / each["alone"] for each in rounds)
+        print("graph", method, found[f"graph, {method}"], flush=True)
+        kept.write_text(json.dumps(found))
     if "random" in options.what:
         found["writing"] = writing(file, options.entities)
     if "real" in options.what:
@@ -204,10 +232,25 @@ def table(found: dict[str, Any], entities: int, triples: int) -> str:
                 cells = [method, balance, f"{row['seconds']:.1f}", ratio, f"{triples / row['seconds'] / 1e6:.1f}"]
                 cells += [f"{row['memory']:,.0f}", f"{row['cut']:.4f}", f"{row['entities']:.3f}", f"{row['triples']:.3f}"]
                 lines.append("| " + " | ".join(cells) + " |")
-    rounds = {int(row["rounds"]) for row in found.values() if isinstance(row, dict)}
+    rounds = {int(row["rounds"]) for row in found.values() if isinstance(row, dict) and "rounds" in row}
     lines += ["", f"Rounds: {' or '.join(map(str, sorted(rounds)))}, on a machine that others use, too."]
     lines += ["", f"Writing the triples of all partitions takes {found.get('writing', '?')} of a core more.", ""]
     lines += [
+        f"`partition_graph` of this graph with {WIDTH} float32 a node and `balance_edges`, until the last file is on disk.",
+        "`of METIS`: divided by METIS' C call alone, in the same process afterwards. `peak MiB`: of the whole process, the",
+        "graph, its data and the libraries (in brackets) included.",
+        "",
+        "| method | seconds | of METIS | by the clock | peak MiB | cut | nodes | edges |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for method in METHODS:
+        row = found.get(f"graph, {method}")
+        if row:
+            cells = [method, f"{row['seconds']:.1f}", f"{row['ratio']:.2f} ({row['alone']:.1f} s)", f"{row['clock']:.1f}"]
+            cells += [f"{row['peak']:,.0f} ({row['libraries']:,.0f})", f"{row['cut']:.4f}"]
+            lines.append("| " + " | ".join([*cells, f"{row['nodes']:.3f}", f"{row['edges']:.3f}"]) + " |")
+    lines += [
+        "",
         "Real graphs, four partitions; in brackets what `dglke_partition` cuts, which evens out entities alone (FB15k: 1.46 of",
         "triples).",
         "",

@@ -15,6 +15,7 @@ Importing the package costs nothing: no torch, no numba, no files. Each name bel
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from kgdist.version import __version__
 
 if TYPE_CHECKING:
+    from kgdist import attributes, dataloading, distributed, nn, sampling
     from kgdist.api.estimator import KGEmbedder
     from kgdist.api.functions import load, load_dataset, train
     from kgdist.api.results import Embeddings, Evaluation, Table
@@ -30,15 +32,32 @@ if TYPE_CHECKING:
     from kgdist.base.errors import KgdistError, UsageError
     from kgdist.base.types import Side
     from kgdist.data.dataset import Dataset
+    from kgdist.graphs.convert import from_networkx, from_pyg, from_scipy
+    from kgdist.graphs.in_memory import Graph, graph, heterograph
+    from kgdist.graphs.structure import EID, ETYPE, NID, NTYPE
+    from kgdist.graphs.transform import (
+        add_reverse_edges,
+        add_self_loop,
+        node_subgraph,
+        remove_self_loop,
+        to_bidirected,
+        to_homogeneous,
+    )
     from kgdist.models.base import Model
     from kgdist.models.registry import register
+    from kgdist.sampling.neighbours import seed, to_block
     from kgdist.training.callbacks import STOP, Progress, Validation
 
 __all__ = [
+    "EID",
+    "ETYPE",
+    "NID",
+    "NTYPE",
     "STOP",
     "Dataset",
     "Embeddings",
     "Evaluation",
+    "Graph",
     "KGEmbedder",
     "KgdistError",
     "Model",
@@ -49,11 +68,35 @@ __all__ = [
     "UsageError",
     "Validation",
     "__version__",
+    "add_reverse_edges",
+    "add_self_loop",
+    "attributes",
+    "dataloading",
+    "distributed",
+    "from_networkx",
+    "from_pyg",
+    "from_scipy",
+    "graph",
+    "heterograph",
     "load",
     "load_dataset",
+    "nn",
+    "node_subgraph",
     "register",
+    "remove_self_loop",
+    "sampling",
+    "seed",
+    "to_bidirected",
+    "to_block",
+    "to_homogeneous",
     "train",
 ]
+
+
+def _folder(_: ModuleType) -> ModuleType:
+    """This package: a folder of it that has been imported is one of its names."""
+    return sys.modules[__name__]
+
 
 # Where each name is defined; the modules are written out, so that no text ever decides what is imported.
 _HOMES: dict[str, Callable[[], ModuleType]] = {
@@ -74,6 +117,29 @@ _HOMES: dict[str, Callable[[], ModuleType]] = {
     "Run": lambda: import_module("kgdist.api.run"),
     "Table": lambda: import_module("kgdist.api.results"),
     "Side": lambda: import_module("kgdist.base.types"),
+    "Graph": lambda: import_module("kgdist.graphs.in_memory"),
+    "from_networkx": lambda: import_module("kgdist.graphs.convert"),
+    "from_pyg": lambda: import_module("kgdist.graphs.convert"),
+    "from_scipy": lambda: import_module("kgdist.graphs.convert"),
+    "graph": lambda: import_module("kgdist.graphs.in_memory"),
+    "heterograph": lambda: import_module("kgdist.graphs.in_memory"),
+    "NID": lambda: import_module("kgdist.graphs.structure"),
+    "EID": lambda: import_module("kgdist.graphs.structure"),
+    "NTYPE": lambda: import_module("kgdist.graphs.structure"),
+    "ETYPE": lambda: import_module("kgdist.graphs.structure"),
+    "add_reverse_edges": lambda: import_module("kgdist.graphs.transform"),
+    "add_self_loop": lambda: import_module("kgdist.graphs.transform"),
+    "remove_self_loop": lambda: import_module("kgdist.graphs.transform"),
+    "node_subgraph": lambda: import_module("kgdist.graphs.transform"),
+    "to_bidirected": lambda: import_module("kgdist.graphs.transform"),
+    "to_homogeneous": lambda: import_module("kgdist.graphs.transform"),
+    "seed": lambda: import_module("kgdist.sampling.neighbours"),
+    "to_block": lambda: import_module("kgdist.sampling.neighbours"),
+    "attributes": lambda: _folder(import_module("kgdist.attributes")),
+    "dataloading": lambda: _folder(import_module("kgdist.dataloading")),
+    "distributed": lambda: _folder(import_module("kgdist.distributed")),
+    "nn": lambda: _folder(import_module("kgdist.nn")),
+    "sampling": lambda: _folder(import_module("kgdist.sampling")),
 }
 
 
@@ -85,4 +151,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -93,7 +93,11 @@ class Leftovers:
             "process": _children(),
             "thread": {t.ident or 0: t.name for t in threading.enumerate() if t.is_alive() and not t.name.startswith(POOLS)},
             "shared memory": _shared_memory(),
-            "temporary file": {p.name: p.name for p in temporary.iterdir() if not p.name.startswith(("pymp-", "torchinductor"))},
+            "temporary file": {
+                p.name: p.name
+                for p in temporary.iterdir()
+                if not p.name.startswith(("pymp-", "torchinductor", "torch_geometric."))
+            },
         }
 
     def new_since(self, before: Leftovers) -> dict[str, dict[int | str, str]]:

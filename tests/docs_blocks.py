@@ -22,6 +22,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import textwrap
 import types
 from collections.abc import Iterator, Sequence
@@ -40,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 KINDS = ("bash", "bash parsed", "python", "text", "yaml", "", "{toctree}", "{eval-rst}")
-PROGRAMS = ("printf", "cat", "head", "ls", "mkdir", "cut")  # of the system, with their pipes and redirections
+PROGRAMS = ("printf", "cat", "head", "ls", "mkdir", "cut", "cp")  # of the system, with their pipes and redirections
 ELSEWHERE = ("ssh-keygen", "ssh-copy-id")  # what a block that is parsed only may hold beside our commands
 
 COMPILED = jit.cached()  # where the loops are kept is settled before a page has a home folder of its own
@@ -165,6 +166,9 @@ class Reader:
             return int(getattr(importlib.import_module(module), function)([*words[1:], *smaller(words)]) or 0)
         if first in PROGRAMS:
             return subprocess.run(["bash", "-c", line], timeout=patience(60), stdout=subprocess.DEVNULL).returncode
+        if first == "python3":
+            command = [sys.executable, *line.split()[1:]]
+            return subprocess.run(command, timeout=patience(120), stdout=subprocess.DEVNULL).returncode
         if first == "make":
             return 0 if re.search(rf"^{line.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE) else 2
         if first == "pip":
@@ -172,7 +176,7 @@ class Reader:
         raise AssertionError(f"no rule says how to try: {line}")
 
     def install(self, line: str) -> int:
-        """`pip install` of this project, with extras that it has."""
-        found = re.fullmatch(r"pip install '?(?:\.|kgdist)(?:\[([\w,]+)\])?'?", line)
+        """`pip install` of this project in its sources, for no registry has it, with extras that it has."""
+        found = re.fullmatch(r"pip install '?\.(?:\[([\w,]+)\])?'?", line)
         asked = set((found[1] or "").split(",")) - {""} if found else {"?"}
         return 0 if asked <= set(section("project.optional-dependencies")) else 2

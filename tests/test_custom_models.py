@@ -23,7 +23,7 @@ from kgdist.options import model_file, parse
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import read_run
 from kgdist.partition.book import Book
-from kgdist.runtime.cluster.plan import Plan
+from kgdist.runtime.cluster.training_plan import TrainingPlan
 from kgdist.runtime.ip_config import Machine
 from kgdist.sampling.negatives import masked
 from kgdist.training.autograd_step import AutogradStep
@@ -147,14 +147,14 @@ def test_every_machine_has_the_launchers_file(tmp_path: Path) -> None:
     model_file.bring(str(file))
     config = Config(model_name="QuatE", model_file=str(file), hidden_dim=8)
     book, machines = Book(np.array([0, 9]), np.array([0, 2])), [Machine("127.0.0.1", 30050, 1, 0)]
-    sent = Plan(config, machines, "run", 0, "g", book, 9, models=model_file.digest_of(file)).to_json()
-    assert Plan.from_json(sent).shapes["entity"] == (9, 8)
+    sent = TrainingPlan(config, machines, "run", 0, "g", book, 9, models=model_file.digest_of(file)).to_json()
+    assert TrainingPlan.from_json(sent).shapes["entity"] == (9, 8)
     file.write_text(file.read_text() + "# another\n")
     with pytest.raises(OptionError, match="not the file that the launcher has"):
-        Plan.from_json(sent)
+        TrainingPlan.from_json(sent)
     file.unlink()
     with pytest.raises(OptionError, match="cannot be read"):
-        Plan.from_json(sent)
+        TrainingPlan.from_json(sent)
 
 
 # ---------------------------------------------------------------------------------------------------------------- what is refused

@@ -17,6 +17,7 @@ import pytest
 import kgdist
 from docs import reference
 from kgdist.base.errors import KgdistError
+from kgdist.distributed import current
 from kgdist.exchange.embeddings import TARGETS
 from kgdist.models.registry import model_of, settle
 from kgdist.options.built_in import BUILT_IN
@@ -41,7 +42,8 @@ from tests.own_models import as_before
 from tests.patience import patience
 
 DOCS = ROOT / "docs"
-MAY_BE_PARSED = re.compile(r"README.md|docs/cluster.md|docs/commands/.*")  # several machines; examples of --help
+# Several machines; examples of --help.
+MAY_BE_PARSED = re.compile(r"README.md|docs/(cluster|distributed-graph).md|docs/commands/.*")
 RUN = ("bash", "python")
 PAGES_THAT_RUN = [name for name in NAMES if any(block.kind in RUN for block in blocks(name))]
 
@@ -124,6 +126,7 @@ def test_the_blocks_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(kgdist, "train", small_train)
+    monkeypatch.setattr(current, "_current", [])  # graphs and tensors that a page opens are gone after it
     monkeypatch.chdir(tmp_path)
     reader = Reader(tmp_path)
     for block in blocks(name):
@@ -144,6 +147,12 @@ def test_the_table_of_memory_is_that_of_the_models() -> None:
         tables = model_of(config).tables(1, 1)
         widths = tables["entity"][1], sum(width for table, (_, width) in tables.items() if table != "entity")
         assert told["TransE_l2" if name == "TransE" else name] == widths, name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_page_installs_from_a_registry(name: str) -> None:
+    """None has it; what has been installed installs its extras by name in any folder, so messages may say that."""
+    assert re.findall(r"pip install '?kgdist", (ROOT / name).read_text(encoding="utf-8")) == []
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:
@@ -171,7 +180,8 @@ def test_the_files_that_a_change_takes_are_there() -> None:
 
 def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
     reader = Reader(tmp_path)
-    assert reader.type("pip install 'kgdist[docs]'") == 0 and reader.type("pip install 'kgdist[nothing]'") == 2
+    assert reader.type("pip install '.[docs]'") == 0 and reader.type("pip install '.[nothing]'") == 2
+    assert reader.type("pip install kgdist") == 2
     assert reader.type("make docs") == 0 and reader.type("make nothing") == 2
     with pytest.raises(AssertionError, match="no rule"):
         reader.type("rm -r /nowhere")

@@ -93,6 +93,70 @@ def test_python_api(tmp_path: Path) -> None:
     assert (tmp_path / "ckpts").is_dir() and (tmp_path / "data").is_dir()
 
 
+GNN = {
+    "graphsage": ("train_dist.py --num_epochs 4 --batch_size 64 --lr 0.01", 0.8),
+    "relational": ("train.py --num_people 200 --num_epochs 12", 0.5),
+    "pyg_model": ("train.py --num_nodes 1000 --num_epochs 8", 0.8),
+    "link_prediction": ("train.py --num_nodes 600 --num_epochs 3 --lr 0.01", None),
+}
+
+
+@pytest.mark.parametrize("name", GNN)
+def test_graph_networks(name: str, tmp_path: Path) -> None:
+    """Each script of a folder, smaller; four classes, so that chance is a quarter."""
+    folder, (words, least) = tmp_path / name, GNN[name]
+    shutil.copytree(EXAMPLES / name, folder)
+    variables = os.environ | ours()
+    if name == "graphsage":
+        words_of_maker = [sys.executable, "make_graph.py", "--num_nodes", "1500"]
+        out, err, code = output_of(words_of_maker, folder, variables)
+        assert code == 0, err
+        (launch,) = commands(folder / "README.md")
+        given = parse.parse_tool("launch", launch[1:])
+        assert given.command == "python3 train_dist.py" and given.num_trainers == 2
+    out, err, code = output_of([sys.executable, *words.split()], folder, variables)
+    assert code == 0, err
+    if least is not None:
+        (accuracy,) = re.findall(r"^Test Accuracy (\S+)$", out, re.MULTILINE)
+        assert float(accuracy) > least
+    else:
+        (auc,) = re.findall(r"AUC (\S+)$", out, re.MULTILINE)
+        by_features, by_edges = map(float, re.findall(r"accuracy (\S+)$", out, re.MULTILINE))
+        assert float(auc) > 0.65 and by_edges > by_features
+
+
+def launched(script: str, folder: Path) -> str:
+    """What a script prints under kgdist-launch, on two machines of this host with two trainers each, and a graph in data/."""
+    (folder / "ip_config.txt").write_text(f"127.0.0.1 {free_port()}\n127.0.0.1 {free_port()}\n")
+    words = (
+        "--backend local --workspace . --num_trainers 2 --num_servers 1 --part_config data/planted.json --ip_config ip_config.txt"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "kgdist.cli.launch",
+        *words.split(),
+        "--peer_timeout",
+        str(patience(30)),
+        f"python3 {script}",
+    ]
+    out, err, code = output_of(command, folder, os.environ | ours() | {"MPLBACKEND": "Agg"})
+    assert code == 0, out + err
+    return out + err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_scripts_on_a_partitioned_graph_run_unchanged_on_two_machines(tmp_path: Path) -> None:
+    for name in ("graphsage", "pyg_model"):
+        shutil.copytree(EXAMPLES / name, tmp_path, dirs_exist_ok=True)
+    _, err, code = output_of([sys.executable, "make_graph.py", "--num_nodes", "1500"], tmp_path, os.environ | ours())
+    assert code == 0, err
+    for script in (f"{GNN['graphsage'][0]}", "train.py --part_config data/planted.json --num_epochs 12"):
+        accuracies = re.findall(r"Test Accuracy (\S+)$", launched(script, tmp_path), re.MULTILINE)
+        assert len(set(accuracies)) == 1 and float(accuracies[0]) > 0.7
+
+
 def test_the_commands_of_the_cluster_are_understood() -> None:
     found = commands(EXAMPLES / "fb15k_cluster" / "README.md")
     for words in found:

@@ -41,6 +41,7 @@ def word2vec(file: Path) -> dict[str, np.ndarray]:
     return vectors
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_from_training_to_using(tmp_path: Path) -> None:
     small = "--seed 0 --num_proc 1 --max_step 800 --hidden_dim 60"

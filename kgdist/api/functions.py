@@ -24,7 +24,7 @@ from kgdist.options.parse import understand
 from kgdist.training.callbacks import Callback
 
 _CONSOLE = ("debug", "json")  # manners of a command
-_NAMED = ("dataset", "data_path", "format", "data_files", "delimiter", "header", "data_url", "has_edge_importance")
+_NAMED = ("dataset", "data_path", "format", "data_files", "delimiter", "header", "data_url", "has_edge_importance", "split")
 
 
 def load(
@@ -62,7 +62,7 @@ def load_dataset(data: Any, *, valid: Any = None, test: Any = None, **options: A
             written once, as Parquet, below `data_path`, where a run finds them again.
         valid, test: the other splits, in the form of `data`; not for a name or a folder.
         options: data options of the command line by name: dataset (what it shall be called), data_path, format, delimiter,
-            header, has_edge_importance, data_url.
+            header, has_edge_importance, data_url, split (shares of train, valid and test: (.8, .1, .1)).
     Raises DataError (file and line), UsageError, OptionError.
 
     >>> graph = kgdist.load_dataset([("anna", "likes", "bo"), ("bo", "likes", "cy")], test=[("anna", "likes", "cy")])
@@ -82,6 +82,7 @@ def load_dataset(data: Any, *, valid: Any = None, test: Any = None, **options: A
         header=checked["header"],
         weighted=checked["has_edge_importance"],
         data_url=checked["data_url"],
+        split=checked["split"],
     )
 
 

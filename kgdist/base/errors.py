@@ -3,6 +3,7 @@
     KgdistError                 1   something failed while running
     ├── UsageError              2   the command line or a file given by the user is wrong
     │   ├── OptionError         2   one option, named
+    │   ├── UnknownName         2   data of a graph that is not there; a KeyError, too
     │   ├── DataError           2   one place in a data file: path[:line]
     │   └── CheckpointError     2   a run or checkpoint folder cannot be used
     ├── ProtocolError           1   a message from another process is not one of ours
@@ -58,6 +59,12 @@ class DataError(UsageError):
         super().__init__(one_line(f"{place}: {message}"))
         self.path = os.fspath(path)
         self.line = line
+
+
+class UnknownName(UsageError, KeyError):
+    """There is nothing of that name in a mapping; who asks it as a mapping finds a KeyError."""
+
+    __str__ = Exception.__str__  # that of KeyError shows a text in quotes
 
 
 class CheckpointError(UsageError):

@@ -18,7 +18,7 @@ import shutil
 import socket
 import time
 import tokenize
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -100,6 +100,17 @@ def write_npy(path: PathLike, array: np.ndarray) -> None:
         raise KgdistError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
+def write_npy_blocks(path: PathLike, shape: tuple[int, ...], dtype: np.dtype[Any], blocks: Iterable[np.ndarray]) -> None:
+    """As `write_npy`, an array of that shape whose rows come block by block."""
+    try:
+        with open(path, "wb") as file:
+            np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
+            for block in blocks:
+                file.write(np.ascontiguousarray(block, dtype).reshape(-1).view(np.uint8).data)
+    except OSError as error:
+        raise KgdistError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
 def sync_files(folder: PathLike) -> None:
     """Make the files of `folder` and of folders in it durable, and their names. Raises OSError (disk full)."""
     for inside, _, files in os.walk(folder):
@@ -107,6 +118,22 @@ def sync_files(folder: PathLike) -> None:
             with open(os.path.join(inside, name), "rb") as file:
                 os.fsync(file.fileno())
         sync_folder(inside)
+
+
+@contextlib.contextmanager
+def folder_for(path: PathLike) -> Iterator[Path]:
+    """A folder, made with its parents where it is not there; what was made goes again when the block ends with an error and has
+    left it empty. Raises OSError."""
+    folder = Path(path)
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield folder
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for each in made:
+                each.rmdir()
+        raise
 
 
 @contextlib.contextmanager

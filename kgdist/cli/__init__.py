@@ -13,8 +13,10 @@ eval.py        kgdist-eval
 export.py      kgdist-export
 import_.py     kgdist-import
 kgdist.py      kgdist: all commands by one name
+launch.py      kgdist-launch
 partition.py   kgdist-partition
 predict.py     kgdist-predict
+preprocess.py  kgdist-preprocess
 server.py      kgdist-server
 train.py       kgdist-train
 tune.py        kgdist-tune

@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     files = {split: Path(options.data_path, name) for split, name in zip(SPLITS, names, strict=False)}
     if options.base is not None and from_ntriples:
         dataset = graphs.without_base(dataset, options.base)
-    source = graphs.Graph(dataset, files, options.header)
+    source = graphs.Written(dataset, files, options.header)
     for path in graphs.convert(source, options.output_format, write, Path(str(options.output_path)), force=options.force):
         log.say(str(path))
     return 0

@@ -1,4 +1,4 @@
-"""kgdist-copy: send every machine its partition."""
+"""kgdist-copy: send every machine its partition, and a script."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ from kgdist.options import parse
 def main(argv: Sequence[str]) -> int:
     config = parse.parse("copy", argv).config
     from kgdist.base.log import tell
-    from kgdist.runtime.copy.send import copy_partitions
+    from kgdist.runtime.copy.script_files import deliveries_of_script
+    from kgdist.runtime.copy.send import copy_partitions, deliver
     from kgdist.runtime.ip_config import read_cluster
 
     set_up_log(config)
-    copy_partitions(config, read_cluster(config.ip_config), tell)
+    machines = read_cluster(config.ip_config)
+    if config.part_config is None and config.script_folder is None:
+        copy_partitions(config, machines, tell)
+    else:
+        for deliveries in filter(None, deliveries_of_script(config, machines)):
+            deliver(config, deliveries, tell)
     return 0
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ from kgdist.base.errors import DataError
 from kgdist.base.files import load_npy
 from kgdist.base.log import bar
 from kgdist.data.cache import Appender
+from kgdist.data.held_out import hold_out
 from kgdist.data.names import Interner, as_binary, parts
 from kgdist.data.read.columns import NOUNS, Rows, Spec, shown
 from kgdist.data.read.dictionary import read_dictionary
@@ -26,8 +28,14 @@ from kgdist.data.vocabulary import Vocabulary
 _PIECE = 1 << 20  # triples looked at once
 
 
-def build(folder: Path, sources: Sources, weighted: bool, vocabularies: tuple[Vocabulary, Vocabulary] | None) -> dict[str, Any]:
-    """Fill `folder` with the arrays; returns what meta.json tells of them."""
+def build(
+    folder: Path,
+    sources: Sources,
+    weighted: bool,
+    vocabularies: tuple[Vocabulary, Vocabulary] | None,
+    shares: Sequence[float] = (),
+) -> dict[str, Any]:
+    """Fill `folder` with the arrays; returns what meta.json tells of them. `shares`: see held_out.py."""
     encoder = _encoder(sources, vocabularies)
     limits = None
     if sources.ids:
@@ -39,6 +47,8 @@ def build(folder: Path, sources: Sources, weighted: bool, vocabularies: tuple[Vo
         spec = Spec(sources.order, sources.delimiter, sources.header, weights, limits)
         splits[split], digests = _split(folder, split, path, spec, encoder)
         contents += digests
+    if shares:
+        splits, contents = hold_out(folder, shares)
     entities, relations = encoder.vocabularies()
     pa.default_memory_pool().release_unused()  # what the parser took: the vocabularies are next to take some
     _check_claims(sources, (entities, relations), sum(entry["triples"] for entry in splits.values()))

@@ -20,6 +20,7 @@ from kgdist.base.errors import CheckpointError, DataError, OptionError
 from kgdist.base.files import PathLike, load_npy
 from kgdist.base.log import log
 from kgdist.data import cache
+from kgdist.data.held_out import check_shares
 from kgdist.data.read.formats import Format, Sources, built_in_files, user_files
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.options.config import Config
@@ -75,14 +76,16 @@ def load_dataset(
     header: bool = False,
     weighted: bool = False,
     data_url: str | None = None,
+    split: Sequence[float] = (),
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
 ) -> Dataset:
     """Load a data set in one of the formats of formats.py.
 
     `path` and `name`: --data_path and --dataset; `files`: --data_files, relative to `path`. `header`: the first line of
     each file is skipped. `weighted`: the triples to train on have a fourth column, a positive weight; other splits may have
-    it. `data_url`: where built-in sets are fetched instead of their usual place. With `vocabularies` (entities, relations
-    of a saved run) names get the ids of those.
+    it. `data_url`: where built-in sets are fetched instead of their usual place. `split`: shares of train, valid and test, which
+    a data set of train alone is divided into. With `vocabularies` (entities, relations of a saved run) names get the ids of
+    those.
 
     Triples are kept as they are, repeated ones too. Entities and relations of valid and test that train lacks are kept,
     with a warning. Raises DataError (file, line, what is expected), OptionError (options that contradict each other),
@@ -90,9 +93,11 @@ def load_dataset(
     """
     source = {"dataset": name, "data_path": os.fspath(path), "format": format, "has_edge_importance": weighted}
     source |= {"data_files": tuple(os.fspath(file) for file in files or ()), "delimiter": delimiter, "header": header}
-    source |= {"data_url": data_url}
+    source |= {"data_url": data_url, "split": tuple(split)}
     form = Format.parse(format)
     sources = _sources(form, path, name, files, delimiter, header, data_url)
+    if split:
+        check_shares(split, [other for other in sources.splits if other != "train"])
     options = {
         "order": sources.order,
         "ids": sources.ids,
@@ -102,6 +107,7 @@ def load_dataset(
         "weighted": weighted,
         "files": {role: _relative(file, sources.home) for role, file in sources.roles.items()},
         "vocabularies": vocabularies and [vocabulary.digest for vocabulary in vocabularies],
+        **({"split": list(split)} if split else {}),
     }
     found = cache.stamps(sources.files)
     roots = {root: cache.key({**options, "home": str(sources.home.absolute())}) for root in cache.user_cache()}
@@ -116,17 +122,23 @@ def load_dataset(
                 return replace(dataset, source=source)
         before, found = found, cache.settled(sources.files)
         if before == found:
-            cache.make(folders, partial(_build, sources=sources, found=found, weighted=weighted, vocabularies=vocabularies))
+            fill = partial(_build, sources=sources, found=found, weighted=weighted, split=split, vocabularies=vocabularies)
+            cache.make(folders, fill)
     raise CheckpointError(f"{folders[0]}: the cached data changes again and again; is another process writing the data files?")
 
 
 def _build(
-    folder: Path, sources: Sources, found: cache.Stamps, weighted: bool, vocabularies: tuple[Vocabulary, Vocabulary] | None
+    folder: Path,
+    sources: Sources,
+    found: cache.Stamps,
+    weighted: bool,
+    split: Sequence[float],
+    vocabularies: tuple[Vocabulary, Vocabulary] | None,
 ) -> dict[str, Any]:
     """The arrays of `sources`, whose stamps are `found`. Raises DataError for a file that changes meanwhile."""
     from kgdist.data.build import build  # only here: it takes pyarrow, which a cached graph does not need
 
-    meta = build(folder, sources, weighted, vocabularies)
+    meta = build(folder, sources, weighted, vocabularies, split)
     for file, before, after in zip(sources.files, found, cache.stamps(sources.files), strict=True):
         if before != after:
             raise DataError(file, "was changed while it was read; start again when it is complete")
@@ -200,5 +212,6 @@ def open_dataset(config: Config, vocabularies: tuple[Vocabulary, Vocabulary] | N
         header=config.header,
         weighted=config.has_edge_importance,
         data_url=config.data_url,
+        split=config.split,
         vocabularies=vocabularies,
     )

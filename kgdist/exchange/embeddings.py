@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from kgdist.base.errors import OptionError
 from kgdist.base.files import write_json
+from kgdist.base.listed_folder import check_replaceable, listed_folder
 from kgdist.base.log import bar
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.exchange.export_folder import check_replaceable, export_folder
 from kgdist.exchange.source import Source
 from kgdist.options.config import OPTIONS
 from kgdist.options.configfile import run_json
@@ -45,7 +45,7 @@ def export(source: Source, target: str, out: Path, *, tables: str = "both", forc
     write = partial(write_word2vec, blank=blank) if target == "word2vec" else TARGETS[target]
     total = sum(len(rows) for rows in source.tables.values())
     about = {"format": target, **source.about()}
-    with bar(total=total, desc=f"writing {target}", unit=" rows") as progress, export_folder(out, about, force=force) as folder:
+    with bar(total=total, desc=f"writing {target}", unit=" rows") as progress, listed_folder(out, about, force=force) as folder:
         write(dataclasses.replace(source, tick=progress.update), folder)
         for kind, names in source.names.items():
             names.write_tsv(folder / _MAPS[kind])

@@ -24,11 +24,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kgdist.base.errors import DataError, OptionError
+from kgdist.base.listed_folder import listed_folder
 from kgdist.base.log import bar, log
 from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.read.lines import suffix
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.exchange.export_folder import export_folder
 from kgdist.version import __version__
 
 PIECE = 1 << 17  # triples written at once
@@ -63,7 +63,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Graph:
+class Written:
     """What is written: a data set, and the files its splits came from, for errors."""
 
     dataset: Dataset
@@ -100,10 +100,10 @@ class Graph:
         return DataError(path, what, line=number + self.header)
 
 
-Writer = Callable[[Graph, Path], None]
+Writer = Callable[[Written, Path], None]
 
 
-def convert(graph: Graph, name: str, write: Writer, out: Path, *, force: bool = False) -> list[Path]:
+def convert(graph: Written, name: str, write: Writer, out: Path, *, force: bool = False) -> list[Path]:
     """Write the folder `out` and return its files. Memory: a piece of the graph, and its vocabularies.
 
     Raises DataError (a name that the layout cannot hold), OptionError (weights that it cannot), UsageError (`out` is there, and
@@ -114,23 +114,23 @@ def convert(graph: Graph, name: str, write: Writer, out: Path, *, force: bool = 
     sizes = {"entities": len(dataset.entities), "relations": len(dataset.relations), "splits": splits}
     about = {"format": name, "kgdist_version": __version__, "dataset": dataset.name, **sizes}
     with bar(total=sum(splits.values()), desc=f"writing {name}", unit=" triples") as progress:
-        ticking = Graph(dataset, graph.files, graph.header, progress.update)
-        with export_folder(out, about, force=force) as folder:
+        ticking = Written(dataset, graph.files, graph.header, progress.update)
+        with listed_folder(out, about, force=force) as folder:
             write(ticking, folder)
     return sorted(out.iterdir())
 
 
-def refuse_weights(graph: Graph, name: str) -> None:
+def refuse_weights(graph: Written, name: str) -> None:
     """Raise OptionError if a split has weights, for a layout without a place for them."""
     if any(triples.weights is not None for triples in graph.dataset.splits.values()):
         raise OptionError("--output_format", f"{name} has no place for the weights of triples; use raw_udd, udd or parquet")
 
 
-def warn_unused(graph: Graph) -> None:
+def warn_unused(graph: Written) -> None:
     """Say how many names stand in no triple: a layout without dictionaries loses them."""
     used = [np.zeros(len(vocabulary), bool) for vocabulary in (graph.dataset.entities, graph.dataset.relations)]
     for split in graph.dataset.splits:
-        for piece in Graph(graph.dataset, graph.files).pieces(split):
+        for piece in Written(graph.dataset, graph.files).pieces(split):
             used[0][piece.triples[:, 0]] = used[1][piece.triples[:, 1]] = used[0][piece.triples[:, 2]] = True
     lost = [int((~seen).sum()) for seen in used]
     if any(lost):
@@ -156,13 +156,13 @@ def writer(base: str | None) -> Writer:
     return partial(write, base=base)
 
 
-def write(graph: Graph, folder: Path, base: str | None) -> None:
+def write(graph: Written, folder: Path, base: str | None) -> None:
     """`<split>.nt`. Raises DataError for a name that is no term, if there is no `base`."""
     refuse_weights(graph, "ntriples")
     warn_unused(graph)
     heads = np.zeros(len(graph.dataset.entities), bool)  # a literal that is one must be an IRI wherever it stands
     for split in graph.dataset.splits:
-        for piece in Graph(graph.dataset, graph.files).pieces(split):
+        for piece in Written(graph.dataset, graph.files).pieces(split):
             heads[piece.triples[:, 0]] = True
     entities = partial(terms, graph.dataset.entities, base, heads)
     relations = partial(terms, graph.dataset.relations, base, None)

@@ -19,7 +19,7 @@ from kgdist.data.read.formats import Format, check_delimiter
 from kgdist.data.read.lines import BOM, MAX_LINE
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.exchange import graphs
-from kgdist.exchange.graphs import NOUNS, Graph, Unfit, Words, Writer, refuse_weights, warn_unused
+from kgdist.exchange.graphs import NOUNS, Unfit, Words, Writer, Written, refuse_weights, warn_unused
 
 LONGEST = MAX_LINE // 4  # bytes of a name: three of them and a weight are a line that can be read again
 
@@ -44,7 +44,7 @@ def layout(name: str, *, delimiter: str = "\t", base: str | None = None) -> Writ
     return partial(write_text, form=form, delimiter=delimiter)
 
 
-def write_text(graph: Graph, folder: Path, form: Format, delimiter: str) -> None:
+def write_text(graph: Written, folder: Path, form: Format, delimiter: str) -> None:
     """`train.tsv` and its kin in raw_udd_XYZ or udd_XYZ; udd also has entities.tsv and relations.tsv."""
     if form.kind == "udd":
         _write_dictionaries(graph, folder, "entities.tsv", "relations.tsv", delimiter)
@@ -56,13 +56,13 @@ def write_text(graph: Graph, folder: Path, form: Format, delimiter: str) -> None
         _write_split(graph, split, folder / f"{split}.tsv", words, form.order, delimiter)
 
 
-def write_built_in(graph: Graph, folder: Path) -> None:
+def write_built_in(graph: Written, folder: Path) -> None:
     """What `--format built_in --dataset <folder>` reads: entities.dict, relations.dict, train.txt and its kin."""
     _write_dictionaries(graph, folder, "entities.dict", "relations.dict")
     _write_names(graph, folder, names)
 
 
-def write_pykeen(graph: Graph, folder: Path) -> None:
+def write_pykeen(graph: Written, folder: Path) -> None:
     """train.txt and its kin for `TriplesFactory.from_path`, entity_to_id.tsv.gz and relation_to_id.tsv.gz.
 
     PyKEEN reads triples with pandas (`pykeen.triples.utils.load_triples`): a name that begins with a quotation mark or holds a
@@ -83,7 +83,7 @@ def write_pykeen(graph: Graph, folder: Path) -> None:
     _write_names(graph, folder, csv_names)
 
 
-def write_libkge(graph: Graph, folder: Path) -> None:
+def write_libkge(graph: Written, folder: Path) -> None:
     """A data folder of LibKGE (github.com/uma-pi1/kge, data/preprocess); put it below its data/ and name it by dataset.name.
 
     Names in train.txt and its kin, ids in train.del and its kin, the names of the ids in entity_ids.del and relation_ids.del, and
@@ -93,7 +93,7 @@ def write_libkge(graph: Graph, folder: Path) -> None:
     refuse_weights(graph, "libkge")
     dataset = graph.dataset
     _write_dictionaries(graph, folder, "entity_ids.del", "relation_ids.del")
-    _write_names(Graph(dataset, graph.files, graph.header), folder, names)
+    _write_names(Written(dataset, graph.files, graph.header), folder, names)
     facts: dict[str, object] = {}
     for kind in ("entity_ids", "relation_ids"):
         facts |= {f"files.{kind}.filename": f"{kind}.del", f"files.{kind}.type": "map"}
@@ -107,7 +107,7 @@ def write_libkge(graph: Graph, folder: Path) -> None:
         file.write(("dataset:\n" + "".join(lines)).encode())
 
 
-def write_parquet(graph: Graph, folder: Path) -> None:
+def write_parquet(graph: Written, folder: Path) -> None:
     """`<split>.parquet` with columns head, relation, tail of names, and weight if there is one. Any name fits.
 
     One row group for each piece; equal names of a row group are stored once.
@@ -139,7 +139,7 @@ PLAIN: dict[str, Writer] = {
 # ---- lines of text
 
 
-def _write_dictionaries(graph: Graph, folder: Path, entities: str, relations: str, delimiter: str = "\t") -> None:
+def _write_dictionaries(graph: Written, folder: Path, entities: str, relations: str, delimiter: str = "\t") -> None:
     """Two files of lines `id<delimiter>name`; a name may hold the delimiter."""
     for file, vocabulary in ((entities, graph.dataset.entities), (relations, graph.dataset.relations)):
         with (folder / file).open("wb") as lines:
@@ -147,14 +147,14 @@ def _write_dictionaries(graph: Graph, folder: Path, entities: str, relations: st
                 lines.write(f"{number}{delimiter}{name}\n".encode())
 
 
-def _write_names(graph: Graph, folder: Path, how: Callable[[Vocabulary, np.ndarray], Any]) -> None:
+def _write_names(graph: Written, folder: Path, how: Callable[[Vocabulary, np.ndarray], Any]) -> None:
     """`<split>.txt`, tabs between names."""
     for split in graph.dataset.splits:
         _write_split(graph, split, folder / f"{split}.txt", _by_name(graph, how))
 
 
 def _write_split(
-    graph: Graph, split: str, path: Path, words: tuple[Words, Words, Words], order: str = "hrt", delimiter: str = "\t"
+    graph: Written, split: str, path: Path, words: tuple[Words, Words, Words], order: str = "hrt", delimiter: str = "\t"
 ) -> None:
     """A line for each triple, its columns in `order`, and behind them its weight where there is one."""
     with path.open("wb") as file:
@@ -168,7 +168,7 @@ def _write_split(
             file.write(BOM + text if piece.first == 0 and text.startswith(BOM) else text)
 
 
-def _by_name(graph: Graph, how: Callable[[Vocabulary, np.ndarray], Any]) -> tuple[Words, Words, Words]:
+def _by_name(graph: Written, how: Callable[[Vocabulary, np.ndarray], Any]) -> tuple[Words, Words, Words]:
     """How heads, relations and tails are written."""
     entities, relations = (partial(how, vocabulary) for vocabulary in (graph.dataset.entities, graph.dataset.relations))
     return entities, relations, entities

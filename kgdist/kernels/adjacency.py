@@ -54,7 +54,8 @@ def fill(triples, start, stop, cursor, neighbours):
 def merge(starts, found, neighbours, weights, seen):
     """The neighbours found int32[.] of each row, repeated ones once, with their number as weight; starts int64[n+1] in place.
 
-    neighbours and weights int64[.] are written; seen int64[n], NOWHERE throughout, is scratch. Returns how many entries result.
+    neighbours and weights int32[.] are written, neighbours may be found; seen int64[n], NOWHERE throughout, is scratch. Returns
+    how many entries result.
     """
     kept, begin = 0, starts[0]
     for v in range(len(starts) - 1):
@@ -71,6 +72,55 @@ def merge(starts, found, neighbours, weights, seen):
                 kept += 1
         begin = end
     starts[len(starts) - 1] = kept
+    return kept
+
+
+@strict
+def match(order, starts, neighbours, weights, loads, most, mate):
+    """Pairs each row with the free neighbour that most triples join it with, if together they bring `most` int64[c] at most: the
+    heavy edges of Karypis, Kumar 1998.
+
+    loads int64[n, c]; mate int32[n], -1 throughout, is written: who has none is its own.
+    """
+    for i in range(len(order)):
+        v = order[i]
+        if mate[v] >= 0:
+            continue
+        best, heaviest = v, 0
+        for j in range(starts[v], starts[v + 1]):
+            u = neighbours[j]
+            if weights[j] > heaviest and mate[u] < 0 and not _over(loads[v], loads[u], most):
+                best, heaviest = u, weights[j]
+        mate[v] = best
+        mate[best] = v
+
+
+@strict
+def contract(order, number, starts, neighbours, weights, into, joined, sums, seen):
+    """The graph of groups of rows, number int32[n], entries between two of them added up; `order` int64[.] has the rows by group.
+
+    into int64[groups+1], joined and sums int[.] (neighbours and weights) are written; seen int64[groups], NOWHERE throughout, is
+    scratch. Returns how many entries result.
+    """
+    kept, at = 0, 0
+    for group in range(len(into) - 1):
+        first = kept
+        into[group] = kept
+        while at < len(order) and number[order[at]] == group:
+            v = order[at]
+            at += 1
+            for i in range(starts[v], starts[v + 1]):
+                u = number[neighbours[i]]
+                if u == group:
+                    continue
+                if seen[u] >= first:
+                    sums[seen[u]] += weights[i]
+                else:
+                    seen[u] = kept
+                    joined[kept] = u
+                    sums[kept] = weights[i]
+                    kept += 1
+    into[len(into) - 1] = kept
     return kept
 
 

@@ -4,10 +4,13 @@
 Ids are numbers >= 0, found by multiplicative hashing. Names, for `data.names.Interner`, are `data[offsets[i] : offsets[i + 1]]`
 with hashes of 64 bits; arguments are taken as checked there. Their table has a power of two of places, uint64: the high half of a
 hash above, the id + 1 below, 0 for a free place; who finds its own taken looks at the next. The high half only proposes, equal
-bytes decide.
+bytes decide. The table of `numbered` is alike, with the low half of an id above.
 """
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -57,6 +60,48 @@ def unique(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """int64[n] >= 0 -> (int64[U] ids by first occurrence, int64[n] such that the first, indexed by it, gives back `ids`)."""
     found, places = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
     return found[: _unique(ids, found, places)], places
+
+
+@strict
+def _number(table, shift, ids, found, count, places):
+    """Goes on numbering: found int64[.] holds the `count` ids so far, and places int64[n] is written; returns the new count."""
+    mask = np.uint64(len(table) - 1)
+    for i in range(len(ids)):
+        top = (np.uint64(ids[i]) & ID) << HALF
+        slot = (np.uint64(ids[i]) * GOLDEN) >> shift
+        while True:
+            held = table[slot]
+            if held == np.uint64(0):
+                found[count] = ids[i]
+                places[i] = count
+                count += 1
+                table[slot] = top | np.uint64(count)
+                break
+            if (held ^ top) >> HALF == np.uint64(0) and found[np.int64(held & ID) - 1] == ids[i]:
+                places[i] = np.int64(held & ID) - 1
+                break
+            slot = (slot + np.uint64(1)) & mask
+    return count
+
+
+_kept = threading.local()  # the table of each thread: made anew, the memory of a large one takes longer to come than to fill
+
+
+def numbered(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The different ids of groups int64[n] >= 0, less than 2^32 of them, by first occurrence, and for each group int64[n], the
+    places of its ids among them: `unique` of ids that come from several places, again and again.
+    """
+    room = sum(map(len, groups))
+    bits = max(4, (2 * room).bit_length())
+    if not hasattr(_kept, "table") or len(_kept.table) < 1 << bits:
+        _kept.table = np.empty(1 << bits, np.uint64)
+    table = _kept.table[: 1 << bits]
+    table.fill(0)
+    found, count, places = np.empty(room, np.int64), 0, []
+    for ids in groups:
+        places.append(np.empty(len(ids), np.int64))
+        count = _number(table, np.uint64(64 - bits), ids, found, count, places[-1])
+    return found[:count] if 2 * count >= room else found[:count].copy(), places
 
 
 @strict

@@ -17,7 +17,7 @@ GOLDEN, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111
 # were 8 standard deviations from even (of 5: 51), with 8 rounds still 14 of 5; with 12 nothing was found at any size.
 SMALL, ROUNDS_SMALL, ROUNDS = 1024, 12, 8
 
-_IDS, _SHUFFLE, _ROWS = 1, 2, 3  # keeps the three uses apart where seed and stream are equal
+_IDS, _SHUFFLE, _ROWS, _NEIGHBOURS = 1, 2, 3, 4  # keeps the uses apart where seed and stream are equal
 _GOLDEN, _FIRST, _SECOND = np.uint64(GOLDEN), np.uint64(FIRST), np.uint64(SECOND)
 _LOW, _ONE = np.uint64(0xFFFFFFFF), np.uint64(1)
 _S27, _S30, _S31, _S32, _S40 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32), np.uint64(40)
@@ -32,7 +32,7 @@ def mix(x):
 
 
 @inlined
-def _scale(x, n):
+def below(x, n):
     """uint64 -> uint64 below n: the high half of the product (Lemire, arXiv:1805.10941)."""
     high, low = x >> _S32, x & _LOW
     n_high, n_low = n >> _S32, n & _LOW
@@ -44,7 +44,7 @@ def _scale(x, n):
 def _ids(key, n, out):
     """uint64 key, uint64 n, int64[size] out."""
     for i in range(len(out)):
-        out[i] = np.int64(_scale(mix((np.uint64(i) + _ONE) * _GOLDEN + key), n))
+        out[i] = np.int64(below(mix((np.uint64(i) + _ONE) * _GOLDEN + key), n))
 
 
 @strict
@@ -56,9 +56,9 @@ def _shuffle(start, n, a, b, keys, out):
             left = x // b
             right = x - left * b
             for number in range(0, len(keys), 2):
-                left += _scale(mix(right * _GOLDEN + keys[number]), a)
+                left += below(mix(right * _GOLDEN + keys[number]), a)
                 left -= a if left >= a else np.uint64(0)
-                right += _scale(mix(left * _GOLDEN + keys[number + 1]), b)
+                right += below(mix(left * _GOLDEN + keys[number + 1]), b)
                 right -= b if right >= b else np.uint64(0)
             x = left * b + right
             if x < n:
@@ -135,3 +135,8 @@ def normal_rows(seed: int, stream: int, start_row: int, rows: int, width: int, s
         radius = np.sqrt(-2.0 * np.log(((hashed >> _S32).astype(np.float64) + 1.0) * 2.0**-32))
         part[:] = radius * np.cos((hashed & _LOW).astype(np.float64) * (2.0 * np.pi * 2.0**-32)) * std
     return out.reshape(rows, width)
+
+
+def neighbour_key(seed: int, step: int, hop: int, number: int) -> np.uint64:
+    """The key that the neighbours of one hop of one step are drawn with, along edges of the type of this number."""
+    return _key(_NEIGHBOURS, seed, step, hop, number)

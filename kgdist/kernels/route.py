@@ -55,12 +55,27 @@ def _shifted(ids, low, high, base, out):
 
 
 @disjoint
-def _look_up(table, ids, low, high, base, out):
-    """As _shifted, and where that is -1 the rows are copied, too."""
+def _take(words, ids, low, high, base, out):
+    """As look_up, for rows of one word: labels, masks, counts; three times as fast as a loop over each row."""
+    outside = False
+    for i in range(len(ids)):
+        outside |= (ids[i] < low) | (ids[i] >= high)
+    if not outside:
+        for i in range(len(ids)):
+            out[i] = words[ids[i] - base]
+    return not outside
+
+
+@disjoint
+def _put(table, ids, low, high, base, values):
+    """As _shifted; where that is -1 the rows are overwritten, one after another."""
     rows = np.empty(len(ids), np.int64)
     wrong = _shifted(ids, low, high, base, rows)
     if wrong < 0:
-        copy_rows(table, rows, out.reshape(len(rows), table.shape[1]))
+        for i in range(len(rows)):
+            row = rows[i]
+            for k in range(table.shape[1]):
+                table[row, k] = values[i, k]
     return wrong
 
 
@@ -248,14 +263,26 @@ def shifted(ids: np.ndarray, low: int, high: int, base: int) -> np.ndarray | Non
 
 
 def look_up(table: np.ndarray, ids: np.ndarray, low: int, high: int, base: int, out: np.ndarray) -> bool:
-    """Copy the rows ids - base of float32[n, D], one after another, to float32[k * D], or rounded to the uint16 of bfloat16; or
-    nothing, and False, where one of the ids is not in low..high."""
-    if out.dtype != np.uint16:
-        return bool(_look_up(table, ids, low, high, base, out) < 0)
-    rows = shifted(ids, low, high, base)
-    if rows is not None:
-        gather_bfloat(table, rows, out.reshape(len(ids), table.shape[1]))
-    return rows is not None
+    """Copy the rows ids - base of float32[n, D], one after another, to float32[k * D], or rounded to the uint16 of bfloat16 (or
+    uint8[n, D] to uint8[k * D]); or nothing, and False, where one of the ids is not in low..high."""
+    if table.shape[1] == 2 and table.dtype == out.dtype == np.float32:
+        words, found = table.reshape(-1).view(np.uint64), out.view(np.uint64)
+        if words.flags.aligned and found.flags.aligned:
+            return bool(_take(words, ids, low, high, base, found))
+    rows, into = np.empty(len(ids), np.int64), out.reshape(len(ids), table.shape[1])
+    if _shifted(ids, low, high, base, rows) >= 0:
+        return False
+    if out.dtype == np.uint16:
+        gather_bfloat(table, rows, into)
+    else:
+        copy_rows(table, rows, into)  # a call by itself: as part of another loop it is no longer known that arrays are disjoint
+    return True
+
+
+def put_rows(table: np.ndarray, ids: np.ndarray, low: int, high: int, base: int, values: np.ndarray) -> bool:
+    """table[ids - base] = values, the last one where an id comes again: [n, D], int32 or int64[k], [k, D], of float32 or uint8;
+    or nothing, and False, where one of the ids is not in low..high."""
+    return bool(_put(table, ids, low, high, base, values) < 0)
 
 
 def vetted(

@@ -1,5 +1,6 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Rows by id: gather them, and update them by Adagrad with one state value per row (DGL-KE), in one pass over each row.
+"""Rows by id: gather them, and update them by an optimiser, in one pass over each row. Adagrad with one state value per row is
+DGL-KE's.
 
 Compiled for float32 tables on the CPU, torch elsewhere. Several threads or processes may update one table at once without locks
 (Hogwild); what one of them writes another may then overwrite, no more.
@@ -15,42 +16,45 @@ import math
 import numpy as np
 import torch
 
+from kgdist.kernels.hashing import unique
 from kgdist.kernels.jit import Instruction, compiled_for, disjoint, inlined
 
 EPS = 1e-10  # DGL-KE
-AHEAD = 4  # rows between the one in work and the one asked for
+AHEAD = 8  # rows between the one in work and the one asked for
 LINE = 16  # floats of a cache line
 ALL, NONE = np.empty(0, np.int64), np.empty(0, np.float32)
 
 
 @Instruction
-def _touch(typing, table, row, column):
-    """void(number[:, :], int64, int64): ask for the cache line of one element."""
+def ahead(typing, table, ids, i):
+    """void(number[:, :], int[:], int64): ask for the row that is `AHEAD` places after the i-th of ids.
+
+    An instruction and no function, into which Numba would hand the arrays with a count of their users: that took 0.1 us a row,
+    which is what reading a row of 256 bytes takes.
+    """
     import numba  # slow, and here already when this is called
     from llvmlite import ir
     from numba.core import cgutils
 
     def generate(context, builder, signature, arguments):
-        kind = signature.args[0]
-        array = context.make_array(kind)(context, builder, arguments[0])
-        place = cgutils.get_item_pointer(context, builder, kind, array, list(arguments[1:]))
-        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        function = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], function)
+        kinds = signature.args[:2]
+        arrays = [context.make_array(kind)(context, builder, given) for kind, given in zip(kinds, arguments, strict=False)]
+        (_, columns), (count,) = (cgutils.unpack_tuple(builder, array.shape) for array in arrays)
+        index, byte, number = columns.type, ir.IntType(8).as_pointer(), ir.IntType(32)
+        function = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [byte], function)
         constants = [ir.Constant(number, value) for value in (0, 2, 1)]  # for reading, into the second cache, data
-        builder.call(prefetch, [builder.bitcast(place, pointer), *constants])
+        place = builder.add(arguments[2], ir.Constant(index, AHEAD))
+        with builder.if_then(builder.icmp_signed("<", place, count)):
+            row = builder.load(cgutils.get_item_pointer(context, builder, kinds[1], arrays[1], [place]))
+            row = row if row.type == index else builder.sext(row, index)
+            step = ir.Constant(index, LINE)
+            with cgutils.for_range_slice(builder, ir.Constant(index, 0), columns, step) as (column, _):
+                pointer = cgutils.get_item_pointer(context, builder, kinds[0], arrays[0], [row, column])
+                builder.call(prefetch, [builder.bitcast(pointer, byte), *constants])
         return context.get_dummy_value()
 
-    return numba.void(table, row, column), generate
-
-
-@inlined
-def ahead(table, ids, i):
-    """Ask for the row that is `AHEAD` places after the i-th of ids."""
-    if i + AHEAD < len(ids):
-        row = ids[i + AHEAD]
-        for k in range(0, table.shape[1], LINE):
-            _touch(table, row, k)
+    return numba.void(table, ids, i), generate
 
 
 @inlined
@@ -83,6 +87,70 @@ def _adagrad(table, state, ids, places, grads, squares, lr, eps, mean):
         for k in range(grads.shape[1]):
             table[row, k] -= scale * grads[place, k]
     return True
+
+
+@disjoint
+def _adagrad_elements(table, sums, ids, grads, lr, eps):
+    """As _adagrad, one state value per element."""
+    if not _inside(ids, len(table)):
+        return False
+    for i in range(len(ids)):
+        ahead(table, ids, i)
+        ahead(sums, ids, i)
+        row = ids[i]
+        for k in range(grads.shape[1]):
+            total = sums[row, k] + grads[i, k] * grads[i, k]
+            sums[row, k] = total
+            table[row, k] -= lr * grads[i, k] / (np.sqrt(total) + eps)
+    return True
+
+
+@disjoint
+def _adam(table, means, squares, counts, ids, grads, lr, beta1, beta2, eps):
+    """As _adagrad; the betas come in float64, in which their powers are taken, once a row."""
+    if not _inside(ids, len(table)):
+        return False
+    one, rest1, rest2, kept2 = np.float32(1), np.float32(1 - beta1), np.float32(1 - beta2), np.float32(beta2)
+    for i in range(len(ids)):
+        ahead(table, ids, i)
+        ahead(means, ids, i)
+        ahead(squares, ids, i)
+        row = ids[i]
+        count = counts[row] + one
+        counts[row] = count
+        step = np.float32(lr / (1.0 - beta1 ** np.float64(count)))
+        scale = np.float32(1.0 / math.sqrt(1.0 - beta2 ** np.float64(count)))
+        for k in range(grads.shape[1]):
+            g = grads[i, k]
+            mean = means[row, k] + rest1 * (g - means[row, k])
+            square = kept2 * squares[row, k] + rest2 * g * g
+            means[row, k] = mean
+            squares[row, k] = square
+            table[row, k] -= step * mean / (np.sqrt(square) * scale + eps)
+    return True
+
+
+@disjoint
+def _sgd(table, ids, grads, lr):
+    """As _adagrad."""
+    if not _inside(ids, len(table)):
+        return False
+    for i in range(len(ids)):
+        ahead(table, ids, i)
+        row = ids[i]
+        for k in range(grads.shape[1]):
+            table[row, k] -= lr * grads[i, k]
+    return True
+
+
+@disjoint
+def _merge(places, grads, counts, out):
+    """out[places[i]] += grads[i], and counts how often; both begin as zeros."""
+    for i in range(len(places)):
+        place = places[i]
+        counts[place] += 1
+        for k in range(grads.shape[1]):
+            out[place, k] += grads[i, k]
 
 
 @disjoint
@@ -122,6 +190,37 @@ def adagrad_arrays(
     is out of range."""
     given, mean = NONE if squares is None else squares, np.float32(1 / max(1, table.shape[1]))
     return bool(_adagrad(table, state, ids, places, grads, given, np.float32(lr), np.float32(EPS), mean))
+
+
+def adagrad_elements(table: np.ndarray, sums: np.ndarray, ids: np.ndarray, grads: np.ndarray, lr: float, eps: float) -> bool:
+    """sums[id] += g^2; table[id] -= lr g / (sqrt(sums[id]) + eps), in place, element by element: float32[n,D], float32[n,D],
+    int64[U] unique, float32[U,D], all contiguous. False, and nothing is done, where an id is out of range."""
+    return bool(_adagrad_elements(table, sums, ids, grads, np.float32(lr), np.float32(eps)))
+
+
+def adam_rows(
+    table: np.ndarray, means: np.ndarray, squares: np.ndarray, counts: np.ndarray, ids: np.ndarray, grads: np.ndarray, lr: float,
+    beta1: float, beta2: float, eps: float,
+) -> bool:  # fmt: skip
+    """One step of Adam (Kingma and Ba 2015) on some rows, whose moments are float32[n,D] and whose numbers of updates float32[n];
+    as `adagrad_elements`."""
+    return bool(_adam(table, means, squares, counts, ids, grads, np.float32(lr), beta1, beta2, np.float32(eps)))
+
+
+def sgd_rows(table: np.ndarray, ids: np.ndarray, grads: np.ndarray, lr: float) -> bool:
+    """table[id] -= lr g; as `adagrad_elements`."""
+    return bool(_sgd(table, ids, grads, np.float32(lr)))
+
+
+def merge_rows(ids: np.ndarray, grads: np.ndarray, *, mean: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """The different ids of int64[n] >= 0, in the order in which they first occur, and the sum (or mean) of the gradients
+    float32[n,D] of each: int64[U], float32[U,D]."""
+    found, places = unique(np.ascontiguousarray(ids, np.int64))
+    out, counts = np.zeros((len(found), grads.shape[1]), np.float32), np.zeros(len(found), np.float32)
+    _merge(places, np.ascontiguousarray(grads, np.float32), counts, out)
+    if mean:
+        out /= counts[:, None]
+    return found, out
 
 
 def adagrad_rows(

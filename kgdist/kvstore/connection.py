@@ -15,6 +15,7 @@ from kgdist.kvstore.buffers import Loan
 from kgdist.kvstore.messages import (
     MOST_TOGETHER,
     PIECE_BYTES,
+    REQUESTS,
     Identity,
     Kind,
     Message,
@@ -25,7 +26,7 @@ from kgdist.kvstore.messages import (
     read_body,
     seal,
 )
-from kgdist.kvstore.places import at
+from kgdist.kvstore.places import allow_connections, at
 from kgdist.kvstore.session import ClientSession, Entry
 from kgdist.kvstore.wire import CONNECTED, STRANGER, Transport, Watch, Wire
 
@@ -33,7 +34,7 @@ ROUNDS = 6  # tries to get an answer before a silent server counts as lost
 TURN = 0.05  # seconds of one wait for the network, and between two looks at deadlines
 STUCK = 0.01  # the same while a socket takes nothing
 
-Answer = Callable[[Message], None]
+Take = Callable[[Message], object]  # ROWS, or a piece of ANSWER and whether it was the last, or ERROR
 Sizes = list[tuple[int, int, int]]  # (table, rows, width) of each part
 
 
@@ -43,7 +44,12 @@ class _Load:
     __slots__ = ("answer", "asked", "loan", "message", "size", "trackers")
 
     def __init__(
-        self, message: Sealed, size: int, answer: Answer | None = None, asked: Sizes | None = None, loan: Loan | None = None
+        self,
+        message: Sealed,
+        size: int,
+        answer: Take | None = None,
+        asked: Sizes | None = None,
+        loan: Loan | None = None,
     ) -> None:
         self.message = message
         self.size = size  # bytes of values, there or back
@@ -97,11 +103,13 @@ class Connection:
         return self._session.acked
 
     def push(self, message: Sealed, size: int, loan: Loan, now: float) -> None:
-        """To be sent: a push whose values of `size` bytes lie in memory that is given back when it is confirmed. Needs room."""
+        """To be sent: PUSH or ASSIGN, whose values of `size` bytes lie in memory that is given back when it is confirmed. Needs
+        room."""
         self._session.push(_Load(message, size, loan=loan), now)
 
-    def request(self, message: Sealed, size: int, asked: Sizes, answer: Answer, now: float) -> None:
-        """To be sent: PULL, READ or WRITE; `answer` is called once, when it has come with the rows that were `asked`."""
+    def request(self, message: Sealed, size: int, asked: Sizes | None, answer: Take, now: float) -> None:
+        """To be sent: PULL or READ; `answer` is called once, when it has come with the rows that were `asked`. Or ASK, of which
+        nothing is known: it is called with each piece, until it says that this was the last. Of either, with ERROR instead."""
         self._session.request(_Load(message, size, answer, asked), now)
 
     def tick(self, now: float) -> bool:
@@ -160,16 +168,23 @@ class Connection:
     def _hear(self, message: Message, now: float) -> None:
         kind = message.kind
         if kind in (Kind.ERROR, Kind.REFUSED):
-            raise KgdistError(f"{self.place}: {kind.name.lower()}: {message.text}")
-        if kind is Kind.WELCOME:
+            message = message._replace(text=f"{self.place}: {kind.name.lower()}: {message.text}")
+            if kind is Kind.REFUSED or message.number < REQUESTS:
+                raise KgdistError(message.text)
+        elif kind is Kind.WELCOME:
             self._check(message.text)
+        elif kind is Kind.ANSWER:
+            entry = self._session.awaited(message.number, now)
+            if entry is None or (entry.payload.asked is None and not entry.payload.answer(message)):
+                return  # nobody waits for it, or more is to come
         for entry in self._session.receive(kind, message.number, message.round, now):
             load: _Load = entry.payload
             if load.answer is not None:
                 came = [part[:3] for part in message.parts]
-                if came != load.asked:
+                if kind is not Kind.ERROR and (came or None) != load.asked:
                     raise ProtocolError(f"rows of tables {came} where {load.asked} were asked for")
-                load.answer(message)
+                if kind is not Kind.ANSWER:
+                    load.answer(message)
             elif load.loan is not None:
                 load.loan.give(load.trackers)
 
@@ -212,11 +227,13 @@ class Connections:
     ) -> None:  # fmt: skip
         self._wire = transport.router(len(places))
         self._ticked = time.monotonic()
-        limits: dict[str, Any] = {"window": window, "first_patience": connect_timeout, "now": self._ticked}
-        limits["patience"] = 2 * peer_timeout
-        self.of = {n: Connection(n, place, self._wire, hello, identity, **limits) for n, place in places.items()}  # by number
-        self._named = {name_of(number): connection for number, connection in self.of.items()}
-        self._at = {transport.connect(self._wire, *places[number]): connection for number, connection in self.of.items()}
+        self._transport, self._identities = transport, (hello, identity)
+        self._limits: dict[str, Any] = {"window": window, "first_patience": connect_timeout, "patience": 2 * peer_timeout}
+        self.of: dict[int, Connection] = {}  # by number
+        self._named: dict[bytes, Connection] = {}
+        self._at: dict[str, Connection] = {}
+        for number, place in places.items():
+            self._connect(number, place)
         self._unsaid: dict[Connection, None] = {}
         self._urgent: dict[Connection, None] = {}  # that could not send, or begin again: nothing of theirs waits for `say`
         self._watch = Watch([self._wire])
@@ -226,6 +243,19 @@ class Connections:
         except BaseException:
             self.close()
             raise
+
+    def _connect(self, number: int, place: tuple[str, int]) -> Connection:
+        limits = {**self._limits, "now": time.monotonic()}
+        made = self.of[number] = Connection(number, place, self._wire, *self._identities, **limits)
+        self._named[name_of(number)] = self._at[self._transport.connect(self._wire, *place)] = made
+        return made
+
+    def reach(self, number: int, place: tuple[str, int]) -> None:
+        """Connect to one more server, where that has not been done."""
+        if number not in self.of:
+            allow_connections(len(self.of) + 1)
+            connection = self._connect(number, place)
+            self.until(lambda: connection.open)
 
     def push(self, server: int, message: Sealed, size: int, loan: Loan) -> None:
         """As Connection does; waits while the window is full."""
@@ -238,7 +268,7 @@ class Connections:
         connection.push(message, size, loan, time.monotonic())
         self._unsaid[connection] = None
 
-    def request(self, server: int, message: Sealed, size: int, asked: Sizes, answer: Answer) -> None:
+    def request(self, server: int, message: Sealed, size: int, asked: Sizes | None, answer: Take) -> None:
         connection = self.of[server]
         connection.request(message, size, asked, answer, time.monotonic())
         self._unsaid[connection] = None

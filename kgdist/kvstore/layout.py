@@ -23,46 +23,42 @@ class Layout:
 
     Attributes:
         widths: table -> numbers in a row, in the order of the tables.
-        starts: table -> int64[S + 1]; server s owns rows starts[s]:starts[s + 1].
+        starts: policy -> int64[S + 1]; server s owns rows starts[s]:starts[s + 1]. A table has those of the policy of its
+            name; there may be more policies, for tables to come (`kgdist.kvstore.catalogue`).
         machine_of: int64[S], the machine of each server, ascending; every machine has one at least.
         by_owner: a row is changed by the server that owns it and by nobody else (`--local_update owner`). Otherwise any server of
             a machine answers for all of its rows, for all map the same memory: a client asks one server of each machine.
+        optimizer: of these tables.
     """
 
     widths: dict[str, int]
     starts: dict[str, np.ndarray]
     machine_of: np.ndarray
     by_owner: bool = False
+    optimizer: str = "adagrad_row"
 
     def __post_init__(self) -> None:
         if not self.servers or self.machine_of[0] != 0 or set(np.diff(self.machine_of).tolist()) - {0, 1}:
             raise ValueError(f"machines of servers cannot be {self.machine_of.tolist()}")
         for name, starts in self.starts.items():
             if len(starts) != self.servers + 1 or starts[0] != 0 or (np.diff(starts) < 0).any():
-                raise ValueError(f"table {name}: ranges of {self.servers} servers cannot be {starts.tolist()}")
-        if list(self.starts) != list(self.widths):
-            raise ValueError("every table needs a width and ranges")
+                raise ValueError(f"{name}: ranges of {self.servers} servers cannot be {starts.tolist()}")
+        if not self.widths.keys() <= self.starts.keys():
+            raise ValueError("every table needs ranges")
         for name, width in self.widths.items():
             if 4 * width > MOST_BYTES:
                 raise KgdistError(f"table {name}: a row of {width} numbers is longer than a message of {MOST_BYTES >> 20} MiB")
 
     @classmethod
     def build(
-        cls, widths: Mapping[str, int], machines: Mapping[str, np.ndarray], servers: Sequence[int], *, by_owner: bool = False
-    ) -> Layout:
-        """From the machines' ranges (table -> int64[k + 1]) and the number of servers of each machine (k numbers)."""
-        starts = {}
+        cls, widths: Mapping[str, int], machines: Mapping[str, np.ndarray], servers: Sequence[int], *, by_owner: bool = False,
+        optimizer: str = "adagrad_row",
+    ) -> Layout:  # fmt: skip
+        """From the machines' ranges (policy -> int64[k + 1]) and the number of servers of each machine (k numbers)."""
         if not servers or min(servers) < 1:
             raise ValueError(f"every machine needs a server, not {list(servers)}")
-        for name in widths:
-            bounds = np.asarray(machines[name], np.int64)
-            if len(bounds) != len(servers) + 1:
-                raise ValueError(f"table {name} lies on {len(bounds) - 1} machines, but {len(servers)} have servers")
-            parts = [
-                first + (last - first) * np.arange(n) // n for first, last, n in zip(bounds, bounds[1:], servers, strict=False)
-            ]
-            starts[name] = np.concatenate([*parts, bounds[-1:]]).astype(np.int64)
-        return cls(dict(widths), starts, np.repeat(np.arange(len(servers), dtype=np.int64), servers), by_owner)
+        starts = {name: shared_among(name, np.asarray(bounds, np.int64), servers) for name, bounds in machines.items()}
+        return cls(dict(widths), starts, np.repeat(np.arange(len(servers), dtype=np.int64), servers), by_owner, optimizer)
 
     @property
     def servers(self) -> int:
@@ -114,10 +110,21 @@ class Layout:
     def to_json(self) -> dict[str, Any]:
         """Numbers, lists and names."""
         starts = {name: bounds.tolist() for name, bounds in self.starts.items()}
-        return {"widths": dict(self.widths), "starts": starts, "machine_of": self.machine_of.tolist(), "by_owner": self.by_owner}
+        plain = {"widths": dict(self.widths), "by_owner": self.by_owner, "optimizer": self.optimizer}
+        return plain | {"starts": starts, "machine_of": self.machine_of.tolist()}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Layout:
         """What `to_json` gave. Raises ValueError if it does not fit together."""
         starts = {name: np.array(bounds, np.int64) for name, bounds in value["starts"].items()}
-        return cls(dict(value["widths"]), starts, np.array(value["machine_of"], np.int64), value["by_owner"])
+        machine_of = np.array(value["machine_of"], np.int64)
+        return cls(dict(value["widths"]), starts, machine_of, value["by_owner"], value["optimizer"])
+
+
+def shared_among(name: str, bounds: np.ndarray, servers: Sequence[int]) -> np.ndarray:
+    """int64[S + 1], the servers' ranges: those of the k machines, int64[k + 1], shared evenly by the servers of each. Raises
+    ValueError for bounds of another number of machines."""
+    if len(bounds) != len(servers) + 1:
+        raise ValueError(f"rows of {name} lie on {len(bounds) - 1} machines, but {len(servers)} have servers")
+    parts = [first + (last - first) * np.arange(n) // n for first, last, n in zip(bounds, bounds[1:], servers, strict=False)]
+    return np.concatenate([*parts, bounds[-1:]]).astype(np.int64)

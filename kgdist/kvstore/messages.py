@@ -3,8 +3,9 @@
     frame 0      the heads of all messages: header | a line for each part | ids of the parts | squares of the parts, or the text
     frame 1...   for each message that has values: those of its parts, one part after another
 
-A part is rows of one table: what a step has for one server, of whatever tables, travels together. An envelope is what one side
-has to say at one moment (a push, and the request for rows that are to show it); the other side reads it in order.
+A part is rows of one table: what a step has for one server, of whatever tables, travels together, as far as their words are of
+one dtype. An envelope is what one side has to say at one moment (a push, and the request for rows that are to show it); the other
+side reads it in order.
 
 `parse` is total: frames in, messages out, or ProtocolError. A length must be what the header's counts say before anything is
 made of it, and arrays are views of the frames, so a lying header costs nothing. Whether ids exist and values are finite is for
@@ -15,16 +16,20 @@ the server to say.
     WELCOME   server  JSON: the same of the server; number = the last push it has applied for this client
     REFUSED   server  text: why not
     PULL      client  ids                        rows by id, in the dtype of the header
-    READ      client                             rows first..first + rows, always float32
+    READ      client                             rows first..first + rows, never in bfloat16
     ROWS      server  values                     the answer to PULL and READ
-    WRITE     client  values                     rows first..first + rows are overwritten (float32)
-    WRITTEN   server                             the answer to it
-    PUSH      client  ids, values[, squares]     gradients for the optimiser; number = 1, 2, 3, ...
+    ASSIGN    client  ids or first, values       rows by id, or first..first + rows, are overwritten; never in bfloat16
+    PUSH      client  ids, values[, squares]     gradients for the optimiser
     ACK       server                             number = the last push applied
     GAP       server                             number = the same, after a push that came too early
     WHO       server                             a HELLO must come first
     ERROR     server  text: what is wrong with message `number`; nothing of it was applied
     BYE       client                             it will not come back
+    ASK       client  arrays, JSON: a question   see kgdist.kvstore.asking
+    ANSWER    server  arrays                     its answer, or a piece of it: values are its bytes from `first` on
+
+PUSH and ASSIGN of a client are numbered 1, 2, 3, ... in one row, and "push" means either; requests are numbered apart from
+them, from REQUESTS on, so that the number of an ERROR tells what it is about.
 """
 
 from __future__ import annotations
@@ -39,13 +44,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgdist.base.errors import ProtocolError, one_line
+from kgdist.kvstore.asking import ALIGNED, ARRAYS, size_of_arrays
 
 MAGIC = b"kgds"
-PROTOCOL = 3
+PROTOCOL = 4
 # magic, protocol, kind, dtype of values, client, incarnation, round, parts, number, lr, bytes of the head
 HEADER = struct.Struct("<4sHBBIIIIQdI4x")
 # table, bytes of an id, whether it has squares, rows, width, first
-PART = struct.Struct("<HBBII4xq")
+PART = struct.Struct("<IBB2xIIq")
+FIRST, ARRAY = (
+    struct.Struct("<Q"),
+    struct.Struct("<B7xQ"),
+)  # of ASK and ANSWER: see above; code of the dtype, and how many numbers
 PREFIX = struct.Struct("<4sH")  # these stay where they are in every version
 MOST_TOGETHER = 32  # messages in an envelope
 MOST_FRAMES = 1 + MOST_TOGETHER
@@ -53,8 +63,8 @@ MOST_PARTS = 64
 MOST_BYTES = 64 << 20  # of one frame
 PIECE_BYTES = 4 << 20  # what a sender makes of one, at most, where rows allow it: a turn of one client costs others milliseconds
 TEXT_BYTES = 4096  # of JSON or text
-FP32, BF16 = 1, 2
-ITEM: dict[int, np.dtype[Any]] = {FP32: np.dtype("<f4"), BF16: np.dtype("<u2")}  # bfloat16 as its bits
+FP32, BF16, U8 = 1, 2, 3
+ITEM: dict[int, np.dtype[Any]] = {FP32: np.dtype("<f4"), BF16: np.dtype("<u2"), U8: np.dtype("u1")}  # bfloat16 as its bits
 ID_WIDTHS: dict[int, np.dtype[Any]] = {4: np.dtype("<i4"), 8: np.dtype("<i8")}
 
 
@@ -67,20 +77,24 @@ class Kind(IntEnum):
     PULL = 4
     READ = 5
     ROWS = 6
-    WRITE = 7
-    WRITTEN = 8
-    PUSH = 9
-    ACK = 10
-    GAP = 11
-    WHO = 12
-    ERROR = 13
-    BYE = 14
+    ASSIGN = 7
+    PUSH = 8
+    ACK = 9
+    GAP = 10
+    WHO = 11
+    ERROR = 12
+    BYE = 13
+    ASK = 14
+    ANSWER = 15
 
 
 TEXTS = frozenset((Kind.HELLO, Kind.WELCOME, Kind.REFUSED, Kind.ERROR))
-SIZED = frozenset((Kind.PULL, Kind.READ, Kind.ROWS, Kind.WRITE, Kind.PUSH))  # those with parts
-NAMING = frozenset((Kind.PULL, Kind.PUSH))  # with ids
-FILLED = frozenset((Kind.ROWS, Kind.WRITE, Kind.PUSH))  # with values
+SIZED = frozenset((Kind.PULL, Kind.READ, Kind.ROWS, Kind.ASSIGN, Kind.PUSH))  # those with parts
+NAMING = {Kind.PULL: (4, 8), Kind.PUSH: (4, 8), Kind.ASSIGN: (0, 4, 8)}  # with ids, of so many bytes
+FILLED = frozenset((Kind.ROWS, Kind.ASSIGN, Kind.PUSH))  # with values
+TYPED = frozenset((Kind.ASK, Kind.ANSWER))  # with arrays
+DTYPES_OF = {Kind.READ: (FP32, U8), Kind.ASSIGN: (FP32, U8), Kind.PUSH: (FP32, BF16)}  # of values; the others' may be any
+REQUESTS = 1 << 63
 KINDS = {int(kind): kind for kind in Kind}
 
 
@@ -106,13 +120,15 @@ class Message(NamedTuple):
     dtype: int = FP32
     lr: float = 0.0
     parts: tuple[Part, ...] = ()
-    values: np.ndarray | None = None  # float32[sum of rows * width], or uint16 for bfloat16: part after part
+    values: np.ndarray | None = None  # float32[sum of rows * width], or uint16 for bfloat16, or uint8: part after part
     text: str = ""
+    arrays: tuple[tuple[int, int], ...] = ()  # code of the dtype and length of each, as kgdist.kvstore.asking has them in bytes
+    first: int = 0  # of these bytes, the first one here
 
     def answer(self, kind: Kind, *, number: int | None = None, text: str = "") -> Message:
         """A reply: the same client, incarnation and round, and the same number unless told otherwise; no parts."""
         number = self.number if number is None else number
-        return self._replace(kind=kind, number=number, parts=(), values=None, text=text)
+        return self._replace(kind=kind, number=number, parts=(), values=None, text=text, arrays=(), first=0)
 
     def filled(self) -> Iterator[tuple[Part, np.ndarray]]:
         """Each part with its values, [rows, width]."""
@@ -122,6 +138,13 @@ class Message(NamedTuple):
             stop = start + part.rows * part.width
             yield part, self.values[start:stop].reshape(part.rows, part.width)
             start = stop
+
+
+def bytes_of(message: Message) -> int:
+    """Of values, here or in the answer: of an answer whose length nobody knows, none."""
+    if message.kind in TYPED:
+        return 0 if message.values is None else message.values.nbytes
+    return size_of(message.parts, message.dtype)
 
 
 def size_of(parts: Iterable[Part], dtype: int) -> int:
@@ -147,17 +170,19 @@ class Sealed(NamedTuple):
 
 def seal(message: Message) -> Sealed:
     """Values must be contiguous, and are handed on without a copy. Text is cut at 4096 bytes."""
-    kind, client, incarnation, _, _, dtype, lr, parts, values, text = message
+    kind, client, incarnation, _, _, dtype, lr, parts, values, text, arrays, first = message
     pieces: list[Any] = []
     for table, rows, width, first, ids, squares in parts:
         pieces.append(PART.pack(table, 0 if ids is None else ids.itemsize, squares is not None, rows, width, first))
-    if kind is Kind.PUSH or kind is Kind.PULL:
-        pieces += [part.ids for part in parts]
+    if kind in NAMING:
+        pieces += [part.ids for part in parts if part.ids is not None]
         pieces += [part.squares for part in parts if part.squares is not None]
     elif kind in TEXTS:
         pieces.append(text.encode()[:TEXT_BYTES])
+    elif kind in TYPED:
+        pieces += [FIRST.pack(first), *(ARRAY.pack(*each) for each in arrays), text.encode()[:TEXT_BYTES]]
     body = None if values is None else values.view(np.uint8).data
-    return Sealed(kind, client, incarnation, dtype, lr, len(parts), b"".join(pieces), body)
+    return Sealed(kind, client, incarnation, dtype, lr, len(parts) or len(arrays), b"".join(pieces), body)
 
 
 def pack(*messages: Message) -> list[Any]:
@@ -215,10 +240,13 @@ def _one(heads: memoryview, start: int, body: Any) -> tuple[Message, int]:
         return Message(
             kind, client, incarnation, round_, number, dtype, lr, (), None, _text(heads[start + HEADER.size : start + size])
         ), start + size
+    if kind in TYPED:
+        bare = Message(kind, client, incarnation, round_, number, dtype, lr)
+        return _typed(bare, heads[start + HEADER.size : start + size], count, body), start + size
     if (kind in SIZED) != bool(count) or count > MOST_PARTS:
         raise ProtocolError(f"{kind.name} of {count} parts")
-    if dtype != FP32 and kind in (Kind.READ, Kind.WRITE):
-        raise ProtocolError(f"{kind.name} is in float32 only")
+    if dtype not in DTYPES_OF.get(kind, ITEM):
+        raise ProtocolError(f"{kind.name}: its values are never of dtype {dtype}")
     parts, values = _parts(kind, heads, start, size, count), None
     if count:
         wanted = size_of(parts, dtype)
@@ -251,7 +279,7 @@ def _parts(kind: Kind, heads: memoryview, start: int, size: int, count: int) -> 
     if end < at + count * PART.size:
         raise ProtocolError(f"{kind.name}: {size} bytes cannot tell of {count} parts")
     lines, of_ids, of_squares = [], 0, 0
-    widths = ID_WIDTHS.keys() if kind in NAMING else (0,)
+    widths = NAMING.get(kind, (0,))
     for _ in range(count):
         line = PART.unpack_from(heads, at)
         _, wide, squared, rows, width, _ = line
@@ -273,6 +301,30 @@ def _parts(kind: Kind, heads: memoryview, start: int, size: int, count: int) -> 
         behind += 4 * rows * squared
         parts.append(Part(table, rows, width, first, ids, squares))
     return tuple(parts)
+
+
+def _typed(message: Message, tail: memoryview, count: int, body: Any) -> Message:
+    """ASK or ANSWER, from what is behind its header and its values. An answer may be of any length: nothing is made of it."""
+    kind, at = message.kind, FIRST.size + count * ARRAY.size
+    if count > MOST_PARTS or tail.nbytes < at:
+        raise ProtocolError(f"{kind.name}: {tail.nbytes} bytes cannot tell of {count} arrays")
+    (first,), arrays = FIRST.unpack_from(tail), tuple(ARRAY.iter_unpack(tail[FIRST.size : at]))
+    if any(code not in ARRAYS for code, _ in arrays):
+        raise ProtocolError(f"{kind.name}: arrays of dtypes {[code for code, _ in arrays]}")
+    wanted, values = size_of_arrays(arrays), None
+    if wanted:
+        if body is None:
+            raise ProtocolError(f"{kind.name} without its values")
+        come = memoryview(body).nbytes
+        whole = kind is Kind.ASK and (come != wanted or first)
+        if whole or not 0 < come <= min(wanted - first, MOST_BYTES):
+            raise ProtocolError(f"{kind.name}: {come} bytes of values from {first} on, of {wanted:,}")
+        values = _array(body, ITEM[U8], come, 0)
+        if values.ctypes.data % ALIGNED:  # what becomes of these bytes is numbers of up to eight
+            values = values.copy()
+    elif first:
+        raise ProtocolError(f"{kind.name}: values from {first} on, of none")
+    return message._replace(arrays=arrays, first=first, values=values, text=_text(tail[at:]))
 
 
 def _array(memory: Any, dtype: np.dtype[Any], count: int, offset: int) -> np.ndarray:

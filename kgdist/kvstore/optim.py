@@ -8,12 +8,16 @@ square of their sum, which would make frequent rows learn much more slowly.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
-from kgdist.kernels.rows import adagrad_rows
+from kgdist.base.errors import UsageError
+from kgdist.kernels import jit
+from kgdist.kernels.rows import adagrad_arrays, adagrad_elements, adagrad_rows, adam_rows, gather_rows, sgd_rows
 
 # What a rule may be given by another process. Within these, no rule makes a finite row or state infinite or NaN: the two largest
 # numbers of float32 are 2^104 apart, so adding less than half of that leaves a finite number finite; a step is at most
@@ -23,10 +27,24 @@ MOST_RATE, MOST_GRADIENT, MOST_SQUARES = 2.0**20, np.float32(2.0**40), np.float3
 State = dict[str, torch.Tensor]
 Places = torch.Tensor | None  # int64[U], which gradients are those of the ids; None: all, in order
 Squares = torch.Tensor | None  # float32[U], sum over the uses of a row of mean_d(g^2); None: one use each
+Updater = Callable[[np.ndarray, np.ndarray, float, np.ndarray | None], object]  # of ids, gradients, rate and squares
+
+LEAST_EPS, MOST_EPS, MOST_BETA = 1e-10, 1.0, 0.99999  # of settings: below, a step could be larger than the proof above allows
 
 
 class AdagradRow:
     """DGL-KE's Adagrad: one float of state per row, s += squares, row -= lr g / (sqrt(s) + 1e-10). 4 bytes a row."""
+
+    settings: Mapping[str, float] = {}  # those that a rule has, with its own values
+
+    def __init__(self, **settings: float) -> None:
+        for name, value in settings.items():
+            if name not in self.settings:
+                raise ValueError(f"no setting {name}: {', '.join(self.settings) or 'there are none'}")
+            least, most = (LEAST_EPS, MOST_EPS) if name == "eps" else (0.0, MOST_BETA)
+            if not least <= value <= most:
+                raise ValueError(f"{name} is {value}, and must be from {least:g} to {most:g}")
+        self.given = {**self.settings, **settings}
 
     def widths(self, width: int) -> dict[str, int]:
         """Floats of state per row, by name, for rows of `width` floats."""
@@ -42,69 +60,120 @@ class AdagradRow:
         """
         adagrad_rows(rows, state["sum"].view(-1), ids, grads, lr, squares=squares, places=places)
 
+    def updater(self, rows: torch.Tensor, state: State) -> Updater:
+        """What does the same as `apply` with arrays, for tables on the CPU: for whoever makes many small updates, which tensors
+        would cost more than the rows."""
+        if jit.compiled_for(rows, *state.values()):
+            return self.compiled(rows.numpy(), {key: part.numpy() for key, part in state.items()})
+        tensor = torch.from_numpy
+        return lambda ids, grads, lr, squares: self.apply(
+            rows, state, tensor(ids), tensor(grads), lr, None if squares is None else tensor(squares)
+        )
 
-class Adagrad(AdagradRow):
-    """Adagrad per element (Duchi et al. 2011). 4 D bytes a row."""
+    def compiled(self, rows: np.ndarray, state: dict[str, np.ndarray]) -> Updater:
+        """The compiled way of `updater`, for float32."""
+        sums = state["sum"].reshape(-1)
+        return lambda ids, grads, lr, squares: adagrad_arrays(rows, sums, ids, grads, squares, lr)
 
-    def widths(self, width: int) -> dict[str, int]:
-        """One float per element."""
-        return {"sum": width}
+
+class _Elementwise(AdagradRow):
+    """A rule for each element by itself: `compiled` where it can be, else `plain`."""
 
     def apply(
         self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None,
         places: Places = None,
     ) -> None:  # fmt: skip
-        """row -= lr g / (sqrt(s) + 1e-10), element by element."""
-        grads = grads if places is None else grads[places]
+        """See AdagradRow. Raises IndexError for an id out of range."""
+        grads = grads if places is None else gather_rows(grads, places)
+        if jit.compiled_for(rows, grads, *state.values()) and all(t.is_contiguous() for t in (rows, *state.values())):
+            if self.updater(rows, state)(ids.contiguous().numpy(), grads.detach().contiguous().numpy(), lr, None):
+                return
+            raise IndexError(f"row ids from {int(ids.min())} to {int(ids.max())} in a table of {len(rows)} rows")
+        self.plain(rows, state, ids, grads, lr)
+
+    def plain(self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float) -> None:
+        """The same in torch, on any device."""
+        raise NotImplementedError
+
+
+class Adagrad(_Elementwise):
+    """Adagrad per element (Duchi et al. 2011), as torch.optim.Adagrad. 4 D bytes a row."""
+
+    settings: Mapping[str, float] = {"eps": 1e-10}
+
+    def widths(self, width: int) -> dict[str, int]:
+        """One float per element."""
+        return {"sum": width}
+
+    def compiled(self, rows: np.ndarray, state: dict[str, np.ndarray]) -> Updater:
+        """row -= lr g / (sqrt(s) + eps), element by element."""
+        sums, eps = state["sum"], self.given["eps"]
+        return lambda ids, grads, lr, squares: adagrad_elements(rows, sums, ids, grads, lr, eps)
+
+    def plain(self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float) -> None:
+        """The same."""
         total = state["sum"].index_select(0, ids).addcmul_(grads, grads)
         state["sum"].index_copy_(0, ids, total)
-        rows.index_add_(0, ids, grads / (total.sqrt_() + 1e-10), alpha=-lr)
+        rows.index_add_(0, ids, grads / (total.sqrt_() + self.given["eps"]), alpha=-lr)
 
 
-class SGD(AdagradRow):
+class SGD(_Elementwise):
     """row -= lr g. No state."""
 
     def widths(self, width: int) -> dict[str, int]:
         """Nothing."""
         return {}
 
-    def apply(
-        self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None,
-        places: Places = None,
-    ) -> None:  # fmt: skip
+    def compiled(self, rows: np.ndarray, state: dict[str, np.ndarray]) -> Updater:
         """row -= lr g."""
-        grads = grads if places is None else grads[places]
+        return lambda ids, grads, lr, squares: sgd_rows(rows, ids, grads, lr)
+
+    def plain(self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float) -> None:
+        """The same."""
         rows.index_add_(0, ids, grads, alpha=-lr)
 
 
-class Adam(AdagradRow):
+class Adam(_Elementwise):
     """Lazy Adam (Kingma and Ba 2015, as torch.optim.SparseAdam): moments move only when their row has a gradient.
 
     The bias correction counts each row's own updates. 8 D + 4 bytes a row.
     """
 
-    beta1, beta2, eps = 0.9, 0.999, 1e-8
+    settings: Mapping[str, float] = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
 
     def widths(self, width: int) -> dict[str, int]:
         """First and second moments, and the number of updates."""
         return {"mean": width, "square": width, "count": 1}
 
-    def apply(
-        self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float, squares: Squares = None,
-        places: Places = None,
-    ) -> None:  # fmt: skip
-        """row -= lr m_hat / (sqrt(v_hat) + 1e-8)."""
-        grads = grads if places is None else grads[places]
+    def compiled(self, rows: np.ndarray, state: dict[str, np.ndarray]) -> Updater:
+        """row -= lr m_hat / (sqrt(v_hat) + eps)."""
+        mean, square, count = state["mean"], state["square"], state["count"].reshape(-1)
+        betas = self.given["beta1"], self.given["beta2"], self.given["eps"]
+        return lambda ids, grads, lr, squares: adam_rows(rows, mean, square, count, ids, grads, lr, *betas)
+
+    def plain(self, rows: torch.Tensor, state: State, ids: torch.Tensor, grads: torch.Tensor, lr: float) -> None:
+        """The same."""
+        beta1, beta2, eps = self.given["beta1"], self.given["beta2"], self.given["eps"]
         count = state["count"].index_select(0, ids) + 1
-        mean = state["mean"].index_select(0, ids).lerp_(grads, 1 - self.beta1)
-        square = state["square"].index_select(0, ids).mul_(self.beta2).addcmul_(grads, grads, value=1 - self.beta2)
+        mean = state["mean"].index_select(0, ids).lerp_(grads, 1 - beta1)
+        square = state["square"].index_select(0, ids).mul_(beta2).addcmul_(grads, grads, value=1 - beta2)
         for name, value in (("count", count), ("mean", mean), ("square", square)):
             state[name].index_copy_(0, ids, value)
-        step = mean / (1 - self.beta1**count)
-        rows.index_add_(0, ids, step / ((square / (1 - self.beta2**count)).sqrt_() + self.eps), alpha=-lr)
+        step = mean / (1 - beta1**count)
+        rows.index_add_(0, ids, step / ((square / (1 - beta2**count)).sqrt_() + eps), alpha=-lr)
 
 
 OPTIMIZERS: dict[str, type[AdagradRow]] = {"adagrad_row": AdagradRow, "adagrad": Adagrad, "sgd": SGD, "adam": Adam}
+
+
+def rule_of(name: str, settings: Mapping[str, Any]) -> AdagradRow:
+    """An optimiser with settings of its own. Raises UsageError for a name or setting that is not known, or cannot be."""
+    if name not in OPTIMIZERS:
+        raise UsageError(f"there is no optimiser {name}: {', '.join(OPTIMIZERS)}")
+    try:
+        return OPTIMIZERS[name](**{key: float(value) for key, value in settings.items()})
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"optimiser {name}: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,22 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from kgdist.base.errors import ProtocolError, one_line
+from kgdist.base.errors import ProtocolError
 from kgdist.base.log import log
-from kgdist.kernels.route import FINE, FINITE, GRADIENTS, OUTSIDE, SQUARES, TWICE, look_up, vetted, widen, within
+from kgdist.kvstore.answers import Answers, PutOff
+from kgdist.kvstore.asking import Service, reason_of
 from kgdist.kvstore.buffers import Buffers
+from kgdist.kvstore.catalogue import Catalogue, TableSpec
+from kgdist.kvstore.holdings import Holdings
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.messages import BF16, ITEM, MAGIC, PIECE_BYTES, Identity, Kind, Message, Part, pack, parse, read_body, size_of
-from kgdist.kvstore.optim import MOST_GRADIENT, MOST_RATE, MOST_SQUARES
+from kgdist.kvstore.messages import ITEM, MAGIC, PIECE_BYTES, Identity, Kind, Message, bytes_of, pack, parse, read_body, size_of
 from kgdist.kvstore.session import Applied, Verdict
-from kgdist.kvstore.tables import MemoryTables
+from kgdist.kvstore.tables import MemoryTables, TableMemory
 from kgdist.kvstore.wire import STRANGER, Transport, Watch, Wire
 
 BURST = 64  # messages between two looks at the rest of the world
@@ -35,25 +37,6 @@ COUNTERS = ("turns", "rows_pulled", "rows_pushed", "repeated", "early", "refused
 TURNS, PULLED, PUSHED, REPEATED, EARLY, REFUSED, GARBAGE = range(len(COUNTERS))
 
 
-WRONG = {
-    TWICE: "a row is updated twice in one push: sum its gradients",
-    SQUARES: f"squares of gradients that are no numbers from 0 to {MOST_SQUARES:.0e}",
-    GRADIENTS: f"gradients that are not finite, or over {MOST_GRADIENT:.0e}: rows could become infinite",
-}
-
-
-class _Table:
-    """A table of the machine, and which of its rows this server answers for."""
-
-    def __init__(self, name: str, server: int, layout: Layout, tables: MemoryTables) -> None:
-        self.name = name
-        self.width = layout.widths[name]
-        self.rows = tables.rows[name].numpy()  # float32[n, width]
-        self.update = tables.updater(name)
-        self.first = layout.machine_range(name, int(layout.machine_of[server]))[0]  # of rows
-        self.low, self.high = layout.served(name, server)
-
-
 class Server:
     """The server `number` of the layout.
 
@@ -63,6 +46,7 @@ class Server:
         transport: counts refused keys, and knows whether strangers are kept out: where they are not, nobody is told why his HELLO
             was refused, for that names what would fit. None: they are not.
         clients: how many there can be; of others nothing is remembered.
+        services: by name, what answers questions (see kgdist.kvstore.asking), each within milliseconds, for others wait.
         counters: int64[len(COUNTERS)], may be shared: a supervisor sees by `turns` that the loop runs.
     """
 
@@ -77,15 +61,17 @@ class Server:
         transport: Transport | None = None,
         counters: np.ndarray | None = None,
         clients: int = 1 << 16,
+        services: Mapping[str, Service] | None = None,
     ) -> None:
         self.number = number
         self._clients = clients
-        self.layout = layout
+        self.catalogue = Catalogue(layout)
         self.tables = tables
         self.identity = identity
         self.counters = np.zeros(len(COUNTERS), np.int64) if counters is None else counters
         self.applied = Applied()
-        self._tables = [_Table(name, number, layout, tables) for name in layout.widths]
+        self._holdings = Holdings(number, self.catalogue, tables)
+        self._answers = Answers(services or {})
         self._wire = wire
         self._watch = Watch([wire])
         self._transport = transport
@@ -99,23 +85,30 @@ class Server:
         self._kinds = {
             Kind.PULL: self._pull,
             Kind.READ: self._pull,
-            Kind.WRITE: self._write,
+            Kind.ASSIGN: self._push,
             Kind.PUSH: self._push,
+            Kind.ASK: self._ask,
             Kind.BYE: self._bye,
         }
-        self._warm()
 
-    def _warm(self) -> None:
-        """Load the loops, or compile them, before anyone waits for an answer: seconds that would look like a dead server."""
-        table, first = self._tables[0], self._tables[0].first
-        nothing, bits = np.empty((0, table.width), np.float32), np.empty(0, np.uint16)
-        for kind in (np.int32, np.int64):
-            ids = np.empty(0, kind)
-            _, rows = vetted(ids, first, first, first, nothing, MOST_GRADIENT, None, MOST_SQUARES)
-            for out in (nothing.reshape(-1), bits):
-                look_up(table.rows, ids, first, first, first, out)
-        table.update(rows, nothing, 0.0, None)
-        within(nothing, FINITE)
+    def add(self, spec: TableSpec, number: int, memory: TableMemory) -> None:
+        """One more table: its rows of this machine, which servers of one process share. To be called between two turns. Raises
+        UsageError for a name or number that is taken, ValueError for rows of another number."""
+        new = spec.name not in self.tables.specs
+        if new:
+            self.tables.add(memory)
+        try:
+            self._holdings.add(spec, number)
+        except BaseException:
+            if new:
+                self.tables.drop(spec.name)
+            raise
+
+    def drop(self, name: str) -> None:
+        """Forget a table that was added: whoever asks for it is told so. Raises UsageError for one that is not there."""
+        self._holdings.drop(name)
+        if name in self.tables.specs:
+            self.tables.drop(name)
 
     def serve(self, stopping: Callable[[], bool]) -> None:
         """Work until told to stop; asked every twentieth of a second, whatever the traffic, for asking may cost."""
@@ -130,7 +123,7 @@ class Server:
     def step(self, seconds: float) -> None:
         """Wait for messages, at most so long, and answer some of those that are here."""
         self.counters[TURNS] += 1
-        patience = min(seconds, self._wire.guard(), SOON if self._late else math.inf)
+        patience = min(seconds, self._wire.guard(), SOON if self._late or self._answers.busy else math.inf)
         if (frames := self._wire.receive()) is None:  # asked first: under load there always is one, and waiting costs more
             self._watch.wait(patience)
             frames = self._wire.receive()
@@ -139,6 +132,8 @@ class Server:
             until, reply = self._late.popleft()
             if now < until and self._wire.send(reply) is None:
                 self._late.append((until, reply))
+        if self._answers.busy:
+            self._answers.turn(self._piece)
         left = BURST
         while frames is not None:
             self._handle(bytes(frames[0]), frames[1:])
@@ -164,7 +159,7 @@ class Server:
         room, moved = PIECE_BYTES, 0
         for number, message in enumerate(messages):
             reply: Message | None
-            moved += size_of(message.parts, message.dtype)
+            moved += bytes_of(message)
             if moved > MOST_MOVED and number:  # a client of ours asks for as much another time: others have their turn
                 self._odd(REFUSED, f"an envelope for more than {MOST_MOVED >> 20} MiB of client {message.client}")
                 reply = message.answer(Kind.ERROR, text=f"an envelope is for {MOST_MOVED >> 20} MiB of rows at most")
@@ -192,7 +187,7 @@ class Server:
         try:
             return self._act(peer, message)
         except Exception as error:  # whatever a message can do that nobody thought of, it does to its sender alone
-            reason = str(error) if isinstance(error, ProtocolError) else f"{type(error).__name__}: {one_line(str(error))}"
+            reason = reason_of(error)
             self._odd(REFUSED, f"{message.kind.name} of client {message.client}: {reason}")
             return message.answer(Kind.ERROR, text=reason)
 
@@ -217,6 +212,7 @@ class Server:
             return message.answer(Kind.REFUSED, text=told)
         self._peers = {other: key for other, key in self._peers.items() if key[0] != client}  # it has one connection, this one
         self._peers[peer] = client, incarnation
+        self._answers.forget(client)
         self._wire.vouch()
         last, text = self.applied.last(client, incarnation), self.identity.text("server", self.number)
         return message.answer(Kind.WELCOME, number=last, text=text)
@@ -234,96 +230,45 @@ class Server:
         act = self._kinds.get(message.kind)
         if act is None:
             raise ProtocolError(f"a client does not say {message.kind.name}")
-        seen = 0
-        for part in message.parts:
-            if part.table >= len(self._tables):
-                raise ProtocolError(f"there is no table {part.table}: {len(self._tables)} tables")
-            if seen >> part.table & 1:
-                raise ProtocolError("a table comes twice in one message")
-            seen |= 1 << part.table
-            table = self._tables[part.table]
-            if part.width != table.width:
-                raise ProtocolError(f"rows of {part.width} numbers: table {table.name} has {table.width}")
+        self._holdings.check(message)
         return act(peer, message)
 
-    def _refuse(self, part: Part, first: int, last: int) -> None:
-        table = self._tables[part.table]
-        has = f"server {self.number} has rows {table.low} to {table.high - 1}"
-        raise ProtocolError(f"rows {first} to {last} of table {table.name}: {has}")
-
-    def _span(self, part: Part) -> slice:
-        """The rows of the machine's table that a part without ids means. Raises ProtocolError for one that is not served here."""
-        table, start, stop = self._tables[part.table], part.first, part.first + part.rows
-        if not table.low <= start <= stop <= table.high:
-            self._refuse(part, start, stop - 1)
-        return slice(start - table.first, stop - table.first)
+    def _taken(self, size: int) -> np.ndarray:
+        """uint8[size] for an answer, given back when that is sent."""
+        self._lent.append(self._buffers.take(size))
+        return self._lent[-1]
 
     def _pull(self, peer: bytes, message: Message) -> Message:
         size = size_of(message.parts, message.dtype)
         if size > MOST_MOVED and sum(part.rows for part in message.parts) > 1:
             raise ProtocolError(f"{size:,} bytes of rows: a message is for {MOST_MOVED >> 20} MiB at most")
-        memory = self._buffers.take(size)
-        self._lent.append(memory)
-        values, at, parts = memory.view(ITEM[message.dtype]), 0, []
-        for part in message.parts:
-            number, rows, width, _, ids, _ = part
-            table, end = self._tables[number], at + rows * width
-            out = values[at:end]
-            if ids is None:
-                out[:] = table.rows[self._span(part)].reshape(-1)  # a copy: rows may change while they are sent
-            elif not look_up(table.rows, ids, table.low, table.high, table.first, out):
-                self._refuse(part, int(ids.min()), int(ids.max()))
-            parts.append(Part(number, rows, width, part.first))
-            at = end
-            self.counters[PULLED] += rows
+        values = self._taken(size).view(ITEM[message.dtype])
+        parts = self._holdings.read(message, values)
+        self.counters[PULLED] += sum([part.rows for part in parts])
         _, client, incarnation, round_, number, dtype, *_ = message
-        return Message(Kind.ROWS, client, incarnation, round_, number, dtype, 0.0, tuple(parts), values)
+        return Message(Kind.ROWS, client, incarnation, round_, number, dtype, 0.0, parts, values)
 
-    def _write(self, peer: bytes, message: Message) -> Message:
-        assert message.values is not None
-        places = [self._span(part) for part in message.parts]
-        if not within(message.values, FINITE):
-            raise ProtocolError("values that are not finite")
-        for (part, values), rows in zip(message.filled(), places, strict=True):
-            self._tables[part.table].rows[rows] = values
-        return message.answer(Kind.WRITTEN)
+    def _ask(self, peer: bytes, message: Message) -> Message | None:
+        try:
+            return self._answers.ask(peer, message, self._taken)
+        except PutOff as error:
+            self._odd(REFUSED, f"ASK of client {message.client}: {error}")
+            return None
 
     def _push(self, peer: bytes, message: Message) -> Message:
         client, incarnation, number = message.client, message.incarnation, message.number
         verdict = self.applied.judge(client, incarnation, number)
         if verdict is Verdict.APPLY:
-            self._apply(message)
+            self.counters[PUSHED] += (self._holdings.update if message.kind is Kind.PUSH else self._holdings.assign)(message)
             self.applied.note(client, incarnation, number)
         else:
             self.counters[REPEATED if verdict is Verdict.AGAIN else EARLY] += 1
         kind = Kind.GAP if verdict is Verdict.GAP else Kind.ACK
         return Message(kind, client, incarnation, message.round, self.applied.last(client, incarnation))
 
-    def _apply(self, message: Message) -> None:
-        """All of it or, with ProtocolError, nothing: within the limits of kgdist.kvstore.optim whatever comes out is finite."""
-        assert message.values is not None
-        if not abs(message.lr) <= MOST_RATE:
-            raise ProtocolError(f"a learning rate of {message.lr:g}: at most {MOST_RATE:.0e} is possible")
-        found, at = [], 0
-        values = widen(message.values) if message.dtype == BF16 else message.values
-        for part in message.parts:
-            table, end = self._tables[part.table], at + part.rows * part.width
-            grads, ids = values[at:end].reshape(part.rows, part.width), part.ids
-            assert ids is not None
-            given = grads, MOST_GRADIENT, part.squares, MOST_SQUARES
-            wrong, rows = vetted(ids, table.low, table.high, table.first, *given)
-            if wrong == OUTSIDE:
-                self._refuse(part, int(ids.min()), int(ids.max()))
-            if wrong != FINE:
-                raise ProtocolError(WRONG[wrong])
-            found.append((table, rows, grads, part.squares))
-            at = end
-        for table, rows, grads, squares in found:
-            table.update(rows, grads, message.lr, squares)
-            self.counters[PUSHED] += len(rows)
-
     def _bye(self, peer: bytes, message: Message) -> None:
         self._peers.pop(peer, None)
+        self._answers.forget(message.client)
 
     def _reply(self, peer: bytes, messages: list[Message]) -> None:
         """Send them if the peer can take them; one that is gone, or reads nothing, asks again when it is back. Short ones are
@@ -334,6 +279,10 @@ class Server:
             self._late.append((time.monotonic() + LATE, frames))
         while self._lent:
             self._buffers.give(self._lent.pop(), trackers or [])
+
+    def _piece(self, peer: bytes, message: Message) -> bool:
+        """Send one message, if the peer can take it now."""
+        return self._wire.send([peer, *pack(message)]) is not None
 
     def _odd(self, counter: int, what: str, times: int = 1) -> None:
         self.counters[counter] += times

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from kgdist.base.errors import PeersLost, ProtocolError
-from kgdist.kvstore.messages import Kind
+from kgdist.kvstore.messages import REQUESTS, Kind
 
 
 class Entry(NamedTuple):
@@ -84,7 +84,7 @@ class ClientSession:
     def request(self, payload: Any, now: float) -> int:
         """Take a request; returns its number."""
         self._asked += 1
-        entry = self._enter(Entry(self._asked, payload, False, self._order + 1), now)
+        entry = self._enter(Entry(REQUESTS + self._asked, payload, False, self._order + 1), now)
         self._pending[entry.number] = entry
         return entry.number
 
@@ -120,10 +120,15 @@ class ClientSession:
             if round_ == self.round and self.open:
                 self.begin(now)
             return []
-        if kind in (Kind.ROWS, Kind.WRITTEN):
+        if kind in (Kind.ROWS, Kind.ANSWER) or (kind is Kind.ERROR and number >= REQUESTS):
             entry = self._pending.pop(number, None)  # None: the answer to a repeated request, once more
             return [entry] if entry else []
         raise ProtocolError(f"a server does not say {kind.name}")
+
+    def awaited(self, number: int, now: float) -> Entry | None:
+        """The request that a piece of an answer is for, or None: it has been answered."""
+        self._heard = now
+        return self._pending.get(number)
 
     def _welcome(self, last: int) -> list[Entry]:
         if last < self._known:

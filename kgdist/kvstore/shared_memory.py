@@ -1,7 +1,8 @@
 """The memory that tables lie in: private to a process, or shared by the processes of one machine and owned by no file system.
 
 A shared array lives in an anonymous file (`memfd`, or an unlinked temporary file where the system has none). Its descriptor is
-inherited by the processes that need it; the memory goes when the last of them ends, however it ends, so nothing can be left
+inherited by the processes that need it, or, where memory is made while they run, opened by them through /proc, which the system
+lets processes of the same user do. The memory goes when the last of them ends, however it ends, so nothing can be left
 behind. Either kind can ask for huge pages: random rows then cost fewer address look-ups.
 """
 
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from kgdist.base.errors import KgdistError
 
 HUGE = getattr(mmap, "MADV_HUGEPAGE", None)
 POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of linux/mman.h, since Linux 5.14; Python has no name for it
@@ -44,21 +47,33 @@ class SharedArray:
 
     @classmethod
     def attach(cls, handle: dict[str, Any]) -> SharedArray:
-        """Map the array of `handle()`; its descriptor must have been inherited under the same number.
+        """Map the array of `handle()`; its descriptor must have been inherited under the same number, or the handle say of which
+        process it is. Raises KgdistError where that one has it no more.
 
-        All pages are entered into this process's page table at once, 0.2 s per GB: one by one they would slow the first minutes
-        of the training.
+        All pages of inherited memory are entered into this process's page table at once, 0.2 s per GB: one by one they would slow
+        the first minutes of the training. Not those of memory made at run time, for others wait meanwhile.
         """
         shape, dtype = tuple(handle["shape"]), np.dtype(handle["dtype"])
-        fd = handle["fd"]
-        memory = mmap.mmap(fd, _size(shape, dtype))
-        with contextlib.suppress(OSError, AttributeError):  # an older system enters them when they are first used
-            memory.madvise(POPULATE_WRITE)
-        return cls(fd, _view(memory, shape, dtype))
+        if (pid := handle.get("pid")) is None:
+            memory = mmap.mmap(handle["fd"], _size(shape, dtype))
+            with contextlib.suppress(OSError, AttributeError):  # an older system enters them when they are first used
+                memory.madvise(POPULATE_WRITE)
+            return cls(handle["fd"], _view(memory, shape, dtype))
+        try:
+            fd = os.open(f"/proc/{pid:d}/fd/{handle['fd']:d}", os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise KgdistError(f"shared memory of process {pid}: {error.strerror}: it has ended, or is of another user") from error
+        try:
+            return cls(fd, _view(mmap.mmap(fd, _size(shape, dtype)), shape, dtype))
+        except (OSError, ValueError) as error:
+            os.close(fd)
+            raise KgdistError(f"shared memory of process {pid}: descriptor {handle['fd']} is no {dtype}{list(shape)}") from error
 
-    def handle(self) -> dict[str, Any]:
-        """What a process needs that inherits the descriptor."""
-        return {"fd": self.fd, "shape": list(self.array.shape), "dtype": self.array.dtype.str}
+    def handle(self, *, pid: bool = False) -> dict[str, Any]:
+        """What a process needs that inherits the descriptor; with `pid`, any process of this user, while this one lives and has
+        not closed it."""
+        plain = {"fd": self.fd, "shape": list(self.array.shape), "dtype": self.array.dtype.str}
+        return plain | ({"pid": os.getpid()} if pid else {})
 
     def close(self) -> None:
         """Give up the descriptor; the memory stays while any mapping does."""

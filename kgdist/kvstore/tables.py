@@ -7,18 +7,21 @@ update one row at the same moment may lose one of the updates, never the row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
+from kgdist.base.errors import UsageError
 from kgdist.base.files import Moved, unwatched
-from kgdist.kernels import jit
 from kgdist.kernels.random import normal_rows, uniform_rows
-from kgdist.kernels.rows import adagrad_arrays, gather_rows
-from kgdist.kvstore.optim import OPTIMIZERS, Places, Squares, State
+from kgdist.kernels.route import look_up, put_rows
+from kgdist.kernels.rows import gather_rows
+from kgdist.kvstore.asking import Asking, Service, settled
+from kgdist.kvstore.catalogue import TableSpec
+from kgdist.kvstore.optim import OPTIMIZERS, AdagradRow, Places, Squares, State, Updater
 from kgdist.kvstore.shared_memory import SharedArray, private_array
 
 LOADED = 1 << 24  # bytes of a checkpoint that are taken over at a time
@@ -68,21 +71,73 @@ class Tables(Protocol):
         """Wait until every push so far has been applied."""
 
 
+class TableMemory:
+    """The rows that a machine has of one table, and their optimiser state: private, or shared by the processes of the machine.
+
+    Attributes:
+        arrays: "" -> the rows, of the table's dtype [n, *row_shape]; a name of the optimiser's -> float32[n, width] of its state.
+    """
+
+    def __init__(
+        self, spec: TableSpec, arrays: Mapping[str, np.ndarray], shared: Mapping[str, SharedArray] | None = None
+    ) -> None:
+        self.spec, self.arrays = spec, dict(arrays)
+        self._shared = dict(shared or {})
+
+    @classmethod
+    def allocate(cls, spec: TableSpec, rows: int, *, shared: bool = False, huge: bool = False) -> TableMemory:
+        """So many rows of zeros; `shared` where `handles` lets others map them. Raises OSError when memory is refused."""
+        rule, width = spec.rule(), spec.row_bytes // 4
+        shapes = {"": (rows, *spec.row_shape)} | {key: (rows, w) for key, w in (rule.widths(width) if rule else {}).items()}
+        dtypes = {key: np.float32 if key else spec.storage for key in shapes}
+        if not shared:
+            return cls(spec, {key: private_array(shape, dtypes[key], huge=huge) for key, shape in shapes.items()})
+        made = {key: SharedArray.allocate(shape, dtypes[key], huge=huge) for key, shape in shapes.items()}
+        return cls(spec, {key: array.array for key, array in made.items()}, made)
+
+    def handles(self) -> dict[str, dict[str, Any]]:
+        """For `attach` in any process of this user, while this one keeps the memory: plain data."""
+        return {key: array.handle(pid=True) for key, array in self._shared.items()}
+
+    @classmethod
+    def attach(cls, spec: TableSpec, handles: Mapping[str, dict[str, Any]]) -> TableMemory:
+        """The same memory. Raises KgdistError where there is none any more."""
+        shared = {key: SharedArray.attach(handle) for key, handle in handles.items()}
+        return cls(spec, {key: array.array for key, array in shared.items()}, shared)
+
+    def close(self) -> None:
+        """Give up the descriptors; the memory stays while an array of it does."""
+        for array in self._shared.values():
+            array.close()
+        self._shared.clear()
+
+
 class MemoryTables:
     """Tables in this process's memory, or in memory shared with other processes of this machine.
+
+    Those that it is made with have one optimiser and take part in trainings; more come and go (`add`, `drop`), each with an
+    optimiser of its own or none, and are known by the methods whose names are those of `StoreTables`.
 
     Args:
         rows: name -> float32[n, width].
         state: name -> optimiser state by name, each float32[n, state width].
     Costs 4 * width bytes a row, and the optimiser's state.
+
+    Attributes:
+        raw: name -> [n, *row_shape] of each table without an optimiser.
+        specs: of all that were added.
+        services: by name, what answers questions (`ask`).
     """
 
     def __init__(self, rows: dict[str, torch.Tensor], state: dict[str, State], optimizer: str) -> None:
         self.rows = rows
         self.state = state
-        self.optimizer_name = optimizer
-        self.optimizer = OPTIMIZERS[optimizer]()
+        self.raw: dict[str, np.ndarray] = {}
+        self.specs: dict[str, TableSpec] = {}
+        self.services: dict[str, Service] = {}
+        self._rules: dict[str, AdagradRow] = {name: OPTIMIZERS[optimizer]() for name in rows}
         self._shared: dict[str, SharedArray] = {}
+        self._added: dict[str, TableMemory] = {}
 
     @classmethod
     def create(
@@ -134,13 +189,68 @@ class MemoryTables:
         tables._shared = shared
         return tables
 
+    def add(self, memory: TableMemory) -> None:
+        """One more table. Raises UsageError for a name that is taken."""
+        spec = memory.spec
+        if spec.name in self:
+            raise UsageError(f"there is a table {spec.name} already")
+        if (rule := spec.rule()) is None:
+            self.raw[spec.name] = memory.arrays[""]
+        else:
+            rows = memory.arrays[""]
+            self.rows[spec.name] = torch.from_numpy(rows.reshape(len(rows), spec.row_bytes // 4))
+            self.state[spec.name] = {key: torch.from_numpy(part) for key, part in memory.arrays.items() if key}
+            self._rules[spec.name] = rule
+        self.specs[spec.name], self._added[spec.name] = spec, memory
+
+    def drop(self, name: str) -> None:
+        """Forget a table that was added; its memory goes with the last view of it. Raises UsageError for one that was not."""
+        if name not in self._added:
+            raise UsageError(f"there is no table {name} that was added: {', '.join(self._added) or 'none'}")
+        for tables in (self.rows, self.state, self._rules, self.raw, self.specs):
+            tables.pop(name, None)
+        self._added.pop(name).close()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.rows or name in self.raw
+
+    def words(self, name: str) -> np.ndarray:
+        """The rows of any table as they are on the wire: float32[n, width] or uint8[n, width], the same memory."""
+        return self.specs[name].words_of(self.raw[name]) if name in self.raw else self.rows[name].numpy()
+
     def pull(self, name: str, ids: Ids, out: torch.Tensor | None = None) -> torch.Tensor:
-        """See Tables; raises IndexError for an id that is not there."""
+        """See Tables; raises IndexError for an id that is not there. Rows of a raw table are [U, *row_shape] of its dtype."""
+        if (raw := self.raw.get(name)) is not None:
+            spec = self.specs[name]
+            out = spec.empty(len(ids)) if out is None else out
+            if not look_up(self.words(name), ids.numpy(), 0, len(raw), 0, spec.words_of(out).reshape(-1)):
+                raise IndexError(f"row ids from {int(ids.min())} to {int(ids.max())} in a table of {len(raw)} rows")
+            return out
         rows = self.rows[name]
-        return gather_rows(rows, ids.to(rows.device), out)
+        return self._shaped(name, gather_rows(rows, ids.to(rows.device), out))
+
+    def _shaped(self, name: str, rows: torch.Tensor) -> torch.Tensor:
+        """float32[n, width] as [n, *row_shape] of a table that was added."""
+        return rows.view(len(rows), *self.specs[name].row_shape) if name in self.specs else rows
 
     def ahead(self, *wanted: Mapping[str, np.ndarray]) -> None:
         """See Tables; all rows are here."""
+
+    def assign(self, name: str, ids: Ids | slice, values: torch.Tensor) -> None:
+        """Overwrite the rows `ids`, int64[n], or those of a range start:stop, by [n, *row_shape] of the table's dtype. Where an
+        id comes again, the last row stays. Raises IndexError for a row that is not there, and then nothing is changed."""
+        table = self.words(name)
+        spec = self.specs.get(name) or TableSpec(name, name, "float32", (table.shape[1],))
+        words = spec.words_of(values.contiguous())
+        rows = np.arange(len(table))[ids] if isinstance(ids, slice) else ids.numpy()
+        if len(rows) != len(words):
+            raise ValueError(f"table {name}: {len(words)} rows for {len(rows)} ids")
+        if not put_rows(table, rows, 0, len(table), 0, words):
+            raise IndexError(f"row ids from {int(rows.min())} to {int(rows.max())} in a table of {len(table)} rows")
+
+    def ask(self, machine: int, what: str, args: Mapping[str, Any], arrays: Sequence[np.ndarray] = ()) -> Asking:
+        """See `StoreTables.ask`; answered at once, by `services` here, whatever the machine."""
+        return settled(self.services, what, args, arrays)
 
     def push(self, updates: Mapping[str, Update], lr: float) -> None:
         for name, update in updates.items():
@@ -151,25 +261,22 @@ class MemoryTables:
         gradients and squares only those there, which saves copying them."""
         rows = self.rows[name]
         squares = squares.to(rows.device) if squares is not None else None
-        self.optimizer.apply(rows, self.state[name], ids.to(rows.device), grads.to(rows.device), lr, squares, places)
+        self._rules[name].apply(rows, self.state[name], ids.to(rows.device), grads.to(rows.device), lr, squares, places)
 
-    def updater(self, name: str) -> Callable[[np.ndarray, np.ndarray, float, np.ndarray | None], object]:
-        """What does the same as `apply` with arrays of ids, gradients, the rate and squares, for tables on the CPU: for whoever
-        makes many small updates, which tensors would cost more than the rows."""
-        rows, state = self.rows[name], self.state[name]
-        if self.optimizer_name == "adagrad_row" and jit.compiled_for(rows, state["sum"]):
-            table, sums = rows.numpy(), state["sum"].view(-1).numpy()
-            return lambda ids, grads, lr, squares: adagrad_arrays(table, sums, ids, grads, squares, lr)
-        return lambda ids, grads, lr, squares: self.apply(
-            name, torch.from_numpy(ids), torch.from_numpy(grads), lr, None if squares is None else torch.from_numpy(squares)
-        )
+    def updater(self, name: str) -> Updater:
+        """What does the same as `apply` with arrays, for tables on the CPU (see `AdagradRow.updater`)."""
+        return self._rules[name].updater(self.rows[name], self.state[name])
 
     def local(self, name: str) -> torch.Tensor | None:
+        if name in self.raw:
+            return self.specs[name].tensor_of(self.raw[name])
         rows = self.rows[name]
         return rows if rows.device.type == "cpu" else None
 
     def block(self, name: str, start: int, stop: int) -> torch.Tensor:
-        return self.rows[name][start:stop]
+        if name in self.raw:
+            return self.specs[name].tensor_of(self.raw[name][start:stop])
+        return self._shaped(name, self.rows[name][start:stop])
 
     def blocks(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[torch.Tensor]:
         return (self.block(name, start, stop) for start, stop in spans)
@@ -204,7 +311,10 @@ class MemoryTables:
         """Give up the shared descriptors."""
         for array in self._shared.values():
             array.close()
+        for memory in self._added.values():
+            memory.close()
         self._shared.clear()
+        self._added.clear()
 
 
 class AsyncTables:

@@ -18,27 +18,94 @@ _PARTITION = ("partition",)
 _cluster = partial(option, group="cluster")
 _ssh = partial(option, group="ssh")
 _manual = partial(option, group="without ssh")
+_files = partial(option, group="script", ours=("copy",), sticky=False)
 _store = partial(option, group="parameter store")
 _partition = partial(option, group="partition", ours=_PARTITION, sticky=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClusterOptions:
-    """Of training on several machines."""
+class ReachOptions:
+    """Of whatever runs on several machines: which they are, how they are reached, when one counts as lost."""
 
     # ---- cluster
     ip_config: str = _cluster(
         "ip_config.txt",
-        "file of the machines, one a line: address, first port, servers. The machine of line n trains partition_n",
+        "file of the machines, one a line: address [first port [servers]], 30050 and 1 where they are left out. The machine of "
+        "line n trains partition_n",
         dglke=_REACH,
         metavar="FILE",
     )
     path: str = _cluster(
         ".",
         "workspace, the same on every machine: relative folders (--data_path, --save_path) are below it",
+        synonyms=("--workspace",),
         dglke=_REACH,
         metavar="FOLDER",
     )
+    dry_run: bool = _cluster(
+        False, "print what would be done, and do nothing", ours=("dist-train", "partition", "copy"), sticky=False
+    )
+    peer_timeout: float = _cluster(
+        15.0,
+        "seconds of silence after which a machine, or a process of it, counts as lost; below 5 a busy machine may look like one",
+        low=0.5,
+        high=3600,
+        ours=_DIST,
+    )
+
+    # ---- ssh
+    backend: str = _ssh(
+        "ssh",
+        "how machines are reached: ssh; local, all of them as processes of this machine; manual, by kgdist-server and "
+        "kgdist-client started by hand or by a scheduler",
+        choices=("ssh", "local", "manual"),
+        ours=_REACH,
+    )
+    ssh_key: str | None = _ssh(None, "private key; otherwise those of the agent, of ssh_config and of ~/.ssh", dglke=_REACH)
+    ssh_user: str | None = _ssh(None, "user on the machines", synonyms=("--ssh_username",), ours=_REACH)
+    ssh_port: int | None = _ssh(None, "port of their sshd", low=1, high=65535, ours=_REACH)
+    ssh_config: str | None = _ssh(None, "ssh configuration to read instead of ~/.ssh/config", ours=_REACH, metavar="FILE")
+    jump_host: str | None = _ssh(None, "reach the machines through this one, [user@]host[:port]", ours=_REACH, metavar="HOST")
+    accept_new_host_keys: bool = _ssh(
+        False, "trust the host key of a machine never seen before, and remember it; a changed key is always refused", ours=_REACH
+    )
+    remote_python: str | None = _ssh(
+        None,
+        "Python of the machines, in whose environment kgdist is installed; otherwise the path of the one that runs this command",
+        ours=_REACH,
+        metavar="PATH",
+    )
+
+    job: str = _manual(
+        "kgdist_job.json",
+        "the file that a launcher with --backend manual writes, and kgdist-server and kgdist-client read; it holds keys, and "
+        "only its owner can read it",
+        ours=("dist-train", *_HAND),
+        metavar="FILE",
+        sticky=False,
+    )
+    control: str | None = _manual(
+        None,
+        "with --backend manual: host:port of the machine that runs this command, where kgdist-server and kgdist-client find it; "
+        "otherwise the first machine of --ip_config and the port after its servers'",
+        ours=_DIST,
+        metavar="HOST:PORT",
+        sticky=False,
+    )
+    transport_security: str = _store(
+        "auto",
+        "how strangers are kept out: curve, encryption and authentication; auto, curve unless every address is this machine "
+        "itself: there the system admits processes of your user only; none, open to whoever reaches the ports",
+        choices=("auto", "curve", "none"),
+        ours=_DIST,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterOptions(ReachOptions):
+    """Of training on several machines."""
+
+    # ---- cluster
     num_client_proc: int | None = _cluster(
         None,
         "training processes of each machine; every one does --max_step steps. 1 when not given",
@@ -54,16 +121,6 @@ class ClusterOptions:
         ours=_DIST,
     )
     copy: bool = _cluster(False, "first send every machine its partition, as kgdist-copy does", ours=_DIST, sticky=False)
-    dry_run: bool = _cluster(
-        False, "print what would be done, and do nothing", ours=("dist-train", "partition", "copy"), sticky=False
-    )
-    peer_timeout: float = _cluster(
-        15.0,
-        "seconds of silence after which a machine, or a process of it, counts as lost; below 5 a busy machine may look like one",
-        low=0.5,
-        high=3600,
-        ours=_DIST,
-    )
     stall_timeout: float = _cluster(
         300.0,
         "seconds after which a training process that makes no step, and is not waiting for others, is started again, and a "
@@ -80,47 +137,21 @@ class ClusterOptions:
         high=1000,
         ours=_DIST,
     )
-
-    # ---- ssh
-    backend: str = _ssh(
-        "ssh",
-        "how machines are reached: ssh; local, all of them as processes of this machine; manual, by kgdist-server and "
-        "kgdist-client started by hand or by a scheduler",
-        choices=("ssh", "local", "manual"),
-        ours=_REACH,
-    )
-    ssh_key: str | None = _ssh(None, "private key; otherwise those of the agent, of ssh_config and of ~/.ssh", dglke=_REACH)
-    ssh_user: str | None = _ssh(None, "user on the machines", ours=_REACH)
-    ssh_port: int | None = _ssh(None, "port of their sshd", low=1, high=65535, ours=_REACH)
-    ssh_config: str | None = _ssh(None, "ssh configuration to read instead of ~/.ssh/config", ours=_REACH, metavar="FILE")
-    jump_host: str | None = _ssh(None, "reach the machines through this one, [user@]host[:port]", ours=_REACH, metavar="HOST")
-    accept_new_host_keys: bool = _ssh(
-        False, "trust the host key of a machine never seen before, and remember it; a changed key is always refused", ours=_REACH
-    )
-    remote_python: str | None = _ssh(
-        None,
-        "Python of the machines, in whose environment kgdist is installed; otherwise the path of the one that runs this command",
-        ours=_REACH,
-        metavar="PATH",
-    )
-
-    job: str = _manual(
-        "kgdist_job.json",
-        "the file that kgdist-dist-train --backend manual writes, and kgdist-server and kgdist-client read; it holds keys, and "
-        "only its owner can read it",
-        ours=("dist-train", *_HAND),
-        metavar="FILE",
-        sticky=False,
-    )
-    control: str | None = _manual(
-        None,
-        "with --backend manual: host:port of the machine that runs this command, where kgdist-server and kgdist-client find it; "
-        "otherwise the first machine of --ip_config and the port after its servers'",
-        ours=_DIST,
-        metavar="HOST:PORT",
-        sticky=False,
-    )
     machine: int = _manual(0, "which line of --ip_config this machine is, counted from 0", low=0, ours=_HAND, sticky=False)
+
+    # ---- script
+    part_config: str | None = _files(
+        None,
+        "send the partitions of a script's graph: the file <graph_name>.json beside them, below --path. Machine n gets "
+        "partition_n and that file",
+        metavar="FILE.json",
+    )
+    rel_data_path: str | None = _files(
+        None, "folder below --path that gets them; that of --part_config when not given", metavar="FOLDER"
+    )
+    script_folder: str | None = _files(
+        None, "send this folder to every machine, to the same place below --path", metavar="FOLDER"
+    )
 
     # ---- parameter store
     local_update: str = _store(
@@ -132,13 +163,6 @@ class ClusterOptions:
     )
     transport_dtype: str = _store(
         "fp32", "numbers on their way between machines; bf16 halves the bytes", choices=("fp32", "bf16"), ours=_DIST
-    )
-    transport_security: str = _store(
-        "auto",
-        "how strangers are kept out: curve, encryption and authentication; auto, curve unless every address is this machine "
-        "itself: there the system admits processes of your user only; none, open to whoever reaches the ports",
-        choices=("auto", "curve", "none"),
-        ours=_DIST,
     )
     pull_ahead: int = _store(
         1,
@@ -179,8 +203,27 @@ class PartitionOptions:
         "metis",
         "metis: few triples between partitions, for graphs that fit into memory several times over; streaming: nearly as few, in "
         "several passes over the triples on disk; random: even shares at once; dglke: as the text partitions in the folder of "
-        "the data set say, which dglke_partition wrote",
-        choices=("metis", "streaming", "random", "dglke"),
+        "the data set say, which dglke_partition wrote. With --edges hdrf (when not given): few copies of entities, in passes "
+        "over the triples; dbh: by a hash of the end of fewer triples; random; metis: a triple goes with its tail",
+        choices=("metis", "streaming", "random", "dglke", "hdrf", "dbh"),
+    )
+    edges: bool = _partition(
+        False,
+        "divide triples, and give every partition all that graph encoders need of others: the triples within --expand hops",
+    )
+    expand: int = _partition(
+        2, "with --edges: hops around the entities of a partition's own triples, as many as an encoder has layers", low=0, high=16
+    )
+    fanout: tuple[int, ...] = _partition(
+        (),
+        "with --edges: of so many edges into an entity each hop takes as many, drawn by --seed, and not all. A number for each "
+        "hop, the last one next to the partition's own triples; -1: all",
+        low=1,
+        besides=(-1,),
+        metavar="N",
+    )
+    no_inverse: bool = _partition(
+        False, "with --edges: messages go from heads to tails only, for encoders without inverse relations"
     )
     balance: str = _partition(
         "triples",
@@ -188,7 +231,20 @@ class PartitionOptions:
         choices=("triples", "entities"),
     )
     layout: str = _partition(
-        "kgdist", "what is written: kgdist's own files, or the text files of DGL-KE", choices=("kgdist", "dglke")
+        "kgdist",
+        "what is written: kgdist's own files, which kgdist-dist-train trains on; graph: the training triples as a graph with "
+        "features, which DistGraph opens; dglke: the text files of DGL-KE",
+        choices=("kgdist", "graph", "dglke"),
+    )
+    features: tuple[str, ...] = _partition(
+        (),
+        "features of entities for --layout graph: a name, and an .npy file with a row for each entity, by id",
+        metavar="NAME=FILE",
+    )
+    metadata: str | None = _partition(
+        None,
+        "metadata.json of a graph in DGL's chunked format (csv, .npy, Parquet), which is divided instead of a data set",
+        metavar="FILE",
     )
     out: str | None = _partition(
         None, "folder that gets the partitions, instead of the data set's own, <data_path>/<dataset>", metavar="FOLDER"

@@ -7,7 +7,8 @@ TEXTS = {
     "eval": "Rank the test triples with a trained run. The run's config.json gives model and data; flags given here win.",
     "partition": "Divide a knowledge graph among machines: into parts of one size with few triples between them.",
     "dist-train": "Train the embeddings of a partitioned knowledge graph on several machines, started over SSH.",
-    "copy": "Send every machine its partition of a knowledge graph over SSH; what is there already is not sent again.",
+    "launch": "Run a script on several machines: servers of the graph's partitions, and trainers, all of them with its command.",
+    "copy": "Send every machine its partition of a graph over SSH, and a script; what is there already is not sent again.",
     "server": "Be one machine of a job, by hand: its servers and its trainers. kgdist-dist-train --backend manual waits for it.",
     "client": "Give the word that a machine started by kgdist-server may train, and wait for the end of the job.",
     "predict": "Ask a trained run which triples are likely: of given heads, relations and tails, or of all there are.",
@@ -16,12 +17,14 @@ TEXTS = {
     "import": "Make a run of a model that DGL-KE or PyKEEN has trained, with the names of its entities.",
     "convert": "Write a knowledge graph in another format; names and the order of triples stay as they are.",
     "compare": "Put several runs side by side: options, metrics and curves.",
+    "preprocess": "Turn the attributes of entities (numbers, dates, categories, words, texts, vectors) into features.",
     "tune": "Search for options that give the best validation MRR; those that lag are stopped early.",
     "doctor": "Check that this machine has what kgdist needs, and say what to do where it has not.",
     "completion": "Print a script that lets a shell complete the commands and their options.",
 }
 POSITIONAL = {  # an option without its flag
     "eval": ("model_path", "RUN"),
+    "launch": ("command", "COMMAND"),
     "server": ("job", "FILE"),
     "client": ("job", "FILE"),
     "predict": ("model_path", "RUN"),
@@ -53,6 +56,9 @@ examples:
   kgdist-partition --dataset FB15k -k 4 --data_path ~/my_task
   kgdist-partition --dataset mine --format raw_udd_hrt --data_files train.tsv valid.tsv test.tsv -k 8 --method streaming
   kgdist-partition --dataset FB15k --data_path ~/my_task --verify
+  kgdist-partition --dataset FB15k -k 4 --data_path ~/my_task --layout graph --features text=entity_text.npy --out ~/graph
+  kgdist-partition --dataset FB15k -k 4 --data_path ~/my_task --edges --expand 2 --fanout 25 10 --out ~/self_sufficient
+  kgdist-partition --metadata mag/metadata.json -k 4 --method streaming --out mag_4
 
 The partitions are the folders partition_0, partition_1, ... in <data_path>/<dataset>. --dry_run prints sizes and cut only.""",
     "dist-train": """\
@@ -63,11 +69,23 @@ example, on the first of four machines:
       --batch_size 1000 --neg_sample_size 200 --max_step 500 --log_interval 100 --test -adv \\
       --regularization_coef 1.00E-09 --num_thread 1
 
-A line of ip_config.txt is `address port servers`, for example `192.168.0.11 30050 2`; # begins a comment. The model is found
+A line of ip_config.txt is `address [port [servers]]`, for example `192.168.0.11 30050 2`; # begins a comment. The model is found
 below --save_path (ckpts) in the workspace of the first machine. --dry_run prints the plan and starts nothing.""",
+    "launch": """\
+examples:
+  kgdist-launch --workspace ~/graphsage --num_trainers 2 --num_samplers 0 --num_servers 1 \\
+      --part_config 4part_data/ogbn-products.json --ip_config ~/graphsage/ip_config.txt "python3 train_dist.py --num-epochs 30"
+  kgdist-launch --backend local --ip_config ip_config.txt --num_trainers 2 --dry_run "python3 train.py"
+
+Every trainer is a process of that command, with RANK, WORLD_SIZE, MASTER_ADDR and the like in its environment, so that
+torch.distributed.init_process_group("gloo") needs no more. A server is one as well: it runs the script up to
+kgdist.distributed.initialize(), serves there, and never returns. Servers are started when the first trainer calls it, so a script
+that does not is run by the trainers alone. What they print comes here, with machine and rank. When one fails, all end.""",
     "copy": """\
-example:
-  kgdist-copy --path ~/my_task --ip_config ~/my_task/ip_config.txt --dataset FB15k --data_path ~/my_task""",
+examples:
+  kgdist-copy --path ~/my_task --ip_config ~/my_task/ip_config.txt --dataset FB15k --data_path ~/my_task
+  kgdist-copy --workspace ~/graphsage --ip_config ~/graphsage/ip_config.txt --rel_data_path 4part_data \\
+      --part_config 4part_data/ogbn-products.json --script_folder code""",
     "server": """\
 example, on the machine of the second line of ip_config.txt:
   kgdist-server kgdist_job.json --machine 1""",
@@ -109,6 +127,22 @@ examples:
 examples:
   kgdist-compare ckpts/*
   kgdist-compare ckpts/RotatE_wordnet_0 ckpts/ComplEx_wordnet_0 --output compared.html""",
+    "preprocess": """\
+examples:
+  kgdist-preprocess --entities people.tsv --draft_schema --schema people.yaml
+  kgdist-preprocess --entities people.tsv --schema people.yaml --out attributes
+  kgdist-preprocess --entities people.tsv --schema people.yaml --dataset FB15k --data_path ~/data --executor process
+
+A schema says which column names the entity, and what the others are:
+  key: entity
+  node_type: person
+  attributes:
+    population: {kind: numeric, bins: 20, strategy: quantile}
+    birth_date: {kind: date}
+    country: {kind: categorical}
+    types: {kind: multi, separator: "|", min_count: 5}
+    description: {kind: text, encoder: hashed, dim: 64}
+    image: {kind: vector, file: images.npy}""",
     "tune": """\
 examples:
   kgdist-tune --dataset wordnet --model_name ComplEx --trials 30

@@ -112,6 +112,15 @@ class Config(ClusterOptions, PartitionOptions):
         dglke=_TRAIN,
         ours=_PARTITION,
     )
+    split: tuple[float, ...] = _data(
+        (),
+        "shares of train, valid and test, such as .8 .1 .1, for data without valid and test: the same triples in every run. A "
+        "share of 0: no such split",
+        low=0,
+        high=1,
+        ours=(*_HERE, "partition"),
+        metavar="SHARE",
+    )
     data_url: str | None = _data(
         None, "where built-in sets are downloaded from, instead of the usual place", ours=(*_HERE, "partition"), metavar="URL"
     )

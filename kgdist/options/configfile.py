@@ -1,4 +1,4 @@
-"""Options in files: the YAML that users write, and the config.json that every run saves.
+"""What users write in YAML (options; a schema of attributes, see `read_entries`), and the config.json that every run saves.
 
 The YAML is one flat mapping from option to value. A document is composed into nodes and nothing is constructed: tags, anchors,
 aliases and deep nesting are refused by file and line before they are followed. Numbers are decimal as in YAML 1.2 (1e-9 is a
@@ -12,7 +12,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -74,6 +74,28 @@ def _unknown(name: str, command: str) -> str | None:
     return f"{show(name)[1:-1]}: no such option" + (f"; did you mean {near}?" if near else "")
 
 
+class Entry(NamedTuple):
+    """A value of a YAML file with its place: a scalar, a list of scalars, or a mapping of entries."""
+
+    value: Any
+    line: int
+
+
+def read_entries(path: PathLike, flag: str) -> Entry:
+    """All that the YAML file named by `flag` says, for a command that has keys of its own; None where it says nothing.
+
+    Raises DataError (file:line) for what cannot be read, a key that comes twice, and YAML that is not used here.
+    """
+    node = _document(path, flag)
+    return Entry(None, 1) if node is None else _entry(node)
+
+
+def _entry(node: yaml.Node) -> Entry:
+    if isinstance(node, yaml.MappingNode):
+        return Entry({key.value: _entry(value)._replace(line=_line(key)) for key, value in node.value}, _line(node))
+    return Entry(_plain(node), _line(node))
+
+
 class _Refused(yaml.MarkedYAMLError):
     """YAML, but none that is used here."""
 
@@ -95,7 +117,7 @@ class _Composer(yaml.SafeLoader):
                 raise _Refused(None, None, problem, event.start_mark)
         self.depth += 1
         if self.depth > DEEPEST:
-            raise _Refused(None, None, f"{self.place}nested too deep for an option", event.start_mark)
+            raise _Refused(None, None, f"{self.place}nested too deep", event.start_mark)
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node

@@ -11,12 +11,22 @@ from typing import Any
 
 from kgdist.base.errors import OptionError
 from kgdist.options.config import Config
-from kgdist.options.tools import ConvertOptions, EmbSimOptions, ExportOptions, ImportOptions, Lists, PredictOptions
+from kgdist.options.option import show
+from kgdist.options.tools import (
+    ConvertOptions,
+    EmbSimOptions,
+    ExportOptions,
+    ImportOptions,
+    Lists,
+    PredictOptions,
+    PreprocessOptions,
+)
 
 Given = Collection[str]  # names of the options that the user set, as opposed to defaults and presets
 Rows = Iterator[tuple[object, str, str]]  # whether it is so, whose line the error is, and why it cannot be
 
 EXCLUSIVE = (("max_step", "max_epoch"),)  # at one level only one of them; a higher level's choice replaces the lower one's
+MOST_CUT = 64  # partitions of triples: those that an entity is in are the bits of a word
 FILES = {"raw_udd": (1, 3, "train [valid [test]]"), "udd": (3, 5, "entities relations train [valid [test]]")}
 
 
@@ -32,6 +42,12 @@ def of_a_command_line(o: Config, given: Given) -> Rows:
     """Of what the user has set, before anything is filled in."""
     several = o.num_client_proc is not None and o.num_proc != o.num_client_proc
     yield "num_proc" in given and several, "num_proc", "means the same as --num_client_proc; give one of them"
+    alone = "says where the files of --part_config go; give that one, too"
+    yield o.rel_data_path is not None and o.part_config is None, "rel_data_path", alone
+    graphs = "contradicts --part_config, which names the graph"
+    yield o.part_config is not None and "dataset" in given, "dataset", graphs
+    manual = "manual reaches no machine; copy what it needs to each by your own means"
+    yield o.backend == "manual" and (o.part_config or o.script_folder) is not None, "backend", manual
 
 
 def of_a_run(o: Config, given: Given) -> Rows:
@@ -81,8 +97,41 @@ def of_partitioning(o: Config, given: Given) -> Rows:
     none = o.num_parts is None and not o.verify and o.method != "dglke"
     yield none, "num_parts", "say how many partitions: -k 4 for four machines"
     yield o.dry_run and o.verify, "verify", "there is nothing to read after --dry_run; drop one of them"
-    for name, idle in (("balance", read or o.method == "dglke"), ("method", read), ("seed", read or o.method == "dglke")):
+    taken = {"balance": read or o.method == "dglke", "method": read, "seed": read or o.method == "dglke"}
+    for name, idle in {**taken, "expand": read, "fanout": read, "no_inverse": read}.items():
         yield idle and name in given, name, "has no say here: the partitions are taken as they are; drop it"
+    yield from _of_edges(o, given)
+    yield o.features and o.layout != "graph", "features", "needs --layout graph: triples alone are what the other layouts hold"
+    strange = next((text for text in o.features if not all(text.partition("="))), None)
+    yield strange is not None, "features", f"must be NAME=FILE.npy, not {show(strange)}"
+    if o.metadata is None:
+        return
+    yield o.out is None, "metadata", "needs --out, the folder that gets the partitions"
+    for name in ("dataset", "data_path", "format", "data_files", "delimiter", "header", "data_url", "features"):
+        yield name in given, name, "contradicts --metadata, which names the files of the graph; drop it"
+    yield o.has_edge_importance, "has_edge_importance", "contradicts --metadata: weights are data of its edges; drop it"
+    yield "layout" in given and o.layout != "graph", "layout", "contradicts --metadata: a graph is written as one; drop it"
+    yield o.method == "dglke", "method", "dglke takes over partitions of a data set, not of --metadata"
+    yield o.dry_run, "dry_run", "is for data sets: a graph's table is counted from what was written"
+
+
+def _of_edges(o: Config, given: Given) -> Rows:
+    """Of kgdist-partition --edges."""
+    for name in ("expand", "fanout", "no_inverse") if not o.edges else ():
+        yield name in given, name, "goes with --edges; add that, or drop it"
+    divides = f"{o.method} divides triples; add --edges"
+    yield not o.edges and o.method in ("hdrf", "dbh"), "method", divides
+    if not o.edges:
+        return
+    yield o.layout != "kgdist", "edges", f"contradicts --layout {o.layout}; drop one of them"
+    yield o.metadata is not None, "edges", "contradicts --metadata: triples of a data set are divided; drop one of them"
+    both = f"{o.method} divides entities alone; with --edges take hdrf, dbh, random or metis"
+    yield o.method in ("streaming", "dglke"), "method", both
+    evens = f"has no say here: {o.method} evens out triples; drop it"
+    yield "balance" in given and o.method != "metis", "balance", evens
+    yield (o.num_parts or 1) > MOST_CUT, "num_parts", f"--edges makes {MOST_CUT} partitions at most, not {o.num_parts}"
+    hops = f"needs a number for each of the {o.expand} hops (--expand), not {len(o.fanout)}"
+    yield o.fanout and len(o.fanout) != o.expand, "fanout", hops
 
 
 # ---------------------------------------------------------------------------------------------------------------- tools
@@ -147,10 +196,31 @@ def of_importing(o: ImportOptions, given: Given) -> Rows:
     yield (o.entity_mfile is None) != (o.rel_mfile is None), "entity_mfile", "goes with --rel_mfile: give both, or neither"
 
 
+def of_preprocessing(o: PreprocessOptions, given: Given) -> Rows:
+    yield not o.entities, "entities", "say which file has the entities"
+    count = len(o.entities)
+    yield o.draft_schema and count > 1, "draft_schema", f"guesses from one file, not from {count}: call it for each"
+    yield o.draft_schema and len(o.schema) > 1, "schema", "one file gets the schema that is drafted"
+    if o.draft_schema:
+        idle = ("fit_on", "dataset", "data_path", "format", "data_files", "delimiter", "header")
+        for name in (*idle, "executor", "num_workers", "chunk_size", "out"):
+            yield name in given, name, "has no say here: --draft_schema writes a schema and nothing else; drop one of them"
+        return
+    yield not o.schema, "schema", "say what the columns are; --draft_schema guesses a first one"
+    yield len(o.schema) != count, "schema", f"one for each file of --entities: not {len(o.schema)} for {count}"
+    yield o.num_workers is not None and o.executor != "process", "num_workers", "needs --executor process"
+    for name in ("data_path", "format", "data_files", "delimiter", "header"):
+        yield o.dataset is None and name in given, name, "says where a data set is; give its name, too: --dataset"
+    own = "own files need --format raw_udd_hrt (names) or udd_hrt (integer ids)"
+    yield o.format == "built_in" and o.data_files, "data_files", own
+    yield o.dataset is not None and o.format != "built_in" and not o.data_files, "data_files", f"--format {o.format} needs them"
+
+
 OF_TOOLS: dict[str, Callable[[Any, Given], Rows]] = {
     "predict": of_predicting,
     "emb-sim": of_comparing_embeddings,
     "export": of_exporting,
     "convert": of_converting,
     "import": of_importing,
+    "preprocess": of_preprocessing,
 }

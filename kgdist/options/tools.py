@@ -7,17 +7,22 @@ Names and defaults are those of DGL-KE's dglke_predict, dglke_emb_sim and dglke_
 from __future__ import annotations
 
 import dataclasses
+import re
+import shlex
 from functools import partial
 from pathlib import PurePath
 from typing import Any, ClassVar, TypeVar
 
+from kgdist.options.cluster import ReachOptions
 from kgdist.options.config import clean_format
+from kgdist.options.of_entities import EntityOptions
 from kgdist.options.option import option, table
 
 Own = TypeVar("Own", bound="ToolOptions")
 _what = partial(option, group="what is asked")
 _how = partial(option, group="how it is answered")
 _output = partial(option, group="output")
+_script = partial(option, group="script")
 _json = partial(_output, False, "print the result as one JSON object, and nothing else, on stdout; words for people go to stderr")
 
 
@@ -26,6 +31,35 @@ def _page_or_text(path: str) -> str:
     if PurePath(path).suffix.lower() not in kinds:
         raise ValueError(f"must end in {', '.join(kinds)}, not {path[-60:]!r}")
     return path
+
+
+# Words by which a shell would be meant, where they stand without quotes: its operators, and what only it can do.
+_OPERATOR = re.compile(r"&&?|\|\|?|;|.*;|[0-9]*(>>?|<<?).*|&>.*")
+_OF_A_SHELL = {"cd", "export", "source", ".", "ulimit", "alias", "set", "eval", "exec"}
+_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+
+
+def _no_shell(text: str) -> str:
+    """A command line that needs no shell to be understood. Raises ValueError for one that does, and for quotes around quotes."""
+    try:
+        words, quoted = shlex.split(text), shlex.split(text, posix=False)
+    except ValueError:
+        return text  # what quotes are wrong is said when it is run
+    if len(words) == 1 and " " in words[0] and "/" not in words[0].split()[0]:
+        raise ValueError(f"{words[0][:60]!r} is one word, so no program: take away the inner quotes")
+    if words and _ASSIGNED.match(words[0]):
+        raise ValueError(f"no shell reads it, so {words[0][:60]!r} is no variable: give it by --extra_envs")
+    needs = [word for word in quoted if _OPERATOR.fullmatch(word)] or [word for word in words[:1] if word in _OF_A_SHELL]
+    if needs:
+        shell = "a shell of your own, bash -c '...' with all of it between the quotes"
+        raise ValueError(f"no shell reads it, so {needs[0][:60]!r} has no meaning: give {shell}")
+    return text
+
+
+def _variable(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*=.*", text, re.DOTALL):
+        raise ValueError(f"expected NAME=VALUE, not {text[:60]!r}; another option ends the list, so that the command can follow")
+    return text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -250,6 +284,13 @@ class CompareOptions(RunOptions):
     json: bool = _json()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreprocessOptions(EntityOptions, ToolOptions):
+    """kgdist-preprocess."""
+
+    json: bool = _json()
+
+
 # Options of kgdist-train that kgdist-tune takes for all of its trials: these groups, and these options.
 TUNE_GROUPS = ("data", "model", "training", "loss", "negative samples", "hardware")
 TUNE_BESIDES = (
@@ -279,6 +320,51 @@ class TuneOptions(ToolOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class LaunchOptions(ReachOptions, ToolOptions):
+    """kgdist-launch."""
+
+    command: str | None = _script(
+        None,
+        "the command line of every process, in quotes: python3 as its first word is the Python that kgdist runs in there, and "
+        "relative files are below --path. No shell reads it",
+        clean=_no_shell,
+        metavar="COMMAND",
+    )
+    num_trainers: int = _script(1, "trainers of each machine", synonyms=("--num_clients",), low=1, high=4096)
+    num_samplers: int = _script(
+        0, "processes of each trainer that sample, where the script does not say it itself (num_workers)", low=0, high=4096
+    )
+    num_servers: int | None = _script(
+        None, "servers of each machine whose line in --ip_config does not say how many; 1 when not given", low=1, high=4096
+    )
+    part_config: str | None = _script(
+        None,
+        "the file <graph_name>.json that was written beside the partitions, below --path; the machine of line n has partition "
+        "n. Without it the script has no graph to open by its name",
+        metavar="FILE.json",
+    )
+    num_omp_threads: int | None = _script(
+        None, "OMP_NUM_THREADS of each process; the cores of its machine, shared out, when not given", low=1, high=4096
+    )
+    extra_envs: tuple[str, ...] = _script(
+        (), "variables of the environment of every process", clean=_variable, metavar="NAME=VALUE"
+    )
+    stall_timeout: float = _script(
+        1800.0,
+        "seconds that trainers wait for others, at a barrier or where all make a tensor together, until the job ends and names "
+        "those that have not come",
+        low=1,
+        high=604800,
+    )
+    max_restarts: int = _script(
+        0,
+        "how often the whole job begins again, from the script's first line, when a process or a machine was lost",
+        low=0,
+        high=1000,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DoctorOptions(ToolOptions):
     """kgdist doctor."""
 
@@ -302,7 +388,9 @@ TOOLS: dict[str, type[ToolOptions]] = {
     "convert": ConvertOptions,
     "import": ImportOptions,
     "compare": CompareOptions,
+    "preprocess": PreprocessOptions,
     "tune": TuneOptions,
+    "launch": LaunchOptions,
     "doctor": DoctorOptions,
     "completion": CompletionOptions,
 }

@@ -19,8 +19,8 @@ from kgdist.base.files import atomic_write
 from kgdist.data.dataset import Dataset
 from kgdist.data.read.columns import Spec
 from kgdist.data.read.formats import read_rows
-from kgdist.partition.folder import folder_of, numbered
 from kgdist.partition.graph import pieces
+from kgdist.partition.manifest import folder_of, numbered
 from kgdist.partition.write import TEXT, staged
 
 TRAIN, LOCAL, BOOK, COUNT = "train.txt", TEXT, "partition_book.txt", "relation_count.txt"

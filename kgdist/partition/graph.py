@@ -1,4 +1,4 @@
-"""The graph that is partitioned: its triples piece by piece, its rows of neighbours, its loads, and how large its parts are.
+"""The graph that is partitioned: its triples piece by piece, its rows of neighbours, and how large its parts are.
 
 Direction and relation of triples do not matter to a partition, so METIS gets symmetric rows of neighbours (compressed sparse
 rows): an edge weighs as many triples as join its two ends, and there are no loops. A triple lives with its tail. Its head, when
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,8 +17,7 @@ from kgdist.base.errors import KgdistError
 from kgdist.base.log import bar
 from kgdist.kernels import adjacency as loops
 
-PIECE = 1 << 20  # triples looked at together
-TOLERANCE = {"entities": (1.03,), "triples": (1.1, 1.05)}  # largest part / average: entities, triples
+PIECE = 1 << 18  # triples looked at together: they stay in the cache
 WRONG = {
     1: "its rows do not follow one another",
     2: "it has neighbours that do not exist",
@@ -28,7 +27,16 @@ WRONG = {
 }
 
 
-def pieces(triples: np.ndarray, what: str) -> Iterator[np.ndarray]:
+class InPieces(Protocol):
+    """Triples that can be had piece by piece: an array, or what makes the pieces as they are asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, piece: slice, /) -> np.ndarray:
+        """int32[., 3]."""
+
+
+def pieces(triples: InPieces, what: str) -> Iterator[np.ndarray]:
     """`triples` int32[T, 3] piece by piece, with a bar that says `what` is being done."""
     with bar(total=len(triples), desc=what, unit=" triples") as progress:
         for start in range(0, len(triples), PIECE):
@@ -50,24 +58,27 @@ class Adjacency:
     """m entries, two for each pair of entities that triples join."""
 
     starts: np.ndarray  # int64[n+1], where each row begins in the other two
-    neighbours: np.ndarray  # int64[m]
-    weights: np.ndarray  # int64[m], triples between the two
+    neighbours: np.ndarray  # int32[m], or int64[m] as METIS takes them
+    weights: np.ndarray  # the same, triples between the two
 
-    def connected(self) -> tuple[Adjacency, np.ndarray]:
-        """Those that have neighbours, renumbered in order, and int64[.], who they are; itself when all have."""
-        there = np.flatnonzero(np.diff(self.starts) > 0)
-        if len(there) == len(self.starts) - 1:
-            return self, there
-        number = np.zeros(len(self.starts) - 1, np.int64)
-        number[there] = np.arange(len(there))
-        return Adjacency(np.append(self.starts[there], self.starts[-1]), number[self.neighbours], self.weights), there
+    def connected(self) -> np.ndarray:
+        """int64[.]: those that have neighbours, ascending."""
+        return np.flatnonzero(np.diff(self.starts) > 0)
+
+    def grouped(self, number: np.ndarray, groups: int, dtype: type[np.integer]) -> Adjacency:
+        """The graph of groups, `number` int32[n] of each row; -1: of none, which is for rows without neighbours."""
+        order = np.argsort(number, kind="stable")[np.count_nonzero(number < 0) :]
+        starts, seen = np.empty(groups + 1, np.int64), np.full(groups, loops.NOWHERE)
+        neighbours, weights = np.empty(len(self.neighbours), dtype), np.empty(len(self.neighbours), dtype)  # taken as written
+        kept = int(loops.contract(order, number, self.starts, self.neighbours, self.weights, starts, neighbours, weights, seen))
+        return Adjacency(starts, neighbours[:kept], weights[:kept])
 
     def fault(self) -> str | None:
         """What is wrong with it, if anything: METIS would crash or answer nonsense. Symmetry is told by hash sums."""
         return WRONG.get(int(loops.sound(self.starts, self.neighbours, self.weights)))
 
 
-def degrees(triples: np.ndarray, num_entities: int, num_relations: int) -> Degrees:
+def degrees(triples: InPieces, num_entities: int, num_relations: int) -> Degrees:
     """Count the ends of `triples` int32[T, 3]. Raises KgdistError for an id out of range: the data set has changed on disk."""
     ends, incoming = np.zeros(num_entities, np.int64), np.zeros(num_entities, np.int64)
     for piece in pieces(triples, "counting triples"):
@@ -77,32 +88,20 @@ def degrees(triples: np.ndarray, num_entities: int, num_relations: int) -> Degre
     return Degrees(ends, incoming)
 
 
-def loads_of(degrees: Degrees, balance: str) -> np.ndarray:
-    """int64[n, c]: what each entity brings to its partition: itself, and with balance "triples" those that it is the tail of."""
-    ones = np.ones(len(degrees.incoming), np.int64)
-    return ones[:, None] if balance == "entities" else np.stack([ones, degrees.incoming], axis=1)
-
-
-def limits(loads: np.ndarray, parts: int, balance: str) -> np.ndarray:
-    """int64[c]: what a part may hold of each load, rounded up."""
-    most: np.ndarray = np.ceil(loads.sum(axis=0) / parts * np.array(TOLERANCE[balance]))
-    return most.astype(np.int64)
-
-
-def adjacency(triples: np.ndarray, degrees: Degrees) -> Adjacency:
-    """The adjacency of `triples` int32[T, 3]. Memory: 16 bytes for each end of a triple, 4 more for a moment."""
+def adjacency(triples: InPieces, degrees: Degrees) -> Adjacency:
+    """The adjacency of `triples` int32[T, 3]. Memory: 8 bytes for each end of a triple."""
     starts = np.zeros(len(degrees.ends) + 1, np.int64)
     np.cumsum(degrees.ends, out=starts[1:])
     found, cursor = np.empty(starts[-1], np.int32), starts[:-1].copy()
     for piece in pieces(triples, "joining neighbours"):
         loops.fill(piece, 0, len(cursor), cursor, found)
     cursor[:] = loops.NOWHERE
-    neighbours, weights = np.empty(len(found), np.int64), np.empty(len(found), np.int64)  # memory is taken as it is written
-    kept = int(loops.merge(starts, found, neighbours, weights, cursor))
-    return Adjacency(starts, neighbours[:kept], weights[:kept])
+    weights = np.empty(len(found), np.int32)  # memory is taken as it is written
+    kept = int(loops.merge(starts, found, found, weights, cursor))
+    return Adjacency(starts, found[:kept], weights[:kept])
 
 
-def cut(triples: np.ndarray, assigned: np.ndarray) -> int:
+def cut(triples: InPieces, assigned: np.ndarray) -> int:
     """How many of `triples` int32[T, 3] have their ends in different parts of `assigned` int32[entities]."""
     return sum(int((assigned[piece[:, 0]] != assigned[piece[:, 2]]).sum()) for piece in pieces(triples, "counting the cut"))
 

@@ -19,7 +19,8 @@ from kgdist.base.log import bar
 from kgdist.partition.graph import Adjacency
 
 OPTIONS = 40  # METIS_NOPTIONS of metis.h; places in them:
-SEED, NUMBERING = 8, 17
+OBJECTIVE, SEED, NUMBERING = 1, 8, 17
+VOLUME = 1  # METIS_OBJTYPE_VOL
 OK, MEMORY = 1, -3  # METIS_OK, METIS_ERROR_MEMORY
 INSTEAD = "take --method streaming"
 
@@ -40,13 +41,22 @@ class Metis:
         self.integer = np.dtype(np.int32 if width == 4 else np.int64)
 
     def divide(
-        self, graph: Adjacency, loads: np.ndarray, parts: int, tolerance: Sequence[float], seed: int, halving: bool
+        self,
+        graph: Adjacency,
+        loads: np.ndarray,
+        parts: int,
+        tolerance: Sequence[float],
+        seed: int,
+        halving: bool,
+        volume: bool = False,
     ) -> np.ndarray:
         """METIS' answer, int[n]; the arguments are those of `divide`. Nothing is checked but METIS' return code."""
         integer = self.integer
         options = np.empty(OPTIONS, integer)
         self._defaults(ctypes.c_void_p(options.ctypes.data))
         options[[SEED, NUMBERING]] = seed % (1 << 31), 0
+        if volume:
+            options[OBJECTIVE] = VOLUME
         numbers = np.array([loads.shape[0], loads.shape[1], parts, 0], integer)  # vertices, constraints, parts, the cut
         arrays = [np.ascontiguousarray(array, integer) for array in (graph.starts, graph.neighbours, loads, graph.weights)]
         starts, neighbours, weights, edges = (ctypes.c_void_p(array.ctypes.data) for array in arrays)
@@ -62,7 +72,7 @@ class Metis:
             starts,
             neighbours,
             weights,
-            None,  # sizes for the other objective
+            None,  # all nodes are of one size where the volume is the objective
             edges,
             count,
             None,  # equal shares
@@ -93,14 +103,23 @@ def library() -> Metis:
 
 
 def divide(
-    graph: Adjacency, loads: np.ndarray, parts: int, *, tolerance: Sequence[float], seed: int, halving: bool = False
+    graph: Adjacency,
+    loads: np.ndarray,
+    parts: int,
+    *,
+    tolerance: Sequence[float],
+    seed: int,
+    halving: bool = False,
+    volume: bool = False,
 ) -> np.ndarray:
     """int32[n] in 0..parts-1: few triples between the parts, and each of `loads` int64[n, c] about even.
 
     `tolerance`: largest part / average that METIS may take, for each load. `halving`: the graph is cut in two again and again,
-    and not into all parts at once. The same seed gives the same answer. Ctrl-C ends the wait, METIS goes on until the process
-    ends. Raises ValueError for a graph or loads that METIS would crash on, OptionError where there is no METIS, KgdistError where
-    it fails.
+    and not into all parts at once. `volume`: few nodes that a part gets from another, each counted once for a part, where METIS
+    does not halve. The same seed gives the same answer. Ctrl-C ends the wait, METIS goes on until the process ends.
+
+    Raises ValueError for a graph or loads that METIS would crash on, OptionError where there is no METIS, KgdistError where it
+    fails.
     """
     n = len(graph.starts) - 1
     if loads.shape != (n, len(tolerance)) or loads.min(initial=0) < 0 or not 1 <= parts <= n:
@@ -109,6 +128,8 @@ def divide(
     if fault:
         raise ValueError(f"the graph cannot be partitioned: {fault}")
     useful = loads.sum(axis=0) > 0  # METIS divides by the sum
+    if halving and volume:
+        raise ValueError("METIS halves for few triples between the parts only")
     if parts == 1 or not useful.any():
         return np.zeros(n, np.int32)
     metis = library()
@@ -118,9 +139,8 @@ def divide(
 
     def work() -> None:
         try:
-            answer = metis.divide(
-                graph, loads[:, useful], parts, [t for t, use in zip(tolerance, useful, strict=True) if use], seed, halving
-            )
+            limits = [t for t, use in zip(tolerance, useful, strict=True) if use]
+            answer = metis.divide(graph, loads[:, useful], parts, limits, seed, halving, volume)
             result.append(answer.astype(np.int32))
         except BaseException as error:  # raised again where it is waited for
             result.append(error)

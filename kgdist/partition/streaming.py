@@ -18,7 +18,8 @@ import numpy as np
 
 from kgdist.kernels import adjacency as loops
 from kgdist.kernels.random import shuffled
-from kgdist.partition.graph import TOLERANCE, Degrees, loads_of, pieces
+from kgdist.partition.balance import Balance
+from kgdist.partition.graph import InPieces, pieces
 
 LEVELS = 2  # of clusters above the entities
 GATHERINGS = 3  # passes in which clusters grow
@@ -33,7 +34,7 @@ BUDGET = 1 << 28  # ends of triples, 4 bytes each
 class Level:
     """The graph seen as one of clusters: triples whose ends are the clusters of their ends."""
 
-    triples: np.ndarray  # int32[T, 3], of the graph
+    triples: InPieces  # int32[T, 3], of the graph
     cluster: np.ndarray | None  # int32[entities], the cluster of each entity, None when each is its own
     load: np.ndarray  # float32[m, c], of each cluster, in shares of a full part
     ends: np.ndarray  # int64[m], ends of triples between clusters
@@ -41,7 +42,7 @@ class Level:
     rows: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # kept when there is one group of them
 
     @classmethod
-    def of(cls, triples: np.ndarray, cluster: np.ndarray, load: np.ndarray, seed: int) -> Level:
+    def of(cls, triples: InPieces, cluster: np.ndarray, load: np.ndarray, seed: int) -> Level:
         """Count the ends."""
         level = cls(triples, cluster, load, np.zeros(len(load), np.int64), seed)
         incoming, any_relation = np.zeros(len(load), np.int64), np.iinfo(np.int32).max
@@ -100,12 +101,11 @@ class Level:
                 break
 
 
-def stream(triples: np.ndarray, found: Degrees, parts: int, balance: str, seed: int) -> np.ndarray:
-    """int32[n] in 0..parts-1 for `triples` int32[T, 3]; the same seed gives the same answer."""
+def stream(triples: InPieces, ends: np.ndarray, even: Balance, parts: int, seed: int) -> np.ndarray:
+    """int32[n] in 0..parts-1 for `triples` int32[T, 3] with `ends` int64[n] at each node; the same seed gives the same answer."""
     seed *= LEVELS + 1  # each level has its own
-    loads = loads_of(found, balance)
-    full = np.maximum(1.0, loads.sum(axis=0) / parts) * np.array(TOLERANCE[balance])
-    levels, inside = [Level(triples, None, (loads / full).astype(np.float32), found.ends, seed)], []
+    full = np.maximum(even.most(parts), even.tolerance)  # a part may always hold one
+    levels, inside = [Level(triples, None, (even.loads / full).astype(np.float32), ends, seed)], []
     for _ in range(LEVELS):
         above, label = levels[-1].gathered()
         levels.append(above)

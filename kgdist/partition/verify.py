@@ -6,8 +6,10 @@ each piece must be the next rows of its partition, bit for bit. Filters, categor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -18,22 +20,40 @@ from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.known import KnownTriples
 from kgdist.data.statistics import relation_categories
 from kgdist.partition.book import Numbering
-from kgdist.partition.folder import Partition, numbered
+from kgdist.partition.folder import Partition
 from kgdist.partition.graph import Sizes
+from kgdist.partition.manifest import numbered
 from kgdist.partition.write import EVALUATED, dealt_out, filters
+
+
+class Opened(Protocol):
+    """A partition of whatever kind."""
+
+    folder: Path
+    part: int
+    graph: str
+    manifest: Any
+
+
+P = TypeVar("P", bound=Opened)
 
 
 def open_all(root: Path, *, verify: bool = False) -> list[Partition]:
     """All partitions in `root`. Raises CheckpointError unless partition_0 to partition_<k-1> are there and belong together."""
+    return open_each(root, functools.partial(Partition.open, verify=verify), verify=verify)
+
+
+def open_each(root: Path, opened: Callable[[Path], P], *, verify: bool) -> list[P]:
+    """As `open_all`, of another kind; `verify`: that its opening takes long."""
     folders = numbered(root)
     if not folders:
         raise CheckpointError(f"{root}: has no folders partition_0, partition_1, ...; kgdist-partition -k makes them")
     watched = bar(folders, desc="hashing the partitions", unit=" folder") if verify else folders
-    found = [Partition.open(folder, verify=verify) for folder in watched]
-    first = found[0]
-    for part in range(first.book.parts):
+    found = [opened(folder) for folder in watched]
+    first, parts = found[0], len(found[0].manifest.common.contents)
+    for part in range(parts):
         if part >= len(found) or found[part].folder.name != f"partition_{part}" or found[part].part != part:
-            raise CheckpointError(f"{root}: of {first.book.parts} partitions, partition_{part} is missing or another's")
+            raise CheckpointError(f"{root}: of {parts} partitions, partition_{part} is missing or another's")
     for partition in found:
         if partition.graph != first.graph:
             raise CheckpointError(

@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 
 from kgdist.base.errors import KgdistError, OptionError
-from kgdist.base.files import free_bytes, load_npy, sweep, whole_folders, write_npy
+from kgdist.base.files import folder_for, free_bytes, load_npy, sweep, whole_folders, write_npy
 from kgdist.base.log import bar
 from kgdist.data.cache import Appender
 from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.known import KnownTriples
 from kgdist.data.statistics import relation_categories
 from kgdist.partition.book import Numbering
-from kgdist.partition.folder import NAME, Common, Manifest, digest_of, files_of, folder_of, numbered
+from kgdist.partition.folder import Common
 from kgdist.partition.graph import PIECE, Sizes
+from kgdist.partition.manifest import KINDS, NAME, InCommon, Manifest, digest_of, files_of, folder_of, numbered, version_of
 
 TEXT = "local_to_global.txt"  # the mark of a text partition
 EVALUATED = ("valid", "test")
@@ -80,23 +81,32 @@ def write(
 
 
 @contextlib.contextmanager
-def staged(root: Path, parts: int) -> Iterator[list[Path]]:
-    """Folders to fill, that become partition_0, ... of `root` when the block ends without an error; older ones go then."""
+def staged(root: Path, parts: int, *, kind: type[InCommon] = Common, option: str = "--out") -> Iterator[list[Path]]:
+    """Folders to fill, that become partition_0, ... of `root` when the block ends without an error; older ones go then, if they
+    are of this kind. `option` is what names another place."""
     sweep(root)
-    for folder in numbered(root):
-        if not (folder / NAME).exists() and any(folder.iterdir()):
-            kind = "text partitions of DGL-KE" if (folder / TEXT).exists() else "folders of something else"
-            raise OptionError(
-                "--out", f"{folder} is there already, and such {kind} are not replaced: remove them, or name another folder"
-            )
+    check_replaced(root, kind, option)
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        with whole_folders([folder_of(root, part) for part in range(parts)], replaced=numbered(root)) as folders:
+        targets = [folder_of(root, part) for part in range(parts)]
+        with folder_for(root), whole_folders(targets, replaced=numbered(root)) as folders:
             yield folders
     except OSError as error:
         raise KgdistError(
             f"{root}: the partitions cannot be written ({error.strerror or error}); what was there before is unchanged"
         ) from error
+
+
+def check_replaced(root: Path, kind: type[InCommon] = Common, option: str = "--out") -> None:
+    """Raises OptionError for folders partition_0, ... in `root` that are no partitions of this kind: they are not replaced."""
+    for folder in numbered(root):
+        there = KINDS.get(version_of(folder), kind.KIND)
+        if there != kind.KIND:
+            raise OptionError(option, f"{folder} is a partition of {there}, which is not replaced: name another folder")
+        if not (folder / NAME).exists() and any(folder.iterdir()):
+            what = "text partitions of DGL-KE" if (folder / TEXT).exists() else "folders of something else"
+            raise OptionError(
+                option, f"{folder} is there already, and such {what} are not replaced: remove them, or name another folder"
+            )
 
 
 def _check_disk(dataset: Dataset, parts: int, root: Path) -> None:

@@ -38,6 +38,8 @@ from kgdist.runs.checkpoint import numbered
 from kgdist.version import __version__
 
 SPAN = 64 << 20  # bytes of a file that are flushed at a time
+# Options of a launcher that a run does not remember, or that are needed to find it.
+ELSEWHERE = ("path", "ip_config", "model_file", "job", "control")
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,17 @@ class RunFolder:
     path: Path
     config: Config
     vocabularies: tuple[Vocabulary, Vocabulary] | None
+
+
+def resume_command(command: str, run: object, config: Config) -> str:
+    """What goes on with a run, as it is to be typed where `command` was: what the run itself does not remember is in it."""
+    if command == "kgdist-dist-train" and config.save_path != Config.save_path:
+        run = Path(config.save_path) / str(run)
+    words = [command, "--resume", str(run)]
+    for name in ("model_file",) if command == "kgdist-train" else ELSEWHERE:
+        if (value := getattr(config, name)) != getattr(Config, name):
+            words += [f"--{name}", str(value)]
+    return shlex.join(words)
 
 
 def create(save_path: str | Path, name: str) -> Path:
@@ -222,7 +235,7 @@ def _load(run: RunFolder, path: Path) -> np.ndarray:
             (run.path / "machine_0", "kgdist-dist-train", run.path.name),
         ):
             if found := numbered(place):
-                words = shlex.join([command, "--resume", str(name)])
+                words = resume_command(command, name, run.config)
                 hint = f"the run was interrupted at step {found[0][0]}: finish it with {words}"
                 raise CheckpointError(f"{error}; {hint}") from error
         raise CheckpointError(f"{error}; the run has not ended, or its embeddings were moved") from error

@@ -1,4 +1,4 @@
-"""A training as processes, on one machine or many.
+"""A training as processes, on one machine or many; a user's script on many.
 
 checks.py     what is refused before anything is written, here and on each machine
 course.py     what happens while all stand still: validation, checkpoint, the end
@@ -8,6 +8,7 @@ ip_config.py  the machines of ip_config.txt
 job.py        what a run consists of, from its options
 local.py      a whole training on this machine
 observe.py    what a run shows while it trains
+ports.py      ports of this machine
 protocol.py   what launcher and agents say to each other: the table
 start.py      where rows and steps start: at random, another run, a checkpoint
 """

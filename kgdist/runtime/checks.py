@@ -6,10 +6,8 @@ those, and tells all at once. Contradictions between options alone are refused e
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
-import socket
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +16,7 @@ from kgdist.base.errors import CheckpointError, KgdistError, OptionError, UsageE
 from kgdist.base.files import free_bytes, size
 from kgdist.base.machine import free_memory
 from kgdist.data.dataset import Dataset
-from kgdist.kvstore.places import in_use, too_many
+from kgdist.kvstore.places import too_many
 from kgdist.kvstore.shared_memory import huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import MODELS
@@ -27,10 +25,12 @@ from kgdist.options.configfile import read_run
 from kgdist.options.model_file import OWN
 from kgdist.partition.folder import Partition
 from kgdist.runs import checkpoint
-from kgdist.runtime.cluster.plan import Plan, run_folder, workspace
+from kgdist.runtime.cluster.plan import workspace
+from kgdist.runtime.cluster.training_plan import TrainingPlan, run_folder
 from kgdist.runtime.ip_config import Machine
 from kgdist.runtime.job import bytes_of
 from kgdist.runtime.observe import curves_writer
+from kgdist.runtime.ports import port_problems
 
 STATE = ("optimizer",)  # on these depends what a checkpoint holds besides rows
 ENTRY = 8  # bytes in which a page table has a page
@@ -109,7 +109,7 @@ def check_job(config: Config, machines: list[Machine], partition: Partition) -> 
         raise OptionError("--resume", f"{folder} was trained with {found}")
 
 
-def check_connections(plan: Plan) -> None:
+def check_connections(plan: TrainingPlan) -> None:
     """Refuse more connections than a process could have if the machines' limits were this one's. Raises OptionError."""
     for machine in plan.machines:
         if (problem := too_many(plan.connections(machine.number))) is not None:
@@ -143,7 +143,7 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     return None
 
 
-def problems(plan: Plan, number: int, *, copied: bool = True) -> list[str]:
+def problems(plan: TrainingPlan, number: int, *, copied: bool = True) -> list[str]:
     """One line for everything on machine `number` that keeps the job from running there; none if all is well.
 
     Before the partition has been `copied` there may not even be a workspace.
@@ -157,12 +157,12 @@ def problems(plan: Plan, number: int, *, copied: bool = True) -> list[str]:
     return [*_partition(plan, number), *_apart(plan, number)]
 
 
-def _apart(plan: Plan, number: int) -> list[str]:
+def _apart(plan: TrainingPlan, number: int) -> list[str]:
     """What can be asked without the partition."""
     return [*_resumed(plan, number), *_connections(plan, number), *_freed(plan, number), *_disk(plan, number)]
 
 
-def _partition(plan: Plan, number: int) -> list[str]:
+def _partition(plan: TrainingPlan, number: int) -> list[str]:
     folder = plan.partition(number)
     try:
         partition = Partition.open(folder, verify=True)
@@ -175,14 +175,14 @@ def _partition(plan: Plan, number: int) -> list[str]:
     return []
 
 
-def _sent(plan: Plan, *, again: bool = False) -> str:
+def _sent(plan: TrainingPlan, *, again: bool = False) -> str:
     """How a partition comes here."""
     if plan.config.backend == "manual":  # which reaches no machine
         return "copy it here again" if again else "copy it here"
     return "send it again with --copy" if again else "send it with --copy"
 
 
-def _resumed(plan: Plan, number: int) -> list[str]:
+def _resumed(plan: TrainingPlan, number: int) -> list[str]:
     """The newest checkpoint of the run that is resumed whose rows would become those of other entities under this plan, or would
     mean something else. One that does not say what it is of, from an older kgdist, is not refused."""
     if not plan.config.resume:
@@ -202,12 +202,12 @@ def _resumed(plan: Plan, number: int) -> list[str]:
     return []
 
 
-def _connections(plan: Plan, number: int) -> list[str]:
+def _connections(plan: TrainingPlan, number: int) -> list[str]:
     problem = too_many(plan.connections(number))
     return [f"needs {problem}"] if problem is not None else []
 
 
-def _freed(plan: Plan, number: int) -> list[str]:
+def _freed(plan: TrainingPlan, number: int) -> list[str]:
     """Ports and memory. Processes of an attempt before may still hold both, while they wait for their agent, and then end."""
     deadline = time.monotonic() + (2 * plan.config.peer_timeout if plan.attempt else 0.0)
     while (found := [*port_problems(plan.machines[number]), *_memory(plan, number)]) and time.monotonic() < deadline:
@@ -215,27 +215,7 @@ def _freed(plan: Plan, number: int) -> list[str]:
     return found
 
 
-def port_problems(machine: Machine) -> list[str]:
-    """One line for every port of `machine`, which is this one, that its servers could not listen on."""
-    found = []
-    for port in machine.ports:
-        try:
-            info = socket.getaddrinfo(machine.address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            with socket.socket(info[0], info[1]) as trial:
-                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                trial.bind(info[4])
-        except socket.gaierror as error:
-            return [f"{machine.address}: cannot be resolved here ({error.strerror}); check ip_config.txt"]
-        except OSError as error:
-            if error.errno == errno.EADDRNOTAVAIL:
-                return [f"{machine.address}: is no address of this machine; ip_config.txt needs one that it has itself"]
-            taken = error.errno == errno.EADDRINUSE
-            reason = in_use(str(info[4][0]), port) if taken else f"cannot be bound ({error.strerror})"
-            found.append(f"{machine.address}:{port} {reason}")
-    return found
-
-
-def _memory(plan: Plan, number: int) -> list[str]:
+def _memory(plan: TrainingPlan, number: int) -> list[str]:
     rows, processes = plan.memory_of(number), plan.machines[number].servers + plan.config.num_proc
     need = rows + page_tables(rows, processes + 1, huge=plan.config.huge_pages)  # 1: the agent
     need += LIBRARIES + PER_PROCESS * processes
@@ -245,7 +225,7 @@ def _memory(plan: Plan, number: int) -> list[str]:
     return [f"needs about {size(need)} of memory, and {size(free)} are free; take more machines or less --hidden_dim"]
 
 
-def _disk(plan: Plan, number: int) -> list[str]:
+def _disk(plan: TrainingPlan, number: int) -> list[str]:
     if plan.config.no_save_emb or plan.attempt:  # once a job has begun, a full disk is no reason to give it up
         return []
     folder = run_folder(plan.config)

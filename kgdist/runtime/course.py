@@ -1,7 +1,7 @@
 """The course of a training: validations, the best rows, checkpoints, early stop, the end. Every process stands still.
 
-One machine (`kgdist.runtime.local`) and several (`kgdist.runtime.cluster.attempt`) take the same course, each as its `Place`: it
-ranks, saves and loads, and the course decides when, and what becomes of what goes wrong.
+One machine (`kgdist.runtime.local`) and several (`kgdist.runtime.cluster.training_attempt`) take the same course, each as its
+`Place`: it ranks, saves and loads, and the course decides when, and what becomes of what goes wrong.
 """
 
 from __future__ import annotations

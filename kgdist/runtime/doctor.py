@@ -188,7 +188,7 @@ def _ssh_keys() -> tuple[str, str]:
 
 def ports(machine: Machine) -> Finding:
     """Whether the ports of a machine are free, when it is this one."""
-    from kgdist.runtime.checks import port_problems  # here: libraries that cannot be imported are told before
+    from kgdist.runtime.ports import port_problems  # here: libraries that cannot be imported are told before
 
     problems = port_problems(machine)
     numbers = f"{machine.ports[0]}" + (f" to {machine.ports[-1]}" if machine.servers > 1 else "")

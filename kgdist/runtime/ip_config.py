@@ -1,4 +1,4 @@
-"""The machines of a job, read from ip_config.txt: a line is `address, first port, servers`, apart by blanks.
+"""The machines of a job, read from ip_config.txt: a line is `address [first port [servers]]`, apart by blanks.
 
 Comments (#), blank lines, tabs, host names, IPv6 with or without brackets, different server counts and several machines on one
 host are fine. Here nothing is resolved or reached: whether an address leads anywhere is asked by
@@ -16,6 +16,8 @@ from pathlib import Path
 from kgdist.base.errors import DataError, counted
 from kgdist.base.files import PathLike
 
+PORT = 30050  # the first one where a line has none, as in DGL
+SHAPE = "address [first port [servers]]"
 LARGEST = 1 << 20  # bytes of the file: some 30,000 machines
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}\.?")
@@ -42,14 +44,17 @@ class Machine:
         return range(self.port, self.port + self.servers)
 
 
-def read_cluster(path: PathLike) -> list[Machine]:
-    """The machines of a file, at least one. Raises DataError naming the file and the line (exit code 2)."""
+def read_cluster(path: PathLike, servers: int | None = None) -> list[Machine]:
+    """The machines of a file, at least one; `servers`: --num_servers, which counts where a line does not say how many.
+
+    Raises DataError naming the file and the line (exit code 2).
+    """
     try:
         with Path(path).open("rb") as file:
             data = file.read(LARGEST + 1)
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
-        raise DataError(path, f"{reason}; expected the machines, one a line: address, first port, servers") from error
+        raise DataError(path, f"{reason}; expected the machines, one a line: {SHAPE}") from error
     except ValueError as error:  # a NUL in the path
         raise DataError(path, str(error)) from error
     if len(data) > LARGEST:
@@ -58,11 +63,11 @@ def read_cluster(path: PathLike) -> list[Machine]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(path, f"not UTF-8 text at byte {error.start}", line=data.count(b"\n", 0, error.start) + 1) from error
-    return parse_cluster(text, path)
+    return parse_cluster(text, path, servers)
 
 
-def parse_cluster(text: str, path: PathLike = "ip_config.txt") -> list[Machine]:
-    """The machines that `text` lists; `path` is for messages only. Raises DataError."""
+def parse_cluster(text: str, path: PathLike = "ip_config.txt", servers: int | None = None) -> list[Machine]:
+    """The machines that `text` lists, see `read_cluster`; `path` is for messages only. Raises DataError."""
     machines: list[Machine] = []
     taken: dict[object, list[tuple[int, int, int]]] = {}  # host -> first port, last port and line of its machines, in order
     for number, line in enumerate(text.split("\n"), 1):
@@ -70,24 +75,27 @@ def parse_cluster(text: str, path: PathLike = "ip_config.txt") -> list[Machine]:
         if not fields:
             continue
         try:
-            machine = _machine(fields, len(machines))
+            machine = _machine(fields, len(machines), servers)
             _claim(machine, number, taken.setdefault(_host(machine.address), []))
         except ValueError as error:
             raise DataError(path, str(error), line=number) from error
         machines.append(machine)
     if not machines:
-        raise DataError(path, "names no machine; expected one a line: address, first port, servers")
+        raise DataError(path, f"names no machine; expected one a line: {SHAPE}")
     return machines
 
 
-def _machine(fields: list[str], number: int) -> Machine:
-    if len(fields) != 3:
-        raise ValueError(f"expected 3 fields (address, first port, servers), found {counted(len(fields), 'field')}")
-    address, port, servers = _address(fields[0]), _integer(fields[1]), _integer(fields[2])
+def _machine(fields: list[str], number: int, wanted: int | None) -> Machine:
+    if len(fields) > 3:
+        raise ValueError(f"expected 1 to 3 fields ({SHAPE}), found {len(fields)}")
+    address, port = _address(fields[0]), _integer(fields[1]) if len(fields) > 1 else PORT
+    servers = _integer(fields[2]) if len(fields) > 2 else wanted or 1
     if port is None or not 1 <= port <= 65535:
         raise ValueError(f"the first port must be a number from 1 to 65535, not {_shown(fields[1])}")
     if servers is None or servers < 1:
         raise ValueError(f"servers must be a number, 1 or more, not {_shown(fields[2])}")
+    if wanted not in (None, servers):
+        raise ValueError(f"{counted(servers, 'server')} here, but --num_servers says {wanted}; drop one of the two")
     if port + servers - 1 > 65535:
         raise ValueError(f"{servers} servers from port {port} on go beyond port 65535")
     return Machine(address, port, servers, number)

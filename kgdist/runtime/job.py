@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,20 +25,6 @@ from kgdist.runtime.processes.child import Owner
 from kgdist.runtime.processes.control import SharedControl, WorkerControl
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.training.loop import Trainer
-
-# Options of a launcher that a run does not remember, or that are needed to find it.
-ELSEWHERE = ("path", "ip_config", "model_file", "job", "control")
-
-
-def resume_command(command: str, run: object, config: Config) -> str:
-    """What goes on with a run, as it is to be typed where `command` was: what the run itself does not remember is in it."""
-    if command == "kgdist-dist-train" and config.save_path != Config.save_path:
-        run = Path(config.save_path) / str(run)
-    words = [command, "--resume", str(run)]
-    for name in ("model_file",) if command == "kgdist-train" else ELSEWHERE:
-        if (value := getattr(config, name)) != getattr(Config, name):
-            words += [f"--{name}", str(value)]
-    return shlex.join(words)
 
 
 def last_words(last: int | None, command: str) -> str:

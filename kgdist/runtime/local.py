@@ -31,7 +31,7 @@ from kgdist.runs import checkpoint, rundir
 from kgdist.runtime.checks import check_disk, check_memory, check_model, check_same, check_splits
 from kgdist.runtime.course import Course, Result
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.job import device_of, last_words, meetings_of, resume_command, steps_of, train_rank, trainer_of, warm_up
+from kgdist.runtime.job import device_of, last_words, meetings_of, steps_of, train_rank, trainer_of, warm_up
 from kgdist.runtime.observe import Observer, curves_writer, watched
 from kgdist.runtime.processes.control import SharedControl, WorkerControl
 from kgdist.runtime.processes.workers import Processes, Say, Threads, Workers
@@ -240,7 +240,7 @@ class Session:
 
     @property
     def command(self) -> str:
-        return resume_command("kgdist-train", self.folder, self.config)
+        return rundir.resume_command("kgdist-train", self.folder, self.config)
 
     @property
     def hint(self) -> str:

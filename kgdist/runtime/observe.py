@@ -17,10 +17,10 @@ from kgdist.base.files import Moved
 from kgdist.base.log import bar, log, say
 from kgdist.evaluation.ranks import HITS
 from kgdist.options.config import Config
+from kgdist.runtime.protocol import NAMED
 from kgdist.training.callbacks import Progress, Validation
 
 POINTS = 100  # rows of metrics.jsonl, at least, when a report will draw them
-NAMED = 30.0  # seconds in which nothing was read or written, after which that is said
 NAMES = ("pos_loss", "neg_loss", "loss", "regularization")
 
 

@@ -18,6 +18,13 @@ those of `fits`: a type, [shape] for a list, a tuple of shapes for a list of jus
     append    add a line to a file of the run folder
     stop      let trainers end before their next step; `leave`: and not evaluate either    trained
     memory    say how much its processes hold                                              memory
+    port      find a port that is free there                                               port
+    launch    start the trainers of a script, which meet at this address and port          call, line, exit
+    serve     start its servers                                                            served
+    make      allocate a table's part, let servers map it, and the first of them fill it   made
+    drop      give a table up
+    reply     answer what trainers have called for
+    leave     let its servers end                                                          exit
     end       leave
 
     event     the agent...
@@ -30,6 +37,11 @@ those of `fits`: a type, [shape] for a list, a tuple of shapes for a list of jus
     trained   its trainers have trained to the end, with so many steps each
     result    ranks of a share (kgdist.evaluation.shared)
     finished  a trainer has done its task, or why not
+    call      a trainer of a script asks for what all of them do together, or drops a table
+    line      a process of a script has printed this
+    exit      a process of a script has ended with that code (< 0: by a signal), or is about to because of an error
+    made      a table's part is there, or why not
+    served    its servers can be reached
     interrupt somebody has pressed Ctrl-C there
 """
 
@@ -41,6 +53,8 @@ from kgdist.base.errors import ProtocolError
 from kgdist.runtime.processes.pipes import readable
 
 JSON = object
+STALL = 300.0  # seconds in which whoever is at something gets on with it, where no option says otherwise
+NAMED = 30.0  # seconds without that, after which it is said
 COMMANDS: dict[str, dict[str, Any]] = {
     "beat": {},
     "check": {"plan": dict, "machine": int, "lease": int | float, "run": str, "debug": bool, "copied": bool},
@@ -55,16 +69,24 @@ COMMANDS: dict[str, dict[str, Any]] = {
     "append": {"name": str, "line": str},
     "stop": {"leave": bool},
     "memory": {},
+    "port": {},
+    "launch": {"address": str, "port": int},
+    "serve": {},
+    "make": {"number": int, "value": dict},
+    "drop": {"number": int},
+    "reply": {"calls": [(int, int)], "table": int, "problem": str},
+    "leave": {},
     "end": {},
 }
 ANSWERS: dict[str, Any] = {  # events that are waited for
     "hello": {"version": str},
-    "checked": {"problems": [str], "checkpoints": [(int, str, dict, int)]},
+    "checked": {"problems": [str], "checkpoints": [(int, str, dict, int)], "graph": str},
     "opened": str,
     "ready": bool,
     "saved": {"problem": str},
     "loaded": {"problem": str},
     "memory": int,
+    "port": int,
 }
 EVENTS: dict[str, Any] = ANSWERS | {
     "beat": JSON,  # another release, which is not known to be one yet, may say it otherwise: `DOING`
@@ -76,10 +98,32 @@ EVENTS: dict[str, Any] = ANSWERS | {
     "finished": {"rank": int, "task": int, "problem": str},
     "result": JSON,
     "interrupt": bool,
+    "call": {"rank": int, "number": int, "what": str, "value": dict},
+    "line": {"who": str, "text": str, "error": bool},
+    "exit": {"who": str, "rank": int, "code": int, "why": str, "early": bool},
+    "made": {"number": int, "problem": str},
+    "served": bool,
 }
+# What a process of a script says to its agent, and that to it, on their line.
+SCRIPT_SAYS: dict[str, Any] = {
+    "hello": {"pid": int},
+    "call": {"number": int, "what": str, "value": dict},
+    "ready": bool,
+    "beat": bool,
+    "made": {"number": int, "problem": str},
+    "raised": str,
+}
+SCRIPT_HEARS: dict[str, Any] = {
+    "job": dict,
+    "reply": {"number": int, "value": dict, "problem": str},
+    "make": {"number": int, "value": dict, "handles": dict, "fill": bool},
+    "drop": int,
+    "leave": bool,
+}
+CREATE: dict[str, Any] = {"name": str, "spec": dict, "arrays": dict, "bounds": [int], "init": str}
 DOING = (str, str, int)
 Doing = tuple[str, str, int]
-NUMBERS = ("progress", "result")  # which no terminal sees
+NUMBERS = ("progress", "result", "call")  # which no terminal sees
 
 
 def command_of(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -97,6 +141,14 @@ def event_of(name: str, value: Any) -> Any:
     if name not in EVENTS or not fits(value, EVENTS[name]):
         raise ProtocolError(f"says {cleaned(name)!r:.60} in words that are not ours; is kgdist the same everywhere?")
     return value if name in NUMBERS else cleaned(value)
+
+
+def word_of(message: dict[str, Any], table: dict[str, Any]) -> tuple[str, Any]:
+    """What is said on the line of a script's process: its name in `table`, and its value. Raises ProtocolError."""
+    name, value = next(iter(message.items()), ("", None))
+    if len(message) != 1 or name not in table or not fits(value, table[name]):
+        raise ProtocolError(f"{str(message)[:60]!r} is none of our words; is the line of KGDIST_LINE used by something else?")
+    return name, value
 
 
 def fits(value: Any, shape: Any) -> bool:

@@ -54,6 +54,7 @@ def test_every_name_is_there_and_type_checkers_see_the_same() -> None:
     assert {name for _, name in typed} == set(kgdist.__all__) - {"__version__"} == set(kgdist._HOMES)
     for home, name in typed:
         assert getattr(kgdist, name) is getattr(sys.modules[home], name) and name in dir(kgdist)
+    assert dir(kgdist) == sorted(kgdist.__all__)
     for name in kgdist.__all__:
         thing = getattr(kgdist, name)
         assert not callable(thing) or thing.__doc__, name

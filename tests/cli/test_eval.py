@@ -225,7 +225,7 @@ def test_a_run_that_was_interrupted_says_how_to_finish_it(bench: Bench) -> None:
     )
     (run / "machine_0").mkdir()
     (run / "ckpt-20").rename(run / "machine_0" / "ckpt-17")
-    assert bench.eval_refused(run).endswith(f"at step 17: finish it with kgdist-dist-train --resume {run.name}")
+    assert bench.eval_refused(run).endswith(f"at step 17: finish it with kgdist-dist-train --resume {run}")
 
 
 def test_nothing_is_told_of_options_that_an_evaluation_lacks(bench: Bench) -> None:

@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 
 from kgdist.cli import partition as command
+from kgdist.distributed.current import use
+from kgdist.distributed.dist_graph import DistGraph
+from kgdist.distributed.standalone import Standalone
+from kgdist.partition.edges_verify import open_edges
+from kgdist.partition.expansion import Reach
+from kgdist.partition.partition_graph import open_partitions
 from kgdist.partition.verify import open_all
-from tests.cli.graphs import Bench, tree, write
+from tests.cli.graphs import Bench, random_splits, tree, write
 
 
 def flags(bench: Bench, *words: str) -> list[str]:
@@ -128,7 +134,7 @@ def test_header_and_delimiter_arrive(bench: Bench) -> None:
         ("-k four", "--num_parts: must be an integer >= 1 and <= 65535, not 'four'"),
         ("-k 2.0", "--num_parts: must be an integer >= 1 and <= 65535, not '2.0'"),
         ("-k 31", "--num_parts: 31 partitions of 30 entities: some would be empty; take fewer"),
-        ("-k 2 --method fennel", "--method: must be one of metis, streaming, random, dglke, not 'fennel'"),
+        ("-k 2 --method fennel", "--method: must be one of metis, streaming, random, dglke, hdrf, dbh, not 'fennel'"),
         ("-k 2 --balance work", "--balance: must be one of triples, entities, not 'work'"),
         ("-k 2 --seed -1", "--seed: must be an integer >= 0"),
         ("-k 2 --hidden_dim 4", "--hidden_dim: not an option of kgdist-partition"),
@@ -154,3 +160,112 @@ def test_quiet_prints_no_notes(bench: Bench) -> None:
     bench.capsys.readouterr()
     assert command.main(flags(bench, "-k", "2", "--quiet")) == 0
     assert bench.capsys.readouterr().err == ""
+
+
+def test_triples_become_a_graph_with_features_and_the_owners_that_triples_have(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features = np.arange(60.0, dtype=np.float32).reshape(30, 2)
+    np.save(tmp_path / "text.npy", features)
+    run(bench, "-k", "3")
+    triples = open_all(bench.data / "toy")
+    named = f"text={tmp_path / 'text.npy'}"
+    out = run(bench, "-k", "3", "--layout", "graph", "--features", named, "--out", str(tmp_path / "graph"), "--verify")
+    assert "verified: every node and edge of toy is in exactly one of 3 partitions" in out
+    for part, mine in zip(triples, open_partitions(tmp_path / "graph" / "toy.json"), strict=True):
+        assert mine.node_ids["_N"].tolist() == part.entities.tolist()  # new ids are the same
+        (etype,) = mine.book.canonical_etypes
+        assert (mine.node_features["_N"]["text"].numpy() == features[part.entities]).all()
+        first = mine.range("_N")[0]
+        tails = first + np.repeat(np.arange(len(part.entities)), np.diff(mine.starts[etype]))
+        relations = mine.edge_features[etype]["etype"].numpy()
+        links = part.book.original_relations()
+        there = sorted((h, links[r], t) for h, r, t in part.train.array.tolist())
+        assert sorted(zip(mine.sources[etype].tolist(), relations.tolist(), tails.tolist(), strict=True)) == there
+    assert "verified" in run(bench, "--layout", "graph", "--features", named, "--out", str(tmp_path / "graph"), "--verify")
+    np.save(tmp_path / "text.npy", features[1:])
+    monkeypatch.setattr("kgdist.partition.assign.assign", lambda *_, **__: pytest.fail("it was divided"))
+    words = ("-k", "3", "--layout", "graph", "--features", named)
+    assert "has 29 rows, and toy has 30 entities" in refused(bench, *words, "--out", str(tmp_path / "other"))
+    assert "is a partition of triples, which kgdist-dist-train trains on" in refused(bench, "-k", "3", "--layout", "graph")
+
+
+def test_a_graph_of_triples_is_read_back_in_names(bench: Bench) -> None:
+    run(bench, "-k", "3", "--layout", "graph")  # into the data set's own folder
+    root = bench.data / "toy"
+    use(Standalone())
+    graph = DistGraph("toy", part_config=root / "toy.json")
+    names = {}
+    for kind in ("entities", "relations"):
+        rows = [line.split("\t") for line in (root / f"toy.{kind}.tsv").read_text().splitlines()]
+        assert [int(number) for number, _ in rows] == list(range(len(rows)))
+        names[kind] = np.array([name for _, name in rows])
+    sources, destinations = graph.edges()
+    ends = [names["entities"][graph.original_nodes(end).numpy()] for end in (sources, destinations)]
+    found = list(zip(ends[0], names["relations"][graph.edata["etype"][:].numpy()], ends[1], strict=True))
+    train = random_splits()[0]
+    assert [tuple(map(str, found[edge])) for edge in np.argsort(graph.original_edges().numpy())] == train
+    use(Standalone())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--features", "a=b.npy", "-k", "2"], "--features: needs --layout graph"),
+        (["--features", "a", "--layout", "graph", "-k", "2"], "--features: must be NAME=FILE.npy"),
+        (["--metadata", "m.json", "-k", "2", "--out", "x"], "contradicts --metadata, which names the files of the graph"),
+    ],
+)
+def test_options_of_graphs_have_their_place(bench: Bench, words: list[str], message: str) -> None:
+    assert message in refused(bench, *words)
+
+
+@pytest.mark.parametrize("method", [None, "dbh", "metis"])
+def test_triples_are_divided_with_what_encoders_need(bench: Bench, method: str | None) -> None:
+    words = ["--edges", *(["--method", method] if method else [])]
+    trial = run(bench, "-k", "3", *words, "--dry_run")
+    assert not (bench.data / "toy").exists()
+    out = run(bench, "-k", "3", *words, "--verify")
+    opened = open_edges(bench.data / "toy", verify=True)
+    common = opened[0].manifest.common
+    assert (common.method, common.reach) == (method or "hdrf", Reach(2, (), True, 0))
+    rows = [[int(cell.replace(",", "")) for cell in re.findall(r"[\d,]+(?= |$)", line)] for line in out.splitlines()[2:5]]
+    assert [row[1] for row in rows] == common.sizes["core"] and sum(common.sizes["core"]) == 150
+    assert f"an entity is a core vertex of {common.sizes['replication']:.3f} partitions" in out
+    assert "verified: every triple of toy is core in exactly one of the 3 partitions" in out
+    assert re.search(r"assigning [\d.]+ s, expanding [\d.]+ s, writing [\d.]+ s, verifying [\d.]+ s; at most", out)
+    assert trial.splitlines()[:7] == out.splitlines()[:7]
+    assert "core in exactly one" in run(bench, "--edges", "--verify")
+    assert "a partition of triples with all that encoders need of others; wanted is one of triples" in refused(bench, "--verify")
+
+
+def test_hops_fanouts_and_direction_arrive(bench: Bench) -> None:
+    words = ["-k", "2", "--edges", "--expand", "3", "--fanout", "-1", "4", "2", "--no_inverse", "--seed", "9"]
+    out = run(bench, *words)
+    assert open_edges(bench.data / "toy")[0].manifest.common.reach == Reach(3, (-1, 4, 2), False, 9)
+    assert "hop 3" in out
+    assert "is a partition of triples with all that encoders need of others, which is not replaced" in refused(bench, "-k", "2")
+    run(bench, "-k", "2", "--edges", "--expand", "0")
+    assert [len(part.support) for part in open_edges(bench.data / "toy")] == [0, 0]
+
+
+def test_a_partition_that_is_nearly_the_graph_is_warned_of(bench: Bench) -> None:
+    bench.capsys.readouterr()
+    assert command.main(flags(bench, "-k", "2", "--edges", "--dry_run")) == 0
+    assert re.search(r"partition \d has \d+ % of all triples, core and support", bench.capsys.readouterr().err)
+
+
+def test_valid_and_test_are_taken_from_train(bench: Bench) -> None:
+    words = [*bench.source("train.tsv"), "--split", ".8", ".1", ".1", "-k", "2"]
+    assert command.main([*words, "--edges", "--verify", "--out", str(bench.root / "edges")]) == 0
+    assert command.main([*words, "--method", "random", "--verify"]) == 0
+    common = open_edges(bench.root / "edges")[0].manifest.common
+    assert common.splits == {"train": 120, "valid": 15, "test": 15} and common.source["split"] == [0.8, 0.1, 0.1]
+    assert open_all(bench.data / "toy")[0].manifest.common.digest == common.digest
+
+
+def test_a_chunked_graph_needs_a_place(bench: Bench) -> None:
+    assert "--metadata: needs --out" in bench.refused(command.main, ["--metadata", "m.json", "-k", "2"])
+    assert "m.json: no such file" in bench.refused(
+        command.main, ["--metadata", "m.json", "-k", "2", "--out", str(bench.root / "x")]
+    )

@@ -203,15 +203,24 @@ def test_readers_during_rebuilds_see_one_graph_or_the_other(tmp_path: Path) -> N
     wrong: list[object] = []
     done = threading.Event()
 
+    def attempt() -> None:
+        try:
+            dataset = raw(tmp_path)
+            if named(dataset, dataset.train) not in graphs:
+                wrong.append(named(dataset, dataset.train))
+        except DataError as error:
+            if "while it was read" not in str(error):
+                wrong.append(error)
+        except (
+            SystemError
+        ) as error:  # two threads in the parser of Python 3.11, which NumPy reads headers by (python/cpython#106905)
+            if "AST constructor recursion depth mismatch" not in str(error):
+                wrong.append(error)
+
     def read() -> None:
         while not done.is_set():
             try:
-                dataset = raw(tmp_path)
-                if named(dataset, dataset.train) not in graphs:
-                    wrong.append(named(dataset, dataset.train))
-            except DataError as error:
-                if "while it was read" not in str(error):
-                    wrong.append(error)
+                attempt()
             except BaseException as error:
                 wrong.append(error)
                 raise
@@ -223,10 +232,7 @@ def test_readers_during_rebuilds_see_one_graph_or_the_other(tmp_path: Path) -> N
             fresh = tmp_path / "fresh"
             fresh.write_text(text(graphs[i % 2]))
             os.replace(fresh, tmp_path / "train.txt")
-            try:
-                raw(tmp_path)
-            except DataError as error:
-                assert "while it was read" in str(error)
+            attempt()
     finally:
         done.set()
         thread.join(timeout=patience(60))

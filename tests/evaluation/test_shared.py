@@ -16,9 +16,10 @@ from kgdist.evaluation.shared import PIECE, Collected, SharedEvaluator, pieces
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import make_model, model_of
 from kgdist.options.config import Config
-from kgdist.partition.folder import Partition, folder_of
+from kgdist.partition.folder import Partition
+from kgdist.partition.manifest import folder_of
 from kgdist.runtime.agent.roles import Tasks
-from kgdist.runtime.cluster.plan import Plan
+from kgdist.runtime.cluster.training_plan import TrainingPlan
 from kgdist.runtime.ip_config import Machine
 from tests import formulas
 from tests.partition.worlds import communities, dataset, partitioned
@@ -129,7 +130,7 @@ def test_every_trainer_begins_at_rows_of_its_own_machine_and_reads_all(world: tu
     partitions = [Partition.open(folder_of(world[1], number)) for number in range(3)]
     config = Config(model_name="DistMult", hidden_dim=formulas.DIM, num_proc=2, batch_size_eval=2)
     book, machines = partitions[0].book, [Machine("127.0.0.1", 30050 + n, 1, n) for n in range(3)]
-    plan = Plan(config, machines, "run", 0, partitions[0].graph, book, 100)
+    plan = TrainingPlan(config, machines, "run", 0, partitions[0].graph, book, 100)
     begun, collected = [], Collected(SharedEvaluator(partitions[0], config).triples("test"))
     for machine in range(3):
         for rank in range(2):

@@ -12,7 +12,7 @@ from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.read.columns import Spec
 from kgdist.data.read.formats import read_rows
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.exchange.graphs import Graph
+from kgdist.exchange.graphs import Written
 
 BASE = "http://example.org/"
 HARD = (
@@ -56,7 +56,7 @@ Triple = tuple[str, str, str]
 
 
 @st.composite
-def graphs(draw: st.DrawFn, weighted: bool = False) -> tuple[Graph, dict[str, list[Triple]]]:
+def graphs(draw: st.DrawFn, weighted: bool = False) -> tuple[Written, dict[str, list[Triple]]]:
     """A graph of up to three splits, and its triples by name."""
     entities = draw(st.lists(names, min_size=1, max_size=6, unique=True))
     relations = draw(st.lists(names, min_size=1, max_size=3, unique=True))
@@ -75,17 +75,17 @@ def graphs(draw: st.DrawFn, weighted: bool = False) -> tuple[Graph, dict[str, li
     own = (Vocabulary.from_names(entities), Vocabulary.from_names(relations))
     dataset = Dataset("toy", *own, found["train"], found.get("valid"), found.get("test"), "", Path("."))
     told = {split: [(entities[h], relations[r], entities[t]) for h, r, t in triples] for split, triples in splits.items()}
-    return Graph(dataset, {split: Path(f"{split}.tsv") for split in splits}), told
+    return Written(dataset, {split: Path(f"{split}.tsv") for split in splits}), told
 
 
-def graph(triples: Sequence[Triple]) -> Graph:
+def graph(triples: Sequence[Triple]) -> Written:
     """A graph of one split."""
     entities, relations = (
         list(dict.fromkeys(found)) for found in ([n for h, _, t in triples for n in (h, t)], [r for _, r, _ in triples])
     )
     array = np.array([(entities.index(h), relations.index(r), entities.index(t)) for h, r, t in triples], np.int32)
     own = (Vocabulary.from_names(entities), Vocabulary.from_names(relations))
-    return Graph(Dataset("toy", *own, Triples(array), None, None, "", Path(".")), {"train": Path("train.tsv")})
+    return Written(Dataset("toy", *own, Triples(array), None, None, "", Path(".")), {"train": Path("train.tsv")})
 
 
 def read(path: Path, spec: Spec) -> list[tuple[object, ...]]:

@@ -24,18 +24,18 @@ from kgdist.data.read.columns import Spec
 from kgdist.data.read.formats import ORDERS
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.exchange import graphs as graph_module
-from kgdist.exchange.graphs import IRI, LITERAL, NODE, Graph, convert, unbased, without_base
+from kgdist.exchange.graphs import IRI, LITERAL, NODE, Written, convert, unbased, without_base
 from kgdist.exchange.layouts import layout
 from tests.cli.graphs import tree
 from tests.exchange.graphs import BASE, HARD, Triple, graph, graphs, names, read
 from tests.exchange.sources import full_disk
 
-Told = tuple[Graph, dict[str, list[Triple]]]
+Told = tuple[Written, dict[str, list[Triple]]]
 few = settings(max_examples=12, deadline=None)
 
 
 @contextmanager
-def written(made: Graph, name: str, delimiter: str = "\t", base: str | None = None) -> Iterator[Path]:
+def written(made: Written, name: str, delimiter: str = "\t", base: str | None = None) -> Iterator[Path]:
     """The folder of a conversion."""
     with tempfile.TemporaryDirectory() as folder:
         convert(made, name, layout(name, delimiter=delimiter, base=base), Path(folder, "out"))
@@ -207,10 +207,10 @@ def test_a_refusal_names_the_first_triple(monkeypatch: pytest.MonkeyPatch) -> No
         pass
     with pytest.raises(DataError, match=r"train.tsv:4: tail 'x\|y'"), written(made, "raw_udd_thr", "|"):
         pass
-    headed = Graph(made.dataset, made.files, header=True)
+    headed = Written(made.dataset, made.files, header=True)
     with pytest.raises(DataError, match=r"train.tsv:5: relation"), written(headed, "raw_udd_rht", "|"):
         pass
-    parquet = Graph(made.dataset, {"train": Path("train.parquet")})
+    parquet = Written(made.dataset, {"train": Path("train.parquet")})
     with pytest.raises(DataError, match=r"train.parquet: triple 4: relation"), written(parquet, "raw_udd_hrt", "|"):
         pass
     long = graph([("a", "r", "n" * 300_000)])
@@ -251,7 +251,7 @@ def test_what_has_no_say_is_refused() -> None:
 
 def test_names_that_stand_in_no_triple_are_missed(caplog: pytest.LogCaptureFixture) -> None:
     made = graph([("a", "r", "b")])
-    whole = Graph(Dataset(**{**vars(made.dataset), "entities": Vocabulary.from_names(["a", "b", "c"])}), made.files)
+    whole = Written(Dataset(**{**vars(made.dataset), "entities": Vocabulary.from_names(["a", "b", "c"])}), made.files)
     with caplog.at_level("WARNING", "kgdist"), written(whole, "raw_udd_hrt"), written(whole, "udd_hrt"):
         assert [record.getMessage() for record in caplog.records] == [
             "1 entities and 0 relations stand in no triple; this layout has no place for them"

@@ -31,6 +31,7 @@ def reach(sshd: Sshd) -> list[str]:
     return ["--ssh_key", str(options.ssh_key), "--ssh_port", str(options.ssh_port), "--remote_python", str(options.remote_python)]
 
 
+@pytest.mark.slow
 def test_the_documents_commands_from_partition_to_the_model_on_the_first_machine(sshd: Sshd, tmp_path: Path) -> None:
     path = workspace(tmp_path / "my task", parts=4)  # a blank: no shell reads it
     words = shlex.split(DOCUMENT.format(path=shlex.quote(str(path))))

@@ -150,8 +150,9 @@ def test_machines_that_are_lost_while_they_write_a_checkpoint(space: Path) -> No
                 os.kill(agent, signal.SIGKILL)
             line = job.until(r"resumed .* at step \d+ of 600", times=attempt + 1)
             assert int(re.findall(r"at step (\d+)", line)[0]) == step - 100
-        job.end(0)
-    assert whole(run_folder(space)) == 600 and stamp(space, 0, 600) == stamp(space, 1, 600) == "2"
+        text = job.end(0)
+    last = stamp(space, 0, 600)  # of the third attempt, or a later one where a slow machine lost one more
+    assert whole(run_folder(space)) == 600 and stamp(space, 1, 600) == last and int(last) >= 2, text
 
     cut = run_folder(space) / "machine_1" / "ckpt-600" / "relation.npy"  # damage on one machine: the one before is taken
     os.truncate(cut, cut.stat().st_size - 1)

@@ -145,6 +145,7 @@ def test_the_cache_lies_in_the_users_cache_folder(tmp_path: Path) -> None:
     assert list((tmp_path / "kgdist" / "numba").rglob("*.nbi"))
 
 
+@pytest.mark.slow
 def test_compiling_is_told_once_and_only_when_it_happens(tmp_path: Path) -> None:
     told = "import logging; logging.basicConfig(level='INFO')\n" + SCORE
     first, second = (run(told, XDG_CACHE_HOME=os.fspath(tmp_path)).stderr for _ in range(2))
@@ -168,6 +169,16 @@ def test_without_numba_one_line_says_what_to_do() -> None:
     assert run(broken, KGDIST_KERNELS="torch").stdout == "-3.0\n-3.0\nTrue\n"  # the bar to its import
 
 
+def test_intels_wide_vectors_are_asked_for_and_the_users_word_counts() -> None:
+    intel = "from kgdist.kernels import jit; jit.processor = lambda: ('Intel(R) Xeon(R)', frozenset({'avx512f'}))\n"
+    features = "\nimport numba; print(str(numba.config.CPU_FEATURES)[-16:])"
+    assert run(intel + SCORE + features).stdout == "-3.0\n-3.0\nTrue\n,-prefer-256-bit\n"
+    assert run(intel + SCORE + features, NUMBA_CPU_FEATURES="+sse2").stdout.endswith("\n+sse2\n")
+    assert not jit.wide_vectors("AMD EPYC", frozenset({"avx512f"})) and not jit.wide_vectors(
+        "Intel(R) Xeon(R)", frozenset({"avx2"})
+    )
+
+
 def test_torch_can_be_asked_for() -> None:
     assert run(SCORE, KGDIST_KERNELS="torch").stdout == "-3.0\n-3.0\nFalse\n"
 
@@ -178,6 +189,7 @@ def test_a_word_that_is_no_choice_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         jit.compiled()
 
 
+@pytest.mark.slow
 def test_the_loops_are_vectors(tmp_path: Path) -> None:
     """A compiler that does not know that rows are apart does one number at a time, without a word and ten times slower."""
     (tmp_path / "file").write_text("")  # no cache: compiled code that was cached has no text to look at

@@ -137,15 +137,16 @@ def test_rows_are_gathered_group_by_group(bfloat: bool, sizes: list[int], width:
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 @pytest.mark.parametrize("bfloat", [False, True])
-@given(ids=st.lists(st.integers(3, 14), max_size=9))
-def test_rows_are_looked_up_where_all_are_here(kind: type, bfloat: bool, ids: list[int]) -> None:
-    table = np.random.default_rng(0).standard_normal((8, 5), np.float32)  # rows 4 to 11, of which 5 to 10 are served
-    out = np.zeros(len(ids) * 5, np.uint16 if bfloat else np.float32)
+@given(ids=st.lists(st.integers(3, 14), max_size=9), width=st.sampled_from([1, 2, 5]), aligned=st.booleans())
+def test_rows_are_looked_up_where_all_are_here(kind: type, bfloat: bool, ids: list[int], width: int, aligned: bool) -> None:
+    memory = np.random.default_rng(0).standard_normal(8 * width + 1, np.float32)
+    table = memory[aligned : 8 * width + aligned].reshape(8, width)  # rows 4 to 11, of which 5 to 10 are served
+    out = np.zeros(len(ids) * width, np.uint16 if bfloat else np.float32)
     found = look_up(table, np.array(ids, kind), 5, 11, 4, out)
     assert found == all(5 <= each < 11 for each in ids)
     if found:
         rows = table[np.array(ids, np.int64) - 4]
-        given_back = widen(out.reshape(len(ids), 5)) if bfloat else out.reshape(len(ids), 5)
+        given_back = widen(out.reshape(len(ids), width)) if bfloat else out.reshape(len(ids), width)
         np.testing.assert_allclose(given_back, rows, rtol=2.0**-8 if bfloat else 0)
     else:
         assert not out.any()

@@ -13,13 +13,15 @@ import torch
 import zmq
 from zmq.utils import garbage
 
+from kgdist.kvstore.asking import Service
+from kgdist.kvstore.catalogue import TableSpec
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
 from kgdist.kvstore.layout import Layout
 from kgdist.kvstore.messages import Identity
 from kgdist.kvstore.optim import Squares
 from kgdist.kvstore.server import Server
-from kgdist.kvstore.tables import MemoryTables, Tables, Update
+from kgdist.kvstore.tables import MemoryTables, TableMemory, Tables, Update
 from kgdist.kvstore.wire import Keys, Transport
 from tests.patience import patience
 
@@ -35,7 +37,10 @@ def push(tables: Tables, name: str, ids: torch.Tensor, grads: torch.Tensor, lr: 
 class Store:
     """The servers, the tables of each machine, and clients on request; all end with the `with`."""
 
-    def __init__(self, layout: Layout, optimizer: str, keys: Keys | None, timeout: float, user: bool = False) -> None:
+    def __init__(
+        self, layout: Layout, optimizer: str, keys: Keys | None, timeout: float, user: bool = False,
+        services: dict[str, Service] | None = None,
+    ) -> None:  # fmt: skip
         self.layout, self.keys, self.timeout, self.user = layout, keys, timeout, user
         self.transports: list[Transport] = []
         self.machines: list[MemoryTables] = []
@@ -53,7 +58,8 @@ class Store:
             transport = self.transport()
             wire = transport.server(HOST, 0, name_of(number))
             self.endpoints.append((HOST, int(wire.socket.get(zmq.LAST_ENDPOINT).rpartition(b":")[2])))
-            self.servers.append(Server(number, layout, self.machines[machine], IDENTITY, wire, transport=transport))
+            given: dict[str, Any] = {"transport": transport, "services": services}
+            self.servers.append(Server(number, layout, self.machines[machine], IDENTITY, wire, **given))
         self._threads = [threading.Thread(target=self._serve, args=(server,)) for server in self.servers]
         for thread in self._threads:
             thread.start()
@@ -79,9 +85,26 @@ class Store:
         identity, endpoints = given.pop("identity", IDENTITY), given.pop("endpoints", self.endpoints)
         return StoreTables(self.layout, endpoints, given.pop("transport", None) or self.transport(), identity, **given)
 
+    def add(self, spec: TableSpec, number: int, bounds: np.ndarray) -> list[TableMemory]:
+        """One more table, on all machines and servers; its memory there."""
+        memory = [TableMemory.allocate(spec, int(rows)) for rows in np.diff(bounds)]
+        for server in self.servers:
+            server.catalogue.declare(spec.policy, bounds)
+            server.add(spec, number, memory[int(self.layout.machine_of[server.number])])
+        return memory
+
+    def drop(self, name: str) -> None:
+        """From all servers."""
+        for server in self.servers:
+            server.drop(name)
+
     def whole(self, name: str) -> np.ndarray:
         """The rows of all machines, one after another, as they lie in memory."""
         return np.concatenate([tables.rows[name].numpy() for tables in self.machines])
+
+    def whole_raw(self, name: str) -> np.ndarray:
+        """The same of a raw table."""
+        return np.concatenate([tables.raw[name] for tables in self.machines])
 
     def counted(self, counter: int) -> int:
         """The sum of one counter over all servers."""
@@ -108,11 +131,12 @@ class Store:
 def store(
     *, entities: Sequence[int] = (7, 5), relations: Sequence[int] = (2, 3), servers: Sequence[int] = (2, 1), width: int = 4,
     optimizer: str = "adagrad_row", keys: Keys | None = None, timeout: float = 3.0, user: bool = False, by_owner: bool = False,
+    services: dict[str, Service] | None = None,
 ) -> Iterator[Store]:  # fmt: skip
     """A store of so many machines, open unless there are keys or it is only for this `user`."""
     bounds = {name: np.concatenate([[0], np.cumsum(n)]) for name, n in (("entity", entities), ("relation", relations))}
     layout = Layout.build({"entity": width, "relation": width // 2}, bounds, servers, by_owner=by_owner)
-    running = Store(layout, optimizer, keys, patience(timeout), user)
+    running = Store(layout, optimizer, keys, patience(timeout), user, services)
     try:
         yield running
     finally:

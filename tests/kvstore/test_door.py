@@ -273,6 +273,7 @@ def test_strangers_frames_take_no_memory(way: str) -> None:
             eventually(lambda: running.counted(GARBAGE))
 
 
+@pytest.mark.slow
 def test_frames_of_one_of_ours_without_end_are_ended() -> None:
     """By one who knows what HELLO has to say, but does not keep to our ZMTP; libzmq sends no message before its end."""
     hello = pack(Message(Kind.HELLO, client=9, round=1, number=1, text=IDENTITY.text("trainer", 9)))[0]
@@ -288,7 +289,8 @@ def test_frames_of_one_of_ours_without_end_are_ended() -> None:
             for _ in range(1000):
                 peer.sendall(frame)
                 most = max(most, resident() - before)
-        assert 16 << 20 < most < 128 << 20
+                time.sleep(0.002)  # the bound is looked at between frames, and on a busy machine many come between two looks
+        assert 16 << 20 < most < 128 << 20  # a thousand were offered
         serves(running, 1)
 
 

@@ -168,8 +168,8 @@ BOTH = PUSH._replace(parts=(PART, Part(1, 1, 2, ids=np.array([0]))), values=np.o
         (asking(Kind.READ, 4), "rows 0 to 3"),
         (asking(Kind.READ, 1, -1), "rows -1 to -1"),
         (asking(Kind.READ, 0, (1 << 63) - 1), "server 0 has rows"),
-        (asking(Kind.WRITE, 2, 2, values=np.ones(8, np.float32)), "rows 2 to 3"),
-        (asking(Kind.WRITE, 2, values=BAD), "not finite"),
+        (asking(Kind.ASSIGN, 2, 2, number=1, values=np.ones(8, np.float32)), "rows 2 to 3"),
+        (asking(Kind.ASSIGN, 2, number=1, values=BAD), "not finite"),
         (Message(Kind.ACK, client=9), "does not say ACK"),
         (Message(Kind.WELCOME, client=9, text="{}"), "does not say WELCOME"),
     ],
@@ -196,13 +196,13 @@ def test_absurd_numbers_reach_no_optimiser(optimizer: str) -> None:
         assert peer.ask(pack(PUSH)).kind is Kind.ACK
 
 
-def test_what_nobody_thought_of_is_told_to_its_sender_alone() -> None:
+def test_what_nobody_thought_of_is_told_to_its_sender_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     with store(optimizer="sgd") as running:
-        peer, rows = Peer(running), running.machines[0].rows
-        table = rows.pop("entity")  # any exception would do
-        answer = peer.ask(pack(PUSH))
+        peer, holdings = Peer(running), running.servers[0]._holdings
+        with monkeypatch.context() as changed:
+            changed.setattr(holdings, "update", lambda message: {}["entity"])  # any exception would do
+            answer = peer.ask(pack(PUSH))
         assert answer.kind is Kind.ERROR and answer.text == "KeyError: 'entity'" and running.counted(REFUSED) == 1
-        rows["entity"] = table
         assert peer.ask(pack(PUSH)).kind is Kind.ACK
         serves(running)
 
@@ -332,7 +332,7 @@ def test_random_messages_of_an_insider() -> None:
                 part = chance.choice([head, *rest])
                 part[chance.randrange(len(part))] = chance.randrange(256)
             head[24:32] = (2).to_bytes(8, "little")
-            head[6] = Kind.PUSH if head[6] in (Kind.WRITE, Kind.BYE) else head[6]
+            head[6] = Kind.PUSH if head[6] in (Kind.ASSIGN, Kind.BYE) else head[6]
             peer.send([bytes(part) for part in (head, *rest)])
             while peer.wire.receive() is not None:
                 pass

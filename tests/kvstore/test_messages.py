@@ -11,14 +11,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from kgdist.base.errors import ProtocolError
+from kgdist.kvstore.asking import CODES, described, read_arrays, size_of_arrays, write_arrays
 from kgdist.kvstore.messages import (
+    ARRAY,
     BF16,
+    FIRST,
     HEADER,
     MOST_TOGETHER,
     PART,
     PROTOCOL,
+    U8,
     Identity,
     Kind,
     Message,
@@ -39,7 +44,7 @@ def equal(a: np.ndarray | None, b: np.ndarray | None) -> bool:
 
 
 def same(a: Message, b: Message) -> bool:
-    fields = ("kind", "client", "incarnation", "round", "number", "dtype", "lr", "text")
+    fields = ("kind", "client", "incarnation", "round", "number", "dtype", "lr", "text", "arrays", "first")
     return (
         all(getattr(a, f) == getattr(b, f) for f in fields)
         and equal(a.values, b.values)
@@ -108,8 +113,9 @@ HEAD, BODY_OF_PUSH = changed(PUSH)
         ([changed(ACK, size=49)[0] + b"x"], "ACK: 1 bytes of ids and squares instead of 0"),
         (changed(PUSH, kind=0), "kind 0"),
         (changed(PUSH, kind=99), "kind 99"),
-        (changed(PUSH, dtype=3), "dtype 3"),
-        (changed(READ, dtype=BF16), "float32 only"),
+        (changed(PUSH, dtype=4), "dtype 4"),
+        (changed(PUSH, dtype=U8), "PUSH: its values are never of dtype 3"),
+        (changed(READ, dtype=BF16), "READ: its values are never of dtype 2"),
         ([HEAD], "PUSH without its values"),
         ([*changed(ACK), b""], "2 frames for ACK"),
         (changed(PUSH, parts=0), "PUSH of 0 parts"),
@@ -141,15 +147,79 @@ def test_each_lie_is_named(frames: list[bytes], reason: str) -> None:
 
 def test_the_format_is_what_other_releases_expect() -> None:
     ack = Message(Kind.ACK, client=1, incarnation=2, round=3, number=4, lr=0.5)
-    said = b"kgds" + struct.pack("<HBB", 3, 10, 1) + struct.pack("<IIIIQdII", 1, 2, 3, 0, 4, 0.5, 48, 0)
+    said = b"kgds" + struct.pack("<HBB", 4, 9, 1) + struct.pack("<IIIIQdII", 1, 2, 3, 0, 4, 0.5, 48, 0)
     assert pack(ack) == [said] and len(said) == 48
-    head = b"kgds" + struct.pack("<HBB", 3, 9, 1) + struct.pack("<IIIIQdII", 1, 2, 3, 1, 4, 0.5, 88, 0)
-    head += struct.pack("<HBBIIIq", 7, 4, 1, 2, 3, 0, -6) + struct.pack("<ii", 8, 9) + struct.pack("<ff", 0.5, 1.5)
+    head = b"kgds" + struct.pack("<HBB", 4, 8, 1) + struct.pack("<IIIIQdII", 1, 2, 3, 1, 4, 0.5, 88, 0)
+    head += struct.pack("<IBBHIIq", 7, 4, 1, 0, 2, 3, -6) + struct.pack("<ii", 8, 9) + struct.pack("<ff", 0.5, 1.5)
     part = Part(7, 2, 3, -6, np.array([8, 9], np.int32), np.array([0.5, 1.5], np.float32))
     values = np.arange(6, dtype=np.float32)
     push = Message(Kind.PUSH, client=1, incarnation=2, round=3, number=4, lr=0.5, parts=(part,), values=values)
     assert [bytes(frame) for frame in pack(push)] == [head, values.tobytes()]
     assert [bytes(frame) for frame in pack(ack, push, ack)] == [said + head + said, values.tobytes()]
+    ask = Message(
+        Kind.ASK, client=1, incarnation=2, round=3, number=4, text="[]", arrays=((6, 2), (10, 1)), values=np.zeros(16, np.uint8)
+    )
+    head = b"kgds" + struct.pack("<HBB", 4, 14, 1) + struct.pack("<IIIIQdII", 1, 2, 3, 2, 4, 0, 90, 0)
+    head += struct.pack("<QQQQQ", 0, 6, 2, 10, 1) + b"[]"
+    assert [bytes(frame) for frame in pack(ask)] == [head, bytes(16)]
+
+
+def typed(sample: Message, first: int = 0, lines: list[tuple[int, int]] | None = None, body: bytes | None = None) -> list[bytes]:
+    """The frames of ASK or ANSWER that say something else than they have."""
+    head, *rest = (bytes(part) for part in pack(sample))
+    told = FIRST.pack(first) + b"".join(ARRAY.pack(*line) for line in (sample.arrays if lines is None else lines))
+    told += sample.text.encode()
+    fields = [*HEADER.unpack_from(head)]
+    fields[7], fields[10] = len(sample.arrays if lines is None else lines), HEADER.size + len(told)
+    return [HEADER.pack(*fields) + told, *(rest if body is None else [body])]
+
+
+ASK, ANSWER = (next(s for s in SAMPLES if s.kind is kind) for kind in (Kind.ASK, Kind.ANSWER))
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        (typed(ASK)[:1], "ASK without its values"),
+        (typed(ASK, body=b"x" * 17), "17 bytes of values from 0 on, of 16"),
+        (typed(ASK, body=b"x" * 15), "15 bytes of values from 0 on, of 16"),
+        (typed(ASK, body=b""), "0 bytes of values"),
+        (typed(ASK, first=8, body=b"x" * 8), "8 bytes of values from 8 on"),
+        (typed(ASK, lines=[(0, 1)]), "arrays of dtypes"),
+        (typed(ASK, lines=[(13, 1)]), "arrays of dtypes"),
+        (typed(ASK, lines=[(3, (1 << 64) - 1)]), "16 bytes of values from 0 on"),
+        (typed(ASK, lines=[(3, 0)] * 65), "cannot tell of 65 arrays"),
+        (typed(ASK, lines=[(3, 0)]), "2 frames for ASK"),
+        (changed(ASK, parts=60), "cannot tell of 60 arrays"),
+        (changed(ASK, parts=(1 << 32) - 1), "cannot tell of 4294967295 arrays"),
+        (typed(ANSWER, first=16), "16 bytes of values from 16 on, of 16"),
+        (typed(ANSWER, first=(1 << 64) - 1), "bytes of values from"),
+        (typed(ANSWER, first=8), "16 bytes of values from 8 on, of 16"),
+        (typed(ANSWER, first=8, lines=[])[:1], "from 8 on, of none"),
+        ([*typed(ASK._replace(text="x" * 4096), lines=[(3, 5), (10, 0), (5, 2)])[:1], b"x"], "1 bytes of values"),
+        ([typed(ASK)[0] + b"x" * 9, *typed(ASK)[1:]], "a header of 9 bytes|not a message"),
+    ],
+)
+def test_each_lie_about_arrays_is_named(frames: list[bytes], reason: str) -> None:
+    with pytest.raises(ProtocolError, match=reason):
+        parse(frames)
+
+
+@given(st.lists(hnp.arrays(st.sampled_from(list(CODES)), st.integers(0, 20)), max_size=5))
+def test_arrays_of_every_dtype_come_as_they_were(arrays: list[np.ndarray]) -> None:
+    columns = described(arrays)
+    memory = np.full(size_of_arrays(columns), 255, np.uint8)
+    write_arrays(arrays, memory)
+    found = read_arrays(columns, memory)
+    assert [each.dtype for each in found] == [each.dtype for each in arrays]
+    assert [each.tobytes() for each in found] == [each.tobytes() for each in arrays]
+
+
+def test_a_bool_is_true_or_false_whatever_came() -> None:
+    (found,) = read_arrays([(1, 3)], np.array([0, 7, 255], np.uint8))
+    assert found.dtype == np.bool_ and found.view(np.uint8).tolist() == [0, 1, 1]
+    with pytest.raises(TypeError, match="complex128 do not travel"):
+        described([np.zeros(1, np.complex128)])
 
 
 def test_a_learning_rate_arrives_to_the_last_bit() -> None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kgdist.kvstore.optim import OPTIMIZERS, Schedule
+from kgdist.kernels import jit
+from kgdist.kernels.rows import merge_rows
+from kgdist.kvstore.optim import OPTIMIZERS, Schedule, rule_of
 
 IDS = torch.tensor([4, 1, 2])
 
@@ -54,6 +59,49 @@ def test_dense_torch_optimisers_agree_on_the_rows_touched(name: str) -> None:
         leaf.grad = grad.clone()
         optimizer.step()
     torch.testing.assert_close(after[IDS], leaf.detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{}, {"eps": 1e-2}, {"eps": 1.0}])
+@pytest.mark.parametrize("name", ["adagrad", "adam"])
+def test_settings_are_those_of_torch(name: str, settings: dict[str, float]) -> None:
+    random = torch.Generator().manual_seed(0)
+    rows, rule = torch.randn(6, 5, generator=random), rule_of(name, settings)
+    state = {key: torch.zeros(6, width) for key, width in rule.widths(5).items()}
+    leaf = rows[IDS].clone().requires_grad_()
+    make: dict[str, type[torch.optim.Optimizer]] = {"adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
+    optimizer = make[name]([leaf], **{"lr": 0.1, "eps": {"adagrad": 1e-10, "adam": 1e-8}[name], **settings})
+    for _ in range(6):
+        leaf.grad = torch.randn(3, 5, generator=random)
+        rule.apply(rows, state, IDS, leaf.grad.clone(), 0.1)
+        optimizer.step()
+    torch.testing.assert_close(rows[IDS], leaf.detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_compiled_and_plain_are_the_same_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [updated(name, 5)[1]]
+    monkeypatch.setattr(jit, "WANTED", "torch")
+    found.append(updated(name, 5)[1])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)  # torch has powers of the betas in float32
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_row_that_is_not_there_is_refused_and_nothing_is_changed(name: str) -> None:
+    rule, rows = OPTIMIZERS[name](), torch.ones(6, 5)
+    state = {key: torch.zeros(6, width) for key, width in rule.widths(5).items()}
+    with pytest.raises(IndexError, match="in a table of 6 rows"):
+        rule.apply(rows, state, torch.tensor([0, 6]), torch.ones(2, 5), 0.1)
+    assert (rows == 1).all() and not any(part.any() for part in state.values())
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 5), st.booleans())
+def test_gradients_of_one_row_are_merged(ids: list[int], width: int, mean: bool) -> None:
+    rows, grads = np.array(ids, np.int64), np.random.default_rng(0).standard_normal((len(ids), width)).astype(np.float32)
+    found, merged = merge_rows(rows, grads, mean=mean)
+    assert found.tolist() == list(dict.fromkeys(ids)) and merged.dtype == np.float32
+    for row, grad in zip(found, merged, strict=True):
+        own = grads[rows == row]
+        np.testing.assert_allclose(grad, own.mean(0) if mean else own.sum(0), rtol=1e-5, atol=1e-6)
 
 
 def test_schedules() -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import PeersLost, ProtocolError
-from kgdist.kvstore.messages import Kind
+from kgdist.kvstore.messages import REQUESTS, Kind
 from kgdist.kvstore.session import Applied, ClientSession, Entry, Verdict
 
 RETRY, PATIENCE, WINDOW = 1.0, 1e9, 3
@@ -52,7 +52,7 @@ class World:
             self.sent[key] = number
 
     def ask(self, client: int) -> None:
-        self.asked[client, self.incarnations[client]] = self.sessions[client].request("rows", self.now)
+        self.asked[client, self.incarnations[client]] = self.sessions[client].request("rows", self.now) - REQUESTS
 
     def send(self, client: int) -> None:
         session = self.sessions[client]
@@ -86,7 +86,7 @@ class World:
         if incarnation == self.incarnations[client]:
             key = client, incarnation
             session = self.sessions[client]
-            self.answered[key] += [e.number for e in session.receive(kind, number, round_, self.now) if not e.is_push]
+            self.answered[key] += [e.number - REQUESTS for e in session.receive(kind, number, round_, self.now) if not e.is_push]
             self.acked[key] = session.acked
 
     def lose(self, place: int) -> None:
@@ -226,7 +226,7 @@ def test_nothing_is_sent_before_the_welcome() -> None:
     session.request("b", 0.0)
     assert [session.next(), session.sent(), session.next()] == [Entry(1), None, None]
     session.receive(Kind.WELCOME, 0, 1, 0.0)
-    assert drain(session) == [1, 1]
+    assert drain(session) == [1, REQUESTS + 1]
 
 
 def test_the_window_is_a_bound() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from kgdist.base.errors import KgdistError
 from kgdist.kvstore.shared_memory import SharedArray, huge_pages_refused, private_array
+from tests.patience import patience
 
 SHAPES = [(0, 3), (1,), (7, 5), (3000, 400)]
 
@@ -38,6 +43,35 @@ def test_a_mapping_sees_what_the_other_one_writes() -> None:
     first.array[17] = (1, 2, 3)
     assert second.array[17].tolist() == [1, 2, 3] and second.array.sum() == 6
     first.close()
+
+
+def test_memory_made_at_run_time_is_mapped_by_a_process_that_was_there_before() -> None:
+    code = (
+        "import json, sys\n"
+        "from kgdist.kvstore.shared_memory import SharedArray\n"
+        "print('ready', flush=True)\n"
+        "array = SharedArray.attach(json.loads(sys.stdin.readline())).array\n"
+        "print(array.sum(), array.dtype, array.shape, flush=True)\n"
+        "array[1] = 8\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdin is not None and other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        made = SharedArray.allocate((3, 2), np.int16)
+        made.array[:] = 2
+        other.stdin.write(json.dumps(made.handle(pid=True)) + "\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == "12 int16 (3, 2)\n"
+        assert other.wait(patience(60)) == 0
+    assert made.array.tolist() == [[2, 2], [8, 8], [2, 2]]
+    gone = made.handle(pid=True)
+    with pytest.raises(KgdistError, match=r"descriptor \d+ is no int16\[30000\]"):
+        SharedArray.attach(gone | {"shape": [30_000]})
+    made.close()
+    with pytest.raises(KgdistError, match="it has ended, or is of another user"):
+        SharedArray.attach(gone)
+    with pytest.raises(KgdistError, match="shared memory of process"):
+        SharedArray.attach(gone | {"pid": other.pid})
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import torch
 
 from kgdist.base.errors import KgdistError, PeersLost
 from kgdist.kvstore import client as client_module
+from kgdist.kvstore import store as store_module
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import Connection
 from kgdist.kvstore.messages import PART, Kind, Sealed, parse
@@ -220,11 +221,11 @@ def test_the_blocks_to_come_are_on_their_way_and_not_too_many(monkeypatch: pytes
 
 @WAYS
 def test_long_messages_are_cut_in_pieces(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "PIECE_BYTES", 40)  # two rows
+    monkeypatch.setattr(store_module, "PIECE_BYTES", 40)  # two rows
     with placed(place, entities=(40, 30), optimizer="sgd") as (running, client):
         tables = client(max_inflight=2)
         rows = torch.arange(280.0).view(70, 4)
-        tables.write("entity", 0, rows)
+        tables.assign("entity", slice(0, len(rows)), rows)
         np.testing.assert_array_equal(running.whole("entity"), rows)
         ids = torch.randperm(70)
         push(tables, "entity", ids, rows[ids], 0.5)

@@ -18,6 +18,13 @@ IDLE = "has no say here: the partitions are taken as they are; drop it"
 BOTH_ENDS = "searches all heads or all tails, but both are listed; leave it out"
 NEEDS_GPU = "needs a GPU: add --gpu 0, or drop it to train on the CPU"
 REFUSED = [
+    ("copy", "--rel_data_path a", "--rel_data_path: says where the files of --part_config go; give that one, too"),
+    ("copy", "--part_config a.json --dataset b", "--dataset: contradicts --part_config, which names the graph"),
+    (
+        "copy",
+        "--script_folder a --backend manual",
+        "--backend: manual reaches no machine; copy what it needs to each by your own means",
+    ),
     ("dist-train", "--num_client_proc 2 --num_proc 3", "--num_proc: means the same as --num_client_proc; give one of them"),
     ("train", "--max_step 9 --max_epoch 1", "--max_step: contradicts --max_epoch; give one of them"),
     (
@@ -86,6 +93,61 @@ REFUSED = [
     ("partition", "--verify --balance entities", f"--balance: {IDLE}"),
     ("partition", "--method dglke --balance entities", f"--balance: {IDLE}"),
     ("partition", "--method dglke -k 2 --seed 1", f"--seed: {IDLE}"),
+    ("partition", "-k 2 --features a=b", "--features: needs --layout graph: triples alone are what the other layouts hold"),
+    ("partition", "-k 2 --layout graph --features a=", "--features: must be NAME=FILE.npy, not 'a='"),
+    ("partition", "-k 2 --method hdrf", "--method: hdrf divides triples; add --edges"),
+    ("partition", "-k 2 --expand 1", "--expand: goes with --edges; add that, or drop it"),
+    ("partition", "-k 2 --fanout 1 1", "--fanout: goes with --edges; add that, or drop it"),
+    ("partition", "-k 2 --no_inverse", "--no_inverse: goes with --edges; add that, or drop it"),
+    ("partition", "-k 2 --edges --layout graph", "--edges: contradicts --layout graph; drop one of them"),
+    (
+        "partition",
+        "-k 2 --edges --metadata m",
+        "--edges: contradicts --metadata: triples of a data set are divided; drop one of them",
+    ),
+    (
+        "partition",
+        "-k 2 --edges --method streaming",
+        "--method: streaming divides entities alone; with --edges take hdrf, dbh, random or metis",
+    ),
+    (
+        "partition",
+        "-k 2 --edges --method dbh --balance triples",
+        "--balance: has no say here: dbh evens out triples; drop it",
+    ),
+    ("partition", "-k 65 --edges --method dbh", "--num_parts: --edges makes 64 partitions at most, not 65"),
+    (
+        "partition",
+        "-k 2 --edges --method dbh --fanout 25",
+        "--fanout: needs a number for each of the 2 hops (--expand), not 1",
+    ),
+    ("partition", "--verify --edges --expand 2", f"--expand: {IDLE}"),
+    ("partition", "-k 2 --metadata m", "--metadata: needs --out, the folder that gets the partitions"),
+    (
+        "partition",
+        "-k 2 --metadata m --out o --dataset d",
+        "--dataset: contradicts --metadata, which names the files of the graph; drop it",
+    ),
+    (
+        "partition",
+        "-k 2 --metadata m --out o --has_edge_importance",
+        "--has_edge_importance: contradicts --metadata: weights are data of its edges; drop it",
+    ),
+    (
+        "partition",
+        "-k 2 --metadata m --out o --layout dglke",
+        "--layout: contradicts --metadata: a graph is written as one; drop it",
+    ),
+    (
+        "partition",
+        "-k 2 --metadata m --out o --method dglke",
+        "--method: dglke takes over partitions of a data set, not of --metadata",
+    ),
+    (
+        "partition",
+        "-k 2 --metadata m --out o --dry_run",
+        "--dry_run: is for data sets: a graph's table is counted from what was written",
+    ),
     ("predict", "--data_files x", "--data_files: needs --format, which says whether they list heads, relations or tails"),
     (
         "predict",
@@ -143,6 +205,32 @@ REFUSED = [
     ("convert", "--out o --dataset d", "--dataset: goes with --input_format built_in; other formats take --data_files"),
     ("import", "", "--model_path: say which folder the model is in"),
     ("import", "m --rel_mfile f", "--entity_mfile: goes with --rel_mfile: give both, or neither"),
+    ("preprocess", "--schema s", "--entities: say which file has the entities"),
+    ("preprocess", "--entities e f --draft_schema", "--draft_schema: guesses from one file, not from 2: call it for each"),
+    ("preprocess", "--entities e --draft_schema --schema s t", "--schema: one file gets the schema that is drafted"),
+    (
+        "preprocess",
+        "--entities e --draft_schema --out o",
+        "--out: has no say here: --draft_schema writes a schema and nothing else; drop one of them",
+    ),
+    ("preprocess", "--entities e", "--schema: say what the columns are; --draft_schema guesses a first one"),
+    ("preprocess", "--entities e f --schema s", "--schema: one for each file of --entities: not 1 for 2"),
+    ("preprocess", "--entities e --schema s --num_workers 2", "--num_workers: needs --executor process"),
+    (
+        "preprocess",
+        "--entities e --schema s --data_path d",
+        "--data_path: says where a data set is; give its name, too: --dataset",
+    ),
+    (
+        "preprocess",
+        "--entities e --schema s --dataset d --data_files f",
+        "--data_files: own files need --format raw_udd_hrt (names) or udd_hrt (integer ids)",
+    ),
+    (
+        "preprocess",
+        "--entities e --schema s --dataset d --format raw_udd_hrt",
+        "--data_files: --format raw_udd_hrt needs them",
+    ),
 ]
 TAKEN = [
     ("train", "--max_step 9 --gpu 0 1 --mix_cpu_gpu"),
@@ -152,6 +240,11 @@ TAKEN = [
     ("dist-train", "--num_client_proc 2 --num_proc 2"),
     ("partition", "--method dglke -k 2"),
     ("partition", "--verify --layout dglke"),
+    ("partition", "--verify --edges"),
+    ("partition", "-k 64 --edges --method hdrf --expand 3 --fanout -1 25 10 --no_inverse"),
+    ("partition", "-k 2 --edges --method metis --balance entities"),
+    ("partition", "-k 2 --layout graph --features a=b.npy c=d=e.npy"),
+    ("partition", "--verify --metadata m --out o --layout graph"),
     ("predict", "--format h_r_t --head e --data_files x y --exec_mode triplet_wise"),
     ("predict", "--tail e --index --ids"),
     ("emb-sim", "run --format *"),
@@ -159,6 +252,8 @@ TAKEN = [
     ("export", "--to word2vec --blank -"),
     ("convert", "--input_format built_in --dataset d --out o"),
     ("import", "m --entity_mfile e --rel_mfile r"),
+    ("preprocess", "--entities e --draft_schema --force"),
+    ("preprocess", "--entities e f --schema s t --executor process --num_workers 2 --dataset d --fit_on i"),
 ]
 
 

@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.base.errors import KgdistError, OptionError
-from kgdist.partition import streaming
-from kgdist.partition.assign import assign, fill_empty, repair, spread
-from kgdist.partition.graph import adjacency, degrees, limits, loads_of
+from kgdist.kernels import adjacency as loops
+from kgdist.partition import assign as module
+from kgdist.partition import metis, streaming
+from kgdist.partition.assign import assign, coarse, fill_empty, repair, spread
+from kgdist.partition.balance import Balance
+from kgdist.partition.graph import adjacency, degrees
 from tests.partition.worlds import BALANCES, METHODS, communities, graphs
 
 
@@ -77,8 +80,8 @@ def test_repair_evens_out_whatever_it_gets_as_far_as_that_is_possible(
 ) -> None:
     entities, relations, triples = graph
     found = degrees(triples, entities, relations)
-    rows, loads = adjacency(triples, found), loads_of(found, balance)
-    limit = limits(loads, parts, balance)
+    even = Balance.of_triples(found, balance)
+    rows, loads, limit = adjacency(triples, found), even.loads, even.limits(parts)
     assigned = np.random.default_rng(seed).integers(0, parts, entities).astype(np.int32)
     held = repair(rows, loads, assigned, parts, limit)
     for part in range(parts):
@@ -88,6 +91,73 @@ def test_repair_evens_out_whatever_it_gets_as_far_as_that_is_possible(
     for v, part in enumerate(assigned):  # nothing is left that could move out of a part that is too full
         if (held[part] > limit).any() and (loads[v] * (held[part] > limit)).any():
             assert all((held[other] + loads[v] > limit).any() for other in range(parts) if other != part)
+
+
+@pytest.mark.parametrize("balance", BALANCES)
+@pytest.mark.parametrize("seed", [0, 1])  # METIS by all parts at once, and by halves
+def test_a_large_graph_is_halved_before_metis_gets_it_and_cut_as_well(
+    balance: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    triples = communities(entities=4000, degree=12, mixing=0.25)
+    monkeypatch.setattr(module, "TRIES", 1)
+    whole = assign(triples, 4000, 5, 4, method="metis", balance=balance, seed=seed)
+    monkeypatch.setattr(module, "LARGE", 1)
+    asked = []
+    divide = metis.divide
+    monkeypatch.setattr(metis, "divide", lambda graph, *a, **b: asked.append(len(graph.starts) - 1) or divide(graph, *a, **b))
+    found = assign(triples, 4000, 5, 4, method="metis", balance=balance, seed=seed)
+    assert 4000 / 4 <= asked[0] < 4000 / 3 and len(asked) == 1
+    assert cut(triples, found) <= 1.1 * cut(triples, whole)
+    assert np.bincount(found if balance == "entities" else found[triples[:, 2]]).max() <= 1.06 * (
+        1000 if balance == "entities" else len(triples) / 4
+    )
+
+
+@settings(max_examples=80)
+@given(graph=graphs(), rounds=st.integers(0, 3), large=st.booleans(), alone=st.sampled_from([1, 100]), seed=st.integers(0, 9))
+def test_what_metis_gets_is_the_graph_of_groups_of_neighbours(
+    graph: tuple[int, int, np.ndarray], rounds: int, large: bool, alone: int, seed: int
+) -> None:
+    entities, relations, triples = graph
+    rows = adjacency(triples, degrees(triples, entities, relations))
+    loads = np.random.default_rng(seed).integers(0, 5, (entities, 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LARGE", 0 if large else 1 << 40)
+        patch.setattr(module, "HEAVY", 1)
+        patch.setattr(module, "ALONE", alone)
+        number, core, held = coarse(rows, loads, 1, seed=seed, rounds=rounds)
+    groups, there = len(held), set(rows.connected().tolist())
+    assert core.fault() is None and core.neighbours.dtype == np.int64 and (np.diff(core.starts) > 0).all()
+    assert set(number.tolist()) - {-1} == set(range(groups)) and {v for v in range(entities) if number[v] >= 0} <= there
+    assert (np.bincount(number[number >= 0], minlength=groups) <= 2 ** (rounds * large)).all()
+    between = np.zeros((groups + 1, groups + 1), int)  # the last: of none
+    for v in range(entities):
+        for i in range(rows.starts[v], rows.starts[v + 1]):
+            between[number[v], number[rows.neighbours[i]]] += rows.weights[i]
+    assert not between[-1, :groups].any()
+    assert alone == 1 or len(there) == 0 or groups > 0
+    for group in range(groups):
+        assert (held[group] == loads[number == group].sum(axis=0)).all()
+        own = slice(core.starts[group], core.starts[group + 1])
+        expected = {u: int(count) for u, count in enumerate(between[group, :groups]) if count and u != group}
+        assert dict(zip(core.neighbours[own].tolist(), core.weights[own].tolist(), strict=True)) == expected
+
+
+@settings(max_examples=60)
+@given(graph=graphs(), most=st.integers(0, 9), seed=st.integers(0, 9))
+def test_pairs_are_neighbours_that_fit_and_no_two_of_those_are_left(
+    graph: tuple[int, int, np.ndarray], most: int, seed: int
+) -> None:
+    entities, relations, triples = graph
+    rows, rng = adjacency(triples, degrees(triples, entities, relations)), np.random.default_rng(seed)
+    loads, mate = rng.integers(0, 5, (entities, 1)), np.full(entities, -1, np.int32)
+    loops.match(rng.permutation(entities), rows.starts, rows.neighbours, rows.weights, loads, np.array([most]), mate)
+    assert (mate[mate] == np.arange(entities)).all()
+    for v in range(entities):
+        near = rows.neighbours[rows.starts[v] : rows.starts[v + 1]].tolist()
+        assert mate[v] == v or (mate[v] in near and int(loads[v, 0] + loads[mate[v], 0]) <= most)
+        if mate[v] == v:
+            assert all(mate[u] != u or int(loads[v, 0] + loads[u, 0]) > most for u in near)
 
 
 @given(st.integers(1, 6).flatmap(lambda parts: st.tuples(st.just(parts), st.lists(st.integers(-1, parts - 1), max_size=30))))
@@ -144,7 +214,7 @@ def test_streaming_by_groups_sees_every_neighbour_once(graph: tuple[int, int, np
 def test_the_level_above_is_the_graph_of_its_clusters(graph: tuple[int, int, np.ndarray], balance: str, seed: int) -> None:
     entities, relations, triples = graph
     found = degrees(triples, entities, relations)
-    loads = loads_of(found, balance) / entities
+    loads = Balance.of_triples(found, balance).loads / entities
     level = streaming.Level(triples, None, loads.astype(np.float32), found.ends, seed)
     above, label = level.gathered()
     assert sorted(set(label.tolist())) == list(range(len(above.load)))

@@ -24,7 +24,8 @@ from kgdist.data.known import KnownTriples
 from kgdist.data.statistics import relation_categories
 from kgdist.kernels.route import owners
 from kgdist.partition import write
-from kgdist.partition.folder import Partition, numbered
+from kgdist.partition.folder import Partition
+from kgdist.partition.manifest import numbered
 from kgdist.partition.verify import open_all, same_answers, verify
 from tests.partition.worlds import BALANCES, METHODS, communities, dataset, graphs, partitioned
 from tests.patience import patience

@@ -22,16 +22,16 @@ from kgdist.options.config import Config
 from kgdist.partition.book import Book
 from kgdist.runtime import checks
 from kgdist.runtime.checks import page_tables
-from kgdist.runtime.cluster.plan import Plan
+from kgdist.runtime.cluster.training_plan import TrainingPlan
 from kgdist.runtime.ip_config import Machine
 from kgdist.runtime.processes.forkserver import environment
 from tests.patience import patience
 
 
-def plan(folder: Path, port: int = 30050, **options: object) -> Plan:
+def plan(folder: Path, port: int = 30050, **options: object) -> TrainingPlan:
     """Of one machine, 4 MB of rows."""
     config = Config(path=str(folder), hidden_dim=1000, peer_timeout=5.0, **options)  # type: ignore[arg-type]
-    return Plan(config, [Machine("127.0.0.1", port, 1, 0)], "run", 0, "", Book(np.array([0, 1000]), np.array([0, 1])), 1)
+    return TrainingPlan(config, [Machine("127.0.0.1", port, 1, 0)], "run", 0, "", Book(np.array([0, 1000]), np.array([0, 1])), 1)
 
 
 def test_a_port_that_is_becoming_free_is_waited_for(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def needed(root: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> fl
     config = Config(path=str(root), hidden_dim=1000, optimizer="sgd", **options)  # type: ignore[arg-type]
     monkeypatch.setattr(checks, "free_memory", lambda: 1)
     machine = Machine("127.0.0.1", 30050, 3, 0)
-    (line,) = checks._memory(Plan(config, [machine], "run", 0, "", Book(np.array([0, 10**7]), np.array([0, 1])), 1), 0)
+    (line,) = checks._memory(TrainingPlan(config, [machine], "run", 0, "", Book(np.array([0, 10**7]), np.array([0, 1])), 1), 0)
     return float(line.removeprefix("needs about ").split()[0])
 
 
@@ -144,7 +144,7 @@ def test_a_container_that_may_take_less_than_the_tables_is_refused_before_a_star
         checks.check_memory(Config(optimizer="sgd"), shapes)
     config = Config(path=str(tmp_path), hidden_dim=1000, optimizer="sgd")
     book = Book(np.array([0, 1000]), np.array([0, 1]))
-    (line,) = checks._memory(Plan(config, [Machine("127.0.0.1", 30050, 1, 0)], "run", 0, "", book, 1), 0)
+    (line,) = checks._memory(TrainingPlan(config, [Machine("127.0.0.1", 30050, 1, 0)], "run", 0, "", book, 1), 0)
     assert "3.0 MB are free" in line
 
 
@@ -157,7 +157,9 @@ def test_more_connections_than_files_may_be_open_are_refused_with_the_number(
 ) -> None:
     """A trainer asks one server of each machine; a server has its share of those elsewhere. By owner, all ask all."""
     machines = [Machine(f"127.0.0.{n + 1}", 30050, 2, n) for n in range(8)]
-    made = Plan(Config(num_proc=trainers, local_update=update), machines, "run", 0, "", Book(np.arange(9), np.arange(9)), 80)
+    made = TrainingPlan(
+        Config(num_proc=trainers, local_update=update), machines, "run", 0, "", Book(np.arange(9), np.arange(9)), 80
+    )
     assert made.connections(0) == most
     for limit, refused in ((most + SPARE, False), (most + SPARE - 1, True)):
         monkeypatch.setattr("kgdist.kvstore.places.resource.getrlimit", lambda _, limit=limit: (64, limit))

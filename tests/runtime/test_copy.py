@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,8 @@ import pytest
 from kgdist.base.errors import KgdistError, PeersLost, UsageError
 from kgdist.base.files import sha256
 from kgdist.cli.copy import main
-from kgdist.partition.folder import Partition, folder_of
+from kgdist.partition.folder import Partition
+from kgdist.partition.manifest import folder_of
 from kgdist.runtime.copy.receive import MANIFEST, Receiver, part_name
 from kgdist.runtime.copy.send import Delivery, Sender, send
 from kgdist.runtime.ip_config import Machine
@@ -290,7 +292,7 @@ def test_what_the_command_refuses(world: Callable[..., list[str]], tmp_path: Pat
 
     assert "--ip_config: lists 1 machine, but toy is in 2 partitions" in said(world("10.0.0.1 30050 1"))
     assert "--backend: manual reaches no machine" in said([*world(), "--backend", "manual"])
-    assert "ip_config.txt:1: " in said(world("x"))
+    assert "ip_config.txt:1: " in said(world("10.0.0.1 x"))
     assert "no such file" in said([*world(), "--ip_config", str(tmp_path / "none")])
     assert "partition_0: no such folder; kgdist-partition makes it" in said([*world(), "--dataset", "other"])
     folder = tmp_path / "work" / "data" / "toy"
@@ -308,6 +310,39 @@ def test_a_mixture_of_partitionings_is_refused(world: Callable[..., list[str]], 
     os.rename(folder, tmp_path / "aside")
     os.rename(other / "partition_1", folder)
     assert main(world()) == 2
+
+
+def test_a_script_and_the_partitions_of_its_graph_go_to_their_machines(
+    tmp_path: Path, sshd: Sshd, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work, there = tmp_path / "work", tmp_path / "there"
+    for name, text in {
+        "made/g.json": '{"num_parts": 2}', "made/partition_0/a.npy": "0", "made/partition_0/partition.json": "{}",
+        "made/partition_1/a.npy": "1", "code/train.py": "x", "code/lib/more.py": "y", "code/.git/z": "",
+        "code/lib/__pycache__/q": "", "made/g.entities.tsv": "0\tcat", "made/other.entities.tsv": "0\tdog",
+    }.items():  # fmt: skip
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(text)
+    (tmp_path / "ip_config.txt").write_text("127.0.0.1\n127.0.0.1 30051\n")
+    reach = f"--ssh_port {sshd.port} --ssh_key {sshd.user_key} --ip_config {tmp_path}/ip_config.txt".split()
+    words = [*reach, "--remote_python", sys.executable, "--workspace", str(there), "--part_config", str(work / "made" / "g.json")]
+    words += ["--rel_data_path", "data", "--script_folder", str(work / "code")]
+    assert main([*words, "--dry_run"]) == 0 and not there.exists()
+    assert main(words) == 0, capsys.readouterr().err
+    found = {str(path.relative_to(there)): path.read_text() for path in there.rglob("*") if path.is_file()}
+    assert found == {
+        "data/g.json": '{"num_parts": 2}', "data/partition_0/a.npy": "0", "data/partition_0/partition.json": "{}",
+        "data/partition_1/a.npy": "1", "code/train.py": "x", "code/lib/more.py": "y", "data/g.entities.tsv": "0\tcat",
+    }  # fmt: skip
+    capsys.readouterr()
+    assert main(words) == 0 and capsys.readouterr().out.count("complete already") == 2 + 2 + 4
+    for more, line in (
+        (["--part_config", str(work / "no.json")], "--part_config: .*no.json: no such file"),
+        (["--part_config", str(work / "code" / "train.py")], "train.py: is no file of partitions"),
+        (["--script_folder", "none"], "--script_folder: .*none: no such folder"),
+    ):
+        assert main([*words, *more]) == 2
+        assert re.search(line, capsys.readouterr().err)
 
 
 LOOK = {"folder": "/there", "have": [], "parts": {}, "free": 10**12}

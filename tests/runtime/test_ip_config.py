@@ -40,10 +40,18 @@ def test_several_machines_on_one_host() -> None:
     assert len(parse_cluster("127.0.0.1 30050 2\n127.0.0.1 30052 1\nlocalhost 30053 1\n")) == 3
 
 
+def test_a_line_may_leave_the_port_and_the_servers_to_others() -> None:
+    text = "10.0.0.1\n10.0.0.2 30060  # its own port\nhost-c 30050 2\n"
+    assert [(m.port, m.servers) for m in parse_cluster(text)] == [(30050, 1), (30060, 1), (30050, 2)]
+    assert [(m.port, m.servers) for m in parse_cluster(text, servers=2)] == [(30050, 2), (30060, 2), (30050, 2)]
+    with pytest.raises(DataError, match="^ip_config.txt:3: 2 servers here, but --num_servers says 3; drop one of the two$"):
+        parse_cluster(text, servers=3)
+
+
 BAD_LINES = {
-    "10.0.0.1 30050": "expected 3 fields .address, first port, servers., found 2 fields",
-    "10.0.0.1": "found 1 field$",
-    "10.0.0.1 30050 1 2": "found 4 fields",
+    "10.0.0.1 30050 1 2": "expected 1 to 3 fields .address .first port .servers..., found 4$",
+    "10.0.0.1 2 x": "servers must be a number, 1 or more, not 'x'",
+    "8.8.8.8": "port 30050 of 8.8.8.8 belongs to the machine of line 2 already",
     "10.0.0.1 0 1": "the first port must be a number from 1 to 65535, not '0'",
     "10.0.0.1 65536 1": "the first port must be .* not '65536'",
     "10.0.0.1 -1 1": "the first port must be .* not '-1'",

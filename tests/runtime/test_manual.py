@@ -170,7 +170,7 @@ def test_a_launcher_that_is_killed_takes_everything_with_it(tmp_path: Path, made
             job.process.wait(timeout=10)
             with Half(single, "server", 0) as late:  # the file is still there
                 code, text = late.end()
-            assert code == 2 and re.search(r"its kgdist-dist-train has ended \(pid \d+\); start that first", text)
+            assert code == 2 and re.search(r"its launcher has ended \(pid \d+\); start that first", text)
 
 
 # ---- refusals, by a reception without a job

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from kgdist.base.errors import OptionError
 from kgdist.options.config import Config
 from kgdist.partition.book import Book, dealt
-from kgdist.runtime.cluster.plan import Plan, partition_folder
+from kgdist.runtime.cluster.training_plan import TrainingPlan, partition_folder
 from kgdist.runtime.ip_config import Machine
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> Plan:
+def plans(draw: st.DrawFn) -> TrainingPlan:
     """Of one to five machines."""
     machines = [Machine("127.0.0.1", 30000 + 100 * n, draw(st.integers(1, 4)), n) for n in range(draw(st.integers(1, 5)))]
     sizes = [draw(st.integers(0, 9)) for _ in machines]
@@ -28,12 +28,12 @@ def plans(draw: st.DrawFn) -> Plan:
     starts = [np.concatenate([[0], np.cumsum(part)]).astype(np.int64) for part in (sizes, dealt(len(machines), relations))]
     name = draw(st.sampled_from(["TransE_l2", "ComplEx", "RESCAL", "TransR"]))
     config = Config(model_name=name, hidden_dim=8, num_proc=draw(st.integers(1, 3)), lr=draw(st.floats(1e-9, 1)))
-    return Plan(config, machines, "run", draw(st.integers(0, 3)), "g" * 64, Book(*starts), draw(st.integers(1, 1000)))
+    return TrainingPlan(config, machines, "run", draw(st.integers(0, 3)), "g" * 64, Book(*starts), draw(st.integers(1, 1000)))
 
 
 @given(plans())
-def test_a_plan_survives_its_journey(plan: Plan) -> None:
-    back = Plan.from_json(json.loads(json.dumps(plan.to_json(), allow_nan=False)))
+def test_a_plan_survives_its_journey(plan: TrainingPlan) -> None:
+    back = TrainingPlan.from_json(json.loads(json.dumps(plan.to_json(), allow_nan=False)))
     assert back.to_json() == plan.to_json() and back.config == plan.config and back.machines == plan.machines
     assert back.config_hash == plan.config_hash and back.stamp == plan.stamp != plan.again().stamp
     other = dataclasses.replace(plan, config=plan.config.replace(lr=2.0))
@@ -41,7 +41,7 @@ def test_a_plan_survives_its_journey(plan: Plan) -> None:
 
 
 @given(plans())
-def test_every_row_has_one_machine_and_one_server(plan: Plan) -> None:
+def test_every_row_has_one_machine_and_one_server(plan: TrainingPlan) -> None:
     layout, count = plan.layout(), len(plan.machines)
     assert layout.servers == len(plan.addresses) == sum(machine.servers for machine in plan.machines)
     for name, (rows, width) in plan.shapes.items():
@@ -57,7 +57,9 @@ def test_every_row_has_one_machine_and_one_server(plan: Plan) -> None:
 def test_steps_of_an_epoch_are_shared_by_all_trainers(epochs: float) -> None:
     book = Book(np.array([0, 3, 6]), np.array([0, 1, 2]))
     machines = [Machine("127.0.0.1", 30000 + n, 1, n) for n in range(2)]
-    plan = Plan(Config(max_epoch=epochs, batch_size=10, neg_sample_size=10, num_proc=3), machines, "run", 0, "", book, 600)
+    plan = TrainingPlan(
+        Config(max_epoch=epochs, batch_size=10, neg_sample_size=10, num_proc=3), machines, "run", 0, "", book, 600
+    )
     assert plan.steps == 10 * epochs
 
 

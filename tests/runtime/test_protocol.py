@@ -16,7 +16,7 @@ from kgdist.base.errors import ProtocolError
 from kgdist.runtime import protocol
 from kgdist.runtime.agent.agent import Agent
 from kgdist.runtime.processes.pipes import Bell
-from kgdist.runtime.protocol import ANSWERS, COMMANDS, EVENTS, command_of, event_of
+from kgdist.runtime.protocol import ANSWERS, COMMANDS, EVENTS, SCRIPT_HEARS, SCRIPT_SAYS, command_of, event_of, word_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -50,6 +50,11 @@ def test_every_command_is_a_method_with_its_fields_and_the_docstring_has_all() -
     answers = re.findall(r"^.{60,}? {2,}([a-z]+(?:[,;] [a-z]+)*)$", first, re.MULTILINE)
     told = {word for answer in answers for word in re.split("[,;] ", answer)}
     assert set(ANSWERS) - {"hello"} <= told <= set(EVENTS)
+
+
+def test_no_event_is_called_like_a_word_between_an_agent_started_by_hand_and_its_launcher() -> None:
+    words = {"enlist", "here", "gone", "left", "log", "wait", "welcome", "refused", "bye", "close", "over", "lost"}
+    assert not words & set(EVENTS)
 
 
 @given(COMMAND)
@@ -102,3 +107,19 @@ def test_an_agent_without_a_job_refuses_what_needs_one() -> None:
     for ask in (agent.train, lambda: agent.release(5), lambda: agent.keep([], []), lambda: agent.open("", None)):
         with pytest.raises(ProtocolError, match="before it has said what the job is"):
             ask()
+
+
+LINES = {"says": SCRIPT_SAYS, "hears": SCRIPT_HEARS}
+WORD = st.sampled_from(sorted(LINES)).flatmap(
+    lambda way: st.sampled_from(sorted(LINES[way])).flatmap(lambda name: values(LINES[way][name]).map(lambda v: (way, {name: v})))
+)
+
+
+@given(WORD, JSON)
+def test_a_word_on_the_line_of_a_script_is_one_of_ours_or_refused(word: tuple[str, dict[str, Any]], junk: Any) -> None:
+    way, message = word
+    table = LINES[way]
+    assert word_of(json.loads(json.dumps(message)), table) == next(iter(message.items()))
+    for wrong in ({**message, "more": junk}, {}, {"x": junk}):
+        with pytest.raises(ProtocolError, match="none of our words"):
+            word_of(wrong, table)

@@ -19,12 +19,12 @@ from kgdist.base.files import write_json
 from kgdist.options.config import Config
 from kgdist.options.configfile import run_json
 from kgdist.partition.book import Book
+from kgdist.runs.rundir import resume_command
 from kgdist.runtime import checks
 from kgdist.runtime.agent.shard import Shard
 from kgdist.runtime.cluster import launch
-from kgdist.runtime.cluster.plan import Plan
+from kgdist.runtime.cluster.training_plan import TrainingPlan
 from kgdist.runtime.ip_config import Machine
-from kgdist.runtime.job import resume_command
 
 BOOK = Book(np.array([0, 3, 7]), np.array([0, 1, 2]))
 MACHINES = [Machine("127.0.0.1", 30050 + n, 1, n) for n in range(2)]
@@ -32,10 +32,10 @@ ROTATE = {"model_name": "RotatE", "hidden_dim": 4, "double_ent": True, "gamma": 
 Change = dict[str, Any]
 
 
-def planned(root: Path, graph: str = "a" * 64, **options: Any) -> Plan:
+def planned(root: Path, graph: str = "a" * 64, **options: Any) -> TrainingPlan:
     """Of two machines."""
     config = Config(path=str(root), **{**ROTATE, **options})
-    return Plan(config, MACHINES, "job", 0, graph, BOOK, 10)
+    return TrainingPlan(config, MACHINES, "job", 0, graph, BOOK, 10)
 
 
 @pytest.fixture

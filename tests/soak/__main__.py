@@ -10,9 +10,6 @@ Networks and disks take root; without, what they would do is left out, and said.
 
 from __future__ import annotations
 
-import argparse
-import os
-import platform
 import re
 import signal
 import statistics
@@ -23,15 +20,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-import torch
 import zmq
 
-import kgdist
-from kgdist.base.machine import processor
 from tests.faults.disks import Missing
 from tests.faults.jobs import ROOT, workspace
 from tests.faults.rig import MARK, PORT, Rig, rig
 from tests.faults.sshd import free_port
+from tests.soak.command import asked, machine
 from tests.soak.events import PATIENCE, STALL, WEIGHTS, Event, Storm, T
 from tests.soak.ledger import Books, Count
 
@@ -159,9 +154,7 @@ def report(
         lines.append(f"| {what} | {len(mine)} | {sum(bool(event.noticed) for event in mine)} | {told} |")
     lines += ["", "| at | what | machine | lasted | noticed | training again |", "|---:|---|---:|---:|---|---:|"]
     lines += [line(event) for event in storm.events]
-    versions = f"kgdist {kgdist.__version__}, torch {torch.__version__.split('+')[0]}, libzmq {zmq.zmq_version()}"
-    machine = f"{processor()[0]}, {len(os.sched_getaffinity(0))} cores, load average {os.getloadavg()[2]:.0f}"
-    return "\n".join([*lines, "", f"Machine: {machine}, Python {platform.python_version()}, {versions}.", ""])
+    return "\n".join([*lines, "", machine(f"libzmq {zmq.zmq_version()}"), ""])
 
 
 def line(event: Event) -> str:
@@ -172,11 +165,7 @@ def line(event: Event) -> str:
 
 def main() -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=float(os.environ.get("KGDIST_SOAK_SECONDS", "600")))
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    options = asked("soak", __doc__, 600)
     with tempfile.TemporaryDirectory(prefix="kgdist-soak-") as folder:
         text = run(Path(folder), options.seconds, options.seed)
     print(text)

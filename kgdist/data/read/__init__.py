@@ -1,5 +1,6 @@
 """One reader for each format of files.
 
+arrays.py      plain numbers: csv, .npy, Parquet
 columns.py     what all readers hand on
 dictionary.py  entities.dict and its kin
 formats.py     names of formats, and which files they take

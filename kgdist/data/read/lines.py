@@ -31,7 +31,7 @@ BOM = b"\xef\xbb\xbf"
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 
 
-class Block(NamedTuple):
+class Lines(NamedTuple):
     """Whole lines of a file, exactly as they stand in it; only the very last line may have been given a line feed."""
 
     raw: bytes
@@ -97,7 +97,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         raise DataError(path, f"{what} ({reason(error)})") from error
 
 
-def blocks(path: Path, *, header: bool = False) -> Iterator[Block]:
+def blocks(path: Path, *, header: bool = False) -> Iterator[Lines]:
     """Yield the file's lines, some megabytes at a time; `header` drops the first line. Raises DataError (unreadable, line
     over 1 MiB).
     """
@@ -109,14 +109,14 @@ def blocks(path: Path, *, header: bool = False) -> Iterator[Block]:
                 data, offset = data[len(BOM) :], len(BOM)
             cut = _content_end(data)
             if cut:
-                yield from _without_header(Block(data[:cut], line, offset), header)
+                yield from _without_header(Lines(data[:cut], line, offset), header)
                 line, offset = line + _feeds(data, cut), offset + cut
             carry = data[cut:]
             if len(carry) > MAX_LINE:
                 blank = carry.startswith((b"\n", b"\r\n"))
                 raise DataError(path, "blank line" if blank else f"line is longer than {MAX_LINE:,} bytes", line=line)
         if carry.strip(b"\r\n"):
-            yield from _without_header(Block(carry if carry.endswith(b"\n") else carry + b"\n", line, offset), header)
+            yield from _without_header(Lines(carry if carry.endswith(b"\n") else carry + b"\n", line, offset), header)
 
 
 def _feeds(data: bytes, end: int) -> int:
@@ -133,10 +133,10 @@ def _content_end(data: bytes) -> int:
     return data.index(b"\n", end) + 1 if end else 0
 
 
-def _without_header(block: Block, header: bool) -> Iterator[Block]:
+def _without_header(block: Lines, header: bool) -> Iterator[Lines]:
     if header and block.line == 1:
         end = block.raw.index(b"\n") + 1
-        block = Block(block.raw[end:], 2, block.offset + end)
+        block = Lines(block.raw[end:], 2, block.offset + end)
     if block.raw:
         yield block
 
@@ -155,7 +155,7 @@ def plain(raw: bytes) -> bytes | None:
     return text
 
 
-def each_line(block: Block) -> Iterator[tuple[int, bytes, str | None]]:
+def each_line(block: Lines) -> Iterator[tuple[int, bytes, str | None]]:
     """The lines, slowly: number, line without its end, and what is wrong with it whatever it should hold, if anything."""
     offset = block.offset
     for number, line in enumerate(block.raw.split(b"\n")[:-1], block.line):

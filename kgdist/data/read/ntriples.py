@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from kgdist.base.errors import DataError, OptionError
 from kgdist.data.read.columns import Rows, Spec, shown
-from kgdist.data.read.lines import Block, blocks, each_line
+from kgdist.data.read.lines import Lines, blocks, each_line
 from kgdist.data.read.text import read_columns
 
 _IRI = r'<[^<>"{}|^`\x00-\x20]+>'
@@ -41,7 +41,7 @@ def read_ntriples(path: Path, spec: Spec) -> Iterator[Rows]:
             yield rows
 
 
-def _rows(path: Path, block: Block) -> Rows:
+def _rows(path: Path, block: Lines) -> Rows:
     columns = read_columns(block.raw, {"line": pa.string()}, None)
     if columns is None:
         for number, line, message in each_line(block):

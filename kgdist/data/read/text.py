@@ -19,7 +19,7 @@ from pyarrow import csv
 from kgdist.base.errors import DataError
 from kgdist.data.names import lengths
 from kgdist.data.read.columns import NOUNS, Rows, Spec, check_numbers, out_of_range, shown, wrong_weight
-from kgdist.data.read.lines import BOM, Block, blocks, each_line, plain
+from kgdist.data.read.lines import BOM, Lines, blocks, each_line, plain
 
 NAME = pa.dictionary(pa.int32(), pa.string())
 INTEGER = re.compile(rb"[ \t]*-?[0-9]+[ \t]*")
@@ -34,14 +34,14 @@ def read_text(path: Path, spec: Spec) -> Iterator[Rows]:
         yield _rows(path, block, spec, width)
 
 
-def _width(block: Block, spec: Spec) -> int:
+def _width(block: Lines, spec: Spec) -> int:
     if spec.weights is None:
         first = block.raw[: block.raw.index(b"\n")]
         return 4 if first.count(spec.delimiter.encode()) == 3 else 3
     return 4 if spec.weights else 3
 
 
-def _rows(path: Path, block: Block, spec: Spec, width: int) -> Rows:
+def _rows(path: Path, block: Lines, spec: Spec, width: int) -> Rows:
     letters = [*spec.order, *("w" if width == 4 else "")]
     types = {letter: pa.float64() if letter == "w" else NAME if spec.limits is None else pa.int64() for letter in letters}
     table = read_columns(block.raw, types, spec.delimiter)
@@ -115,7 +115,7 @@ def _halves(text: bytes, types: dict[str, Any], delimiter: str | None) -> dict[s
 # ---- what is wrong with a block that did not fit
 
 
-def _wrong_row(path: Path, block: Block, spec: Spec, width: int) -> DataError:
+def _wrong_row(path: Path, block: Lines, spec: Spec, width: int) -> DataError:
     """The error for the first wrong line of `block`, which has `width` columns."""
     for number, line, wrong in each_line(block):
         if message := wrong or _wrong_fields(line, spec, width):

@@ -24,12 +24,14 @@ from kgdist.base.errors import KgdistError, ProtocolError
 from kgdist.base.files import safe_join, write_json
 from kgdist.base.log import log, setup
 from kgdist.runtime.agent.beside import Beside
+from kgdist.runtime.agent.site import Failure, Site, Tell
 from kgdist.runtime.processes.child import Owner, Partner
 from kgdist.runtime.protocol import Doing, command_of
 from kgdist.version import __version__
 
 if TYPE_CHECKING:
-    from kgdist.runtime.agent.site import Site
+    from kgdist.runtime.agent.script_site import ScriptSite
+    from kgdist.runtime.agent.training_site import TrainingSite
 
 TICK = 0.05  # seconds between two looks at the children's numbers; their words are heard at once
 LEASE = 60.0  # seconds without a word from the launcher, until a job says how many
@@ -58,6 +60,24 @@ class Agent:
             raise ProtocolError("the launcher asks for something before it has said what the job is")
         return self._site
 
+    @property
+    def training(self) -> TrainingSite:
+        """The same, if it is a training. Raises ProtocolError."""
+        from kgdist.runtime.agent.training_site import TrainingSite
+
+        if not isinstance(site := self.site, TrainingSite):
+            raise ProtocolError("the launcher asks a script for what only trainings do")
+        return site
+
+    @property
+    def script(self) -> ScriptSite:
+        """The same, if it is a script. Raises ProtocolError."""
+        from kgdist.runtime.agent.script_site import ScriptSite
+
+        if not isinstance(site := self.site, ScriptSite):
+            raise ProtocolError("the launcher asks a training for what only scripts do")
+        return site
+
     def tell(self, **event: Any) -> None:
         """Send an event to the launcher."""
         self.owner.send(**event)
@@ -76,8 +96,6 @@ class Agent:
 
     def run(self) -> int:
         """Serve until told to end; the exit code."""
-        from kgdist.runtime.agent.site import Failure
-
         self.tell(hello={"version": __version__, "pid": os.getpid(), "python": sys.version.split()[0]})
         code = 0
         threading.Thread(target=self._show_life, name="kgdist-beat", daemon=True).start()
@@ -148,27 +166,22 @@ class Agent:
     def check(self, plan: dict[str, Any], machine: int, lease: float, run: str, debug: bool, copied: bool) -> None:
         """Say what keeps the job `plan` from running here, and which checkpoints of `run` are here. `copied`: the partition is
         here."""
-        from kgdist.runtime.agent.site import Site
-        from kgdist.runtime.checks import problems
-        from kgdist.runtime.cluster.plan import Plan
-
         setup(debug=debug)
         self.lease = lease
 
         def work() -> None:
-            job = Plan.from_json(plan)
-            found = problems(job, machine, copied=copied)
+            site = site_of(plan, machine, self.tell)
             checkpoints = []
-            if not found:
-                self._site = Site(job, machine, self.tell)
-                checkpoints = self._site.shard.checkpoints(run, self._beside.moved) if run else []
-            self.tell(checked={"problems": found, "checkpoints": checkpoints})
+            if not (found := site.problems(copied=copied)):
+                self._site = site
+                checkpoints = site.checkpoints(run, self._beside.moved) if run else []
+            self.tell(checked={"problems": found, "checkpoints": checkpoints, "graph": site.graph})
 
         self._beside.later("read", f"the checkpoints of {run}" if run else "partition", work)
 
     def open(self, run: str, resume: int | None) -> None:
         """Take the run folder `run` (a new one if that is empty), fill the rows, start the servers."""
-        site = self.site
+        site = self.training
 
         def work() -> None:
             from kgdist.runs import rundir
@@ -186,27 +199,27 @@ class Agent:
 
     def train(self) -> None:
         """Start the trainers."""
-        self.site.train(self.run_name)
+        self.training.train(self.run_name)
 
     def release(self, step: int) -> None:
         """Let trainers that wait at `step` go on."""
-        self.site.release(step)
+        self.training.release(step)
 
     def save(self, step: int, meta: dict[str, Any], best: bool) -> None:
         """Write a checkpoint, or the best rows; a failure is told and is not the end."""
-        shard = self.site.shard
+        shard = self.training.shard
         what = f"{'best rows' if best else 'checkpoint'} of step {step}"
         work = partial(shard.save, self.run_name, step, meta, best=best, moved=self._beside.moved)
         self._try("saved", "written", what, work)
 
     def keep(self, steps: list[int], best: list[int]) -> None:
         """Remove checkpoints but these."""
-        shard = self.site.shard
+        shard = self.training.shard
         self._beside.later("written", "what is left of old checkpoints", partial(shard.keep, self.run_name, steps, best))
 
     def best(self, step: int, trial: bool) -> None:
         """Take the best rows, those of `step`, or only look whether they are whole; a failure is told and is not the end."""
-        shard = self.site.shard
+        shard = self.training.shard
         work = partial(shard.best, self.run_name, step, trial=trial, moved=self._beside.moved)
         self._try("loaded", "read", f"best rows of step {step}", work)
 
@@ -225,7 +238,7 @@ class Agent:
 
     def task(self, what: dict[str, Any], ranks: list[int]) -> None:
         """Let trainers do something else than training."""
-        self.site.task(what, ranks)
+        self.training.task(what, ranks)
 
     def write(self, name: str, value: Any) -> None:
         """Write JSON into the run folder."""
@@ -242,7 +255,7 @@ class Agent:
 
     def _harmless(self, name: str, write: Callable[[Path], None]) -> None:
         """A file of the run folder that no training is worth ending for: on a full disk it is missed, with one warning."""
-        path = safe_join(self.site.shard.folder(self.run_name), name)
+        path = safe_join(self.training.shard.folder(self.run_name), name)
 
         def work() -> None:
             try:
@@ -264,9 +277,50 @@ class Agent:
         """Say how much all processes of this machine hold."""
         self.tell(memory=self._site.memory() if self._site is not None else 0)
 
+    def port(self) -> None:
+        """Say which port is free."""
+        self.tell(port=self.script.port())
+
+    def launch(self, address: str, port: int) -> None:
+        """Start the trainers of a script."""
+        self.script.launch(address, port)
+
+    def serve(self) -> None:
+        """Start its servers."""
+        self.script.serve()
+
+    def make(self, number: int, value: dict[str, Any]) -> None:
+        """Allocate this machine's part of a table."""
+        self.script.make(number, value)
+
+    def drop(self, number: int) -> None:
+        """Give a table up."""
+        self.script.drop(number)
+
+    def reply(self, calls: list[tuple[int, int]], table: int, problem: str) -> None:
+        """Answer trainers who have called."""
+        self.script.reply(calls, table, problem)
+
+    def leave(self) -> None:
+        """Let the servers of a script end."""
+        self.script.leave()
+
     def end(self) -> None:
         """Leave."""
         self.ended = True
+
+
+def site_of(plan: dict[str, Any], number: int, tell: Tell) -> Site:
+    """Machine `number` of the job `plan`. Raises KgdistError."""
+    if plan.get("kind") == "script":
+        from kgdist.runtime.agent.script_site import ScriptSite
+        from kgdist.runtime.cluster.script_plan import ScriptPlan
+
+        return ScriptSite(ScriptPlan.from_json(plan), number, tell)
+    from kgdist.runtime.agent.training_site import TrainingSite
+    from kgdist.runtime.cluster.training_plan import TrainingPlan
+
+    return TrainingSite(TrainingPlan.from_json(plan), number, tell)
 
 
 def guard(agent: Agent) -> None:

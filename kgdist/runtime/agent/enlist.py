@@ -220,7 +220,7 @@ def _enlist(line: Line, interrupts: Interrupts, path: Path, me: Message) -> Mess
             raise UsageError(f"{line.place}: {message['refused']}")
         if "wait" in message:
             if not me["ready"]:
-                from kgdist.runtime.agent import site  # noqa: F401  seconds, in which nobody waits for a sign of life yet
+                from kgdist.runtime.agent import training_site  # noqa: F401  seconds, in which nobody waits for a sign of life yet
 
                 me["ready"], called = True, 0.0
             deadline = time.monotonic() + RETURN
@@ -228,4 +228,4 @@ def _enlist(line: Line, interrupts: Interrupts, path: Path, me: Message) -> Mess
             return message
         elif "lost" in message:
             called = 0.0
-    raise PeersLost(f"{line.place}: no kgdist-dist-train of {path} has answered for {RETURN:.0f} s; is it still running?")
+    raise PeersLost(f"{line.place}: no launcher of {path} has answered for {RETURN:.0f} s; is it still running?")

@@ -1,5 +1,5 @@
 """What the processes of a machine do in a training on several machines: a server serves, a trainer trains and does its share of
-what happens in between. Both get their job from the machine's agent (`kgdist.runtime.agent.site`) and map its tables.
+what happens in between. Both get their job from the machine's agent (`kgdist.runtime.agent.training_site`) and map its tables.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kgdist.models.registry import model_of
 from kgdist.options.configfile import to_json
 from kgdist.partition.folder import Partition
 from kgdist.runs import rundir
-from kgdist.runtime.cluster.plan import Plan, run_folder
+from kgdist.runtime.cluster.training_plan import TrainingPlan, run_folder
 from kgdist.runtime.job import meetings_of, trainer_of
 from kgdist.runtime.processes.child import Owner
 from kgdist.runtime.processes.control import ALIVE, BEAT, RELEASED, SharedControl, WorkerControl
@@ -39,12 +39,12 @@ from kgdist.version import __version__
 BLOCK = 1 << 22  # numbers of a table that are moved at a time: 16 MB
 
 
-def identity_of(plan: Plan) -> Identity:
+def identity_of(plan: TrainingPlan) -> Identity:
     """What all processes of an attempt share."""
     return Identity(__version__, plan.run, plan.attempt, plan.config_hash, plan.graph)
 
 
-def transport_of(plan: Plan) -> Transport:
+def transport_of(plan: TrainingPlan) -> Transport:
     """Makes the sockets of a process."""
     keys = Keys.from_json(plan.keys) if plan.keys is not None else None
     longest = 4 * max(width for _, width in plan.shapes.values())
@@ -54,7 +54,7 @@ def transport_of(plan: Plan) -> Transport:
 def serve(job: dict[str, Any], owner: Owner) -> None:
     """Be a server until the owner ends it."""
     keep_freed_memory()
-    plan, number = Plan.from_json(job["plan"]), int(job["server"])
+    plan, number = TrainingPlan.from_json(job["plan"]), int(job["server"])
     lease(SharedControl.attach(job["control"]), plan.config.peer_timeout)
     torch.set_num_threads(1)
     tables = MemoryTables.attach(job["tables"], plan.config.optimizer)
@@ -73,7 +73,7 @@ def serve(job: dict[str, Any], owner: Owner) -> None:
 def train(job: dict[str, Any], owner: Owner) -> int:
     """Be a trainer: train, then do what else is asked for, until told to end."""
     keep_freed_memory()
-    plan, machine, rank = Plan.from_json(job["plan"]), int(job["machine"]), int(job["rank"])
+    plan, machine, rank = TrainingPlan.from_json(job["plan"]), int(job["machine"]), int(job["rank"])
     config = plan.config
     if config.debug:
         owner.say(f"trainer {rank} has the options {json.dumps(to_json(config))}")
@@ -163,7 +163,9 @@ class RemoteControl(WorkerControl):
 class Tasks:
     """What a trainer does when it does not train: commands `{"what": name of a method, "number": n, ...its arguments}`."""
 
-    def __init__(self, plan: Plan, machine: int, rank: int, partition: Partition, tables: StoreTables, owner: Owner) -> None:
+    def __init__(
+        self, plan: TrainingPlan, machine: int, rank: int, partition: Partition, tables: StoreTables, owner: Owner
+    ) -> None:
         self.plan, self.machine, self.rank = plan, machine, rank
         self.partition, self.tables, self.owner = partition, tables, owner
         self.alive: Callable[[], None] = lambda: None

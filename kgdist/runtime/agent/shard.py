@@ -18,7 +18,7 @@ from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import model_of
 from kgdist.runs import checkpoint
 from kgdist.runtime.checks import STATE, meaning
-from kgdist.runtime.cluster.plan import Plan, run_folder
+from kgdist.runtime.cluster.training_plan import TrainingPlan, run_folder
 from kgdist.runtime.processes.control import DONE, RELEASED, SharedControl
 from kgdist.runtime.start import at_random, shared_out, steps_done, take
 
@@ -26,7 +26,7 @@ from kgdist.runtime.start import at_random, shared_out, steps_done, take
 class Shard:
     """The rows of machine `number`, and the numbers that its processes share; none before `fill`."""
 
-    def __init__(self, plan: Plan, number: int) -> None:
+    def __init__(self, plan: TrainingPlan, number: int) -> None:
         self.plan, self.number, self.config = plan, number, plan.config
         self._tables: MemoryTables | None = None
         self._control: SharedControl | None = None

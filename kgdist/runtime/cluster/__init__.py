@@ -1,11 +1,16 @@
-"""A training on several machines, as its launcher sees it.
+"""A job on several machines, a training or a user's script, as its launcher sees it.
 
-attempt.py    one attempt, from connecting to the end
-connect.py    how the machines' agents are started
-fleet.py      the agents, told and heard together
-jobfile.py    how agents find their launcher
-launch.py     all of it: attempts until one comes to its end
-manual.py     agents that come by themselves
-plan.py       what every process of a job on several machines is told
-saved.py      which checkpoints all machines have
+agreement.py         what the trainers of a script do together
+attempt.py           one attempt after another, from connecting to the end
+connect.py           how the machines' agents are started
+fleet.py             the agents, told and heard together
+jobfile.py           how agents find their launcher
+launch.py            a training, from options to its end
+manual.py            agents that come by themselves
+plan.py              what every process of a job is told
+saved.py             which checkpoints all machines have
+script_attempt.py    one attempt at a script
+script_plan.py       what the processes of a script are told
+training_attempt.py  one attempt at a training
+training_plan.py     what the processes of a training are told
 """

@@ -1,86 +1,79 @@
-"""One attempt at a training on several machines, seen from the launcher: connecting, opening, training, the place of its course.
+"""One attempt at a job on several machines, seen from the launcher: what a training and a script have in common.
 
-Every trainer runs the same loop as on one machine, and what happens while all of them stand still is decided by the same course
-(`kgdist.runtime.course`); here is how it is done on several machines.
+Agents are started, everything is asked before anything starts, and when a process or a machine is lost that no one can replace,
+the attempt is over; another one may begin where there is something to go on from.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
 
-import numpy as np
-
-from kgdist.base.errors import EvaluationError, KgdistError, UsageError, counted
-from kgdist.base.log import log, say
-from kgdist.evaluation.shared import Collected, SharedEvaluator
-from kgdist.options.configfile import run_json
-from kgdist.partition.folder import Partition
+from kgdist.base.errors import KgdistError, PeersLost, UsageError, counted
+from kgdist.base.log import log
 from kgdist.runtime.cluster.fleet import AttemptFailed, Fleet
-from kgdist.runtime.cluster.plan import Plan, run_folder, workspace
-from kgdist.runtime.cluster.saved import Saved
-from kgdist.runtime.course import Course, Result
+from kgdist.runtime.cluster.plan import Plan
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.observe import Observer
-from kgdist.runtime.processes.workers import STALL
-from kgdist.training.callbacks import Callbacks
-from kgdist.version import __version__
 
 Connect = Callable[[], Fleet]
+End = TypeVar("End")  # what a job that has come to its end gives
 GRACE = 15.0  # seconds that agents have to end their processes
 
 
-class Attempt:
-    """One attempt at a job, from connecting to the end, and the `Place` of its course."""
+class Attempt(ABC, Generic[End]):
+    """One attempt at a job, from connecting to the end.
 
-    def __init__(self, plan: Plan, partition: Partition, saved: Saved, interrupts: Interrupts) -> None:
-        self.plan, self.config, self.partition, self.interrupts = plan, plan.config, partition, interrupts
-        self.saved = saved
-        self.began = False
-        self.progressed = False  # a checkpoint was made that is newer than where it began
-        self._start = 0
-        self.evaluator = SharedEvaluator(partition, plan.config)
-        count = len(plan.machines)
-        self.steps = np.zeros((count, plan.config.num_proc), np.int64)
-        self._positives, self._sums = np.zeros(count, np.int64), np.zeros((count, 4))
-        self._arrived: dict[int, int] = {}
-        self._trained: dict[int, list[int]] = {}
-        self._collected: Collected | None = None
-        self._unfinished: set[tuple[int, int]] = set()
-        self._problems: list[str] = []  # of the task under way
-        self._tasks = 0
-        self._patient = 0.0  # since when machines wait for others
+    Attributes:
+        began: processes were started that do the work.
+        progressed: there is something newer to go on from than where it began.
+        run_name: of the run folder that is gone on with, empty for none.
+    """
+
+    def __init__(self, plan: Plan, interrupts: Interrupts) -> None:
+        self.job, self.interrupts = plan, interrupts
+        self.began = self.progressed = False
+        self.run_name = ""
+        self.fleet: Fleet
+
+    @abstractmethod
+    def run(self) -> End:
+        """All of it. Raises AttemptFailed, KgdistError; KeyboardInterrupt, where there is nothing to save."""
+
+    @abstractmethod
+    def again(self) -> Attempt[End]:
+        """The next one."""
+
+    @property
+    def hint(self) -> str:
+        """How the user can go on from here, after a line that says what has happened."""
+        return ""
+
+    def news(self, machine: int, kind: str, value: Any) -> None:
+        """Take an event that nobody waits for."""
 
     @contextlib.contextmanager
-    def connected(self, connect: Connect) -> Any:
+    def connected(self, connect: Connect) -> Iterator[None]:
         """Have the agents while the block runs; they are gone after it."""
         try:
             with self.interrupts.immediate():
                 self.fleet = connect()
         except UsageError as error:
-            raise self._again(error) from error
-        self.fleet.news, self.fleet.quiet = self._news, self.config.quiet
-        self.fleet.stall, self.fleet.leaving = self.config.stall_timeout, lambda: self.interrupts.asked
+            raise self._later(error) from error
+        self.fleet.news, self.fleet.quiet = self.news, self.job.config.quiet
+        self.fleet.stall, self.fleet.leaving = self.job.config.stall_timeout, lambda: self.interrupts.asked
         calm = False
         try:
-            yield self
+            yield
             calm = True
         finally:
             self.fleet.close(grace=GRACE if calm else 1.0)
 
-    def run(self) -> Result:
-        """All of it. Raises AttemptFailed, KgdistError; KeyboardInterrupt, where there is nothing to save."""
-        with self.interrupts.immediate():
-            resume = self._open()
-        return self._train(resume)
-
-    def _again(self, error: UsageError) -> KgdistError:
+    def _later(self, error: UsageError) -> KgdistError:
         """What keeps a job from starting may pass once it has run: machines come back, ports become free."""
-        return AttemptFailed(str(error)) if self.plan.attempt else error
+        return AttemptFailed(str(error)) if self.job.attempt else error
 
     def preflight(self, *, copied: bool = True) -> dict[int, Any]:
         """What every machine has found: all are asked, each as far as it gets, before any problem is told. Raises UsageError.
@@ -89,15 +82,16 @@ class Attempt:
 
         In a later attempt the first problem ends it: what keeps one machine away need not keep the others busy.
         """
-        config, fleet, saved, later = self.config, self.fleet, self.saved, self.plan.attempt > 0
+        fleet, later = self.fleet, self.job.attempt > 0
         found = dict(fleet.unreached)
         if not (found and later):
             found |= fleet.hello(60.0)
         answers: dict[int, Any] = {}
         if not (found and later):
-            job = {"plan": self.plan.to_json(), "lease": config.peer_timeout, "run": saved.run, "debug": config.debug}
+            asked = {"plan": self.job.to_json(), "run": self.run_name, "copied": copied}
+            asked |= {"lease": self.job.config.peer_timeout, "debug": self.job.config.debug}
             for n in fleet.channels:
-                fleet.tell("check", [n], machine=n, copied=copied, **job)
+                fleet.tell("check", [n], machine=n, **asked)
             answers = fleet.survey("checked", None, found)
         listed = {n: [why] for n, why in found.items()}
         listed |= {n: [f"{fleet.name(n)}: {line}" for line in answer["problems"]] for n, answer in answers.items()}
@@ -106,197 +100,33 @@ class Attempt:
             return answers
         for line in lines[:-1]:
             log.error("%s", line)
-        raise self._again(UsageError(f"{lines[-1]} ({counted(len(lines), 'problem')}; nothing was started)"))
+        raise self._later(UsageError(f"{lines[-1]} ({counted(len(lines), 'problem')}; nothing was started)"))
 
-    def _open(self) -> int | None:
-        """Let every machine check, fill its rows and start its servers; the step that training goes on from."""
-        config, fleet, saved = self.config, self.fleet, self.saved
-        answers = self.preflight()
-        resume = None
-        if saved.run:
-            resume = saved.find({n: answer["checkpoints"] for n, answer in answers.items()}, first=not self.plan.attempt)
-        if not saved.run:
-            saved.run = fleet.ask("opened", "open", None, [0], run="", resume=None)[0]
-            others = list(range(1, len(self.plan.machines)))
-            fleet.ask("opened", "open", None, others, run=saved.run, resume=None)
-        else:
-            fleet.ask("opened", "open", None, run=saved.run, resume=resume)
-        fleet.tell("write", [0], name="config.json", value=self._settings())
-        fleet.gather("ready", list(range(len(self.plan.machines))), 60.0)
-        where = f"{config.save_path}/{saved.run} on the first machine"
-        if not config.quiet:
-            begun = f"resumed {where} at step {self._shared(resume)} of {self.plan.steps}"
-            say(f"run folder: {where}" if resume is None else begun)
-        return resume
 
-    def _shared(self, resume: int | None) -> int:
-        """The step at which trainers begin: other ones than before share what has been done."""
-        return (resume or 0) * self.saved.trainers // self.config.num_proc
+def endure(attempt: Attempt[End], connect: Connect, interrupts: Interrupts) -> End:
+    """One attempt after another until one comes to its end, which is returned.
 
-    # ---- training
-
-    def _train(self, resume: int | None) -> Result:
-        config, fleet = self.config, self.fleet
-        total = self.plan.steps * self.plan.trainers
-        self._start = self._shared(resume)
-        initial, folder = self._start * self.plan.trainers, run_folder(config, self.saved.run)
-        observer = Observer(config, folder, total=total, initial=initial, world=self.plan.trainers, metrics=_Remote(fleet))
-        course = Course(config, self, self.plan.steps, self.interrupts, observer, Callbacks())
+    Raises KgdistError; PeersLost (exit code 3) when a machine was lost and could not be replaced.
+    """
+    restarts = attempt.job.config.max_restarts
+    failures = 0  # one after another, of attempts that did not even begin
+    lost = 0  # one after another, of attempts that made no progress
+    while True:
         try:
-            fleet.tell("train")
-            self.began = True
-            course.begin()
-            stopped, asked = False, False
-            done, moved = -1, time.monotonic()
-            while len(self._trained) < len(self.plan.machines):
-                fleet.pump(0.02)
-                if (now := self._progress()) != done:
-                    done, moved = now, time.monotonic()
-                if time.monotonic() - moved > 2 * max(config.stall_timeout, STALL):  # agents should have seen to it before
-                    raise AttemptFailed("no machine has done anything for too long")
-                observer.update(int(self.steps.sum()), int(self._positives.sum()), self._sums.sum(0))
-                self._tell_who_is_late()
-                if (course.stopping() and not stopped) or (self.interrupts.asked and not asked):
-                    stopped, asked = True, self.interrupts.asked
-                    fleet.tell("stop", leave=asked)
-                waiting = [self._arrived.get(n, 0) for n in range(len(self.plan.machines)) if n not in self._trained]
-                if waiting and (step := min(waiting)) > 0 and not stopped:
-                    self._arrived = {machine: arrived for machine, arrived in self._arrived.items() if arrived > step}
-                    course.meet(step)
-                    fleet.tell("release", step=step)
-            observer.pause()
-            observer.bar.close()
-            result = course.finish(min(done for steps in self._trained.values() for done in steps))
-            if result.interrupted:
-                fleet.tell("stop", leave=True)
-            fleet.tell("end")
-            return result
-        finally:
-            observer.close()
-
-    def _progress(self) -> int:
-        """Grows with whatever a trainer does."""
-        return int(self.steps.sum()) + len(self._arrived) + sum(self._arrived.values()) + len(self._trained)
-
-    def _tell_who_is_late(self) -> None:
-        """Every now and then, while some machines wait for others: the others."""
-        late = [n for n in range(len(self.plan.machines)) if n not in self._trained and n not in self._arrived]
-        now = time.monotonic()
-        if not late or len(late) == len(self.plan.machines):
-            self._patient = now
-        elif now - self._patient > 2 * self.config.peer_timeout:
-            self._patient = now
-            who = ", ".join(f"{self.fleet.name(n)} (at step {self.steps[n].min()} of {self.plan.steps})" for n in late)
-            log.info("the others wait for %s", who)
-
-    def _news(self, machine: int, kind: str, value: Any) -> None:
-        if kind == "progress":
-            self.steps[machine], self._positives[machine], self._sums[machine] = value["steps"], value["positives"], value["sums"]
-        elif kind == "arrived":
-            self._arrived[machine] = value
-        elif kind == "trained":
-            self._trained[machine] = value
-        elif kind == "interrupt":  # somebody has pressed Ctrl-C there
-            self.interrupts.asked = True
-        elif kind == "result" and self._collected is not None:
-            self._collected.add(value)
-        elif kind == "finished":
-            self._unfinished.discard((machine, value["rank"]))
-            if value["problem"]:
-                self._problems.append(f"{self.fleet.name(machine)}: {value['problem']}")
-
-    def _task(self, what: str, trainers: dict[int, list[int]], **more: Any) -> list[str]:
-        """Let trainers (machine -> ranks) do something, and wait for all of them; what went wrong and may be tried again."""
-        self._tasks += 1
-        self._problems = []
-        self._unfinished = {(machine, rank) for machine, ranks in trainers.items() for rank in ranks}
-        for machine, ranks in trainers.items():
-            self.fleet.tell("task", [machine], what={"what": what, "number": self._tasks, **more}, ranks=ranks)
-        while self._unfinished:
-            self.fleet.pump(0.05)
-        return self._problems
-
-    def _settings(self) -> dict[str, Any]:
-        """What config.json holds: with it, kgdist-eval reads data and model on the first machine as on any other."""
-        data = str(workspace(self.config).absolute() / Path(self.config.data_path).expanduser())
-        return run_json(self.config.replace(data_path=data), version=__version__)
-
-    # ---- as the place of its course
-
-    @property
-    def folder(self) -> None:
-        """See Place: it is on the first machine."""
-
-    @property
-    def where(self) -> str:
-        return f"{self.config.save_path}/{self.saved.run} on {self.fleet.name(0)}"
-
-    @property
-    def best(self) -> dict[str, Any]:
-        """See Place: it outlives an attempt."""
-        return self.saved.best
-
-    @best.setter
-    def best(self, best: dict[str, Any]) -> None:
-        self.saved.best = best
-
-    @property
-    def command(self) -> str:
-        return self.saved.command
-
-    @property
-    def hint(self) -> str:
-        return self.saved.hint
-
-    @property
-    def unsaved(self) -> bool:
-        return not self.saved
-
-    def evaluate(self, split: str) -> dict[str, Any]:
-        """See Place: every trainer ranks a share."""
-        started = time.perf_counter()
-        self._collected = Collected(self.evaluator.triples(split))
-        everyone = list(range(self.config.num_proc))
-        with self.interrupts.immediate():
-            problems = self._task("evaluate", dict.fromkeys(range(len(self.plan.machines)), everyone), split=split)
-        if problems or not self._collected.complete:
-            raise EvaluationError(problems[0] if problems else f"{split}: some queries came back without a rank")
-        return self.evaluator.tell(self._collected.ranks, split, time.perf_counter() - started)
-
-    def save(self, step: int) -> list[str]:
-        problems = self.saved.save(self.fleet, step)
-        self.progressed = self.progressed or (not problems and step > self._start)
-        return problems
-
-    def save_best(self, step: int, mrr: float) -> list[str]:
-        return self.saved.save_best(self.fleet, step, mrr)
-
-    def take_best(self) -> list[str]:
-        return self.saved.take_best(self.fleet)
-
-    def publish(self) -> list[str]:
-        """See Place: the first machine reads the rows of all."""
-        return self._task("assemble", {0: [0]}, run=self.saved.run, settings=self._settings())
-
-    def write(self, name: str, value: dict[str, Any]) -> list[str]:
-        """See Place; the first machine's agent says what goes wrong."""
-        self.fleet.tell("write", [0], name=name, value=value)
-        return []
-
-    def rest(self) -> None:
-        self.fleet.pump(0.1)
-
-    def memory(self) -> str:
-        found = self.fleet.ask("memory", "memory", 60.0)
-        return f"memory: {', '.join(f'{value / 2**20:.0f} MiB' for _, value in sorted(found.items()))}"
-
-
-class _Remote:
-    """Rows of metrics.jsonl, on the first machine."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
-
-    def write(self, kind: str, **values: Any) -> None:
-        line = json.dumps({"time": round(time.time(), 3), "kind": kind, **values}, ensure_ascii=False)
-        self.fleet.tell("append", [0], name="metrics.jsonl", line=line)
+            with attempt.connected(connect):
+                return attempt.run()
+        except KeyboardInterrupt:
+            if attempt.hint:
+                log.warning("what was not saved is lost%s", attempt.hint)
+            raise
+        except AttemptFailed as error:
+            lost = 1 if attempt.progressed else lost + 1
+            if interrupts.asked or lost > restarts or not (attempt.began or attempt.job.attempt):
+                raise PeersLost(f"{error}{attempt.hint}") from error
+            number, left = attempt.job.attempt + 2, restarts - lost
+            log.warning("%s; attempt %d of %d follows", error, number, number + left)
+            failures = 0 if attempt.began else failures + 1
+            pause = min(2.0 * failures, attempt.job.config.peer_timeout)
+            attempt = attempt.again()
+            with interrupts.immediate():
+                time.sleep(pause)  # machines come back

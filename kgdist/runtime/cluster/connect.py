@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from kgdist.base.errors import KgdistError, UsageError
-from kgdist.options.config import Config
+from kgdist.options.cluster import ReachOptions
 from kgdist.runtime.channels.channel import Channel, Heard, LocalChannel
 from kgdist.runtime.cluster.fleet import Fleet
 from kgdist.runtime.interrupt import Interrupts
@@ -21,7 +21,7 @@ PATIENCE = 120.0  # seconds for all machines to be reached; each step of it has 
 
 
 @contextlib.contextmanager
-def connecting(config: Config, machines: list[Machine], interrupts: Interrupts) -> Iterator[Callable[[], Fleet]]:
+def connecting(config: ReachOptions, machines: list[Machine], interrupts: Interrupts) -> Iterator[Callable[[], Fleet]]:
     """While the block runs, the function it is given starts an agent on every machine, or waits for them; for each attempt."""
     if config.backend == "manual":
         from kgdist.runtime.cluster.manual import Reception
@@ -32,7 +32,7 @@ def connecting(config: Config, machines: list[Machine], interrupts: Interrupts) 
         yield lambda: connect(config, machines)
 
 
-def connect(config: Config, machines: list[Machine]) -> Fleet:
+def connect(config: ReachOptions, machines: list[Machine]) -> Fleet:
     """Agents on all machines that can be reached; the fleet says which cannot, and why."""
     events: queue.Queue[Heard] = queue.Queue()
     reach = _ssh(config, events) if config.backend == "ssh" else _here(events)
@@ -115,7 +115,7 @@ def _here(events: queue.Queue[Heard]) -> Callable[[Machine], Channel]:
     return lambda machine: LocalChannel(machine.number, machine.name, events)
 
 
-def _ssh(config: Config, events: queue.Queue[Heard]) -> Callable[[Machine], Channel]:
+def _ssh(config: ReachOptions, events: queue.Queue[Heard]) -> Callable[[Machine], Channel]:
     from kgdist.runtime.channels.ssh import SshChannel
     from kgdist.runtime.channels.ssh_config import SshOptions
 

@@ -18,9 +18,7 @@ from kgdist.base.errors import KgdistError, PeersLost, ProtocolError
 from kgdist.base.log import log, say
 from kgdist.runtime.channels.channel import Heard
 from kgdist.runtime.ip_config import Machine
-from kgdist.runtime.observe import NAMED
-from kgdist.runtime.processes.workers import STALL
-from kgdist.runtime.protocol import ANSWERS, DOING, Doing, cleaned, event_of, fits
+from kgdist.runtime.protocol import ANSWERS, DOING, NAMED, STALL, Doing, cleaned, event_of, fits
 from kgdist.version import __version__
 
 HURRY = 4.0  # seconds that a machine may do nothing, or say nothing, once the user wants to leave

@@ -1,4 +1,4 @@
-"""The file by which kgdist-server and kgdist-client find the kgdist-dist-train that waits for them: where it listens, and keys.
+"""The file by which kgdist-server and kgdist-client find the launcher that waits for them: where it listens, and keys.
 
 Who can read it can take part in the job, so it is its owner's alone, and it goes when the job is over. It holds no options: those
 travel over the connection, which is encrypted.
@@ -51,7 +51,7 @@ class JobFile:
             if old.computer != computer():
                 raise UsageError(f"{path}: is of a job of another machine; delete it if that is over, or give another --job")
             if old.alive:
-                raise UsageError(f"{path}: is of a kgdist-dist-train that runs (pid {old.pid}); give another --job")
+                raise UsageError(f"{path}: is of a launcher that runs (pid {old.pid}); give another --job")
             log.warning("%s: was left behind by a job that is over; it is written anew", path)
         keys = dataclasses.replace(self.keys, server_secret="").to_json()
         write_json(path, vars(self) | {"keys": keys}, private=True)
@@ -71,11 +71,11 @@ class JobFile:
     def read(cls, path: Path, *, mine: bool = True) -> JobFile:
         """What `write` wrote; `mine`: to take part in it. Raises UsageError."""
         if not path.exists():
-            raise UsageError(f"{path}: no such file; kgdist-dist-train --backend manual writes it, and removes it at its end")
+            raise UsageError(f"{path}: no such file; a launcher with --backend manual writes it, and removes it at its end")
         try:
             found = cls._of(read_json(path))
         except (CheckpointError, TypeError, AttributeError) as error:
-            raise UsageError(f"{path}: is no job file of kgdist-dist-train --backend manual") from error
+            raise UsageError(f"{path}: is no job file of a launcher with --backend manual") from error
         if not mine:
             return found
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
@@ -83,7 +83,7 @@ class JobFile:
         if found.version != __version__:
             raise UsageError(f"{path}: was written by kgdist {found.version}, this is {__version__}; take the same everywhere")
         if found.computer == computer() and not found.alive:
-            raise UsageError(f"{path}: its kgdist-dist-train has ended (pid {found.pid}); start that first")
+            raise UsageError(f"{path}: its launcher has ended (pid {found.pid}); start that first")
         return found
 
     @classmethod

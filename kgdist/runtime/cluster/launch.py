@@ -1,17 +1,16 @@
 """A whole training on several machines, seen from the launcher: from options to a saved and tested run on the first machine.
 
-An attempt (`kgdist.runtime.cluster.attempt`) ends when a server or a machine is lost; the next one begins at the last checkpoint
-that is whole on every machine, exactly as --resume does.
+An attempt (`kgdist.runtime.cluster.training_attempt`) ends when a server or a machine is lost; the next one begins at the last
+checkpoint that is whole on every machine, exactly as --resume does.
 """
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from kgdist.base.errors import OptionError, PeersLost, counted
+from kgdist.base.errors import OptionError, counted
 from kgdist.base.log import log, say
 from kgdist.kvstore.wire import CURVE, NONE, USER, Keys, secured
 from kgdist.options.config import Config
@@ -19,10 +18,10 @@ from kgdist.options.configfile import read_run
 from kgdist.options.model_file import digest_of
 from kgdist.partition.folder import Partition
 from kgdist.runtime.checks import check_job, check_same
-from kgdist.runtime.cluster.attempt import Attempt, Connect
-from kgdist.runtime.cluster.fleet import AttemptFailed
-from kgdist.runtime.cluster.plan import Plan, partition_folder, run_folder
+from kgdist.runtime.cluster.attempt import Connect, endure
 from kgdist.runtime.cluster.saved import Saved
+from kgdist.runtime.cluster.training_attempt import TrainingAttempt
+from kgdist.runtime.cluster.training_plan import TrainingPlan, partition_folder, run_folder
 from kgdist.runtime.course import Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.ip_config import Machine
@@ -39,44 +38,24 @@ def launch(config: Config, machines: list[Machine], connect: Connect, interrupts
     if not config.quiet:
         for line in describe(plan, partition):
             say(line)
-    saved = Saved(config)
-    failures = 0  # one after another, of attempts that did not even begin
-    lost = 0  # one after another, of attempts that made no checkpoint newer than where they began
-    while True:
-        attempt = Attempt(plan, partition, saved, interrupts)
-        try:
-            with attempt.connected(connect):
-                return attempt.run()
-        except KeyboardInterrupt:
-            if saved or attempt.began:
-                log.warning("what was not saved is lost%s", saved.hint)
-            raise
-        except AttemptFailed as error:
-            plan = plan.again()
-            lost = 1 if attempt.progressed else lost + 1
-            if interrupts.asked or lost > config.max_restarts or not (attempt.began or attempt.plan.attempt):
-                raise PeersLost(f"{error}{saved.hint if saved or attempt.began else ''}") from error
-            log.warning("%s; attempt %d of %d follows", error, plan.attempt + 1, plan.attempt + 1 + config.max_restarts - lost)
-            failures = 0 if attempt.began else failures + 1
-            with interrupts.immediate():
-                time.sleep(min(2.0 * failures, config.peer_timeout))  # machines come back
+    return endure(TrainingAttempt(plan, partition, Saved(config), interrupts), connect, interrupts)
 
 
 def ask(config: Config, machines: list[Machine], connect: Connect, interrupts: Interrupts) -> None:
     """Refuse what would keep the job from running, before gigabytes are sent to machines that need them for it. Raises
     UsageError."""
-    attempt = Attempt(*plan_of(config, machines), Saved(config.replace(resume=None)), interrupts)
+    attempt = TrainingAttempt(*plan_of(config, machines), Saved(config.replace(resume=None)), interrupts)
     with attempt.connected(connect), interrupts.immediate():
         attempt.preflight(copied=False)
         attempt.fleet.tell("end")
 
 
-def plan_of(config: Config, machines: list[Machine]) -> tuple[Plan, Partition]:
+def plan_of(config: Config, machines: list[Machine]) -> tuple[TrainingPlan, Partition]:
     """The plan of a new job, and partition 0, which knows what the partitions share. Raises KgdistError."""
     partition = Partition.open(partition_folder(config, 0))
     check_job(config, machines, partition)
     security = secured(config.transport_security, [machine.address for machine in machines])
-    plan = Plan(
+    plan = TrainingPlan(
         config=config,
         machines=machines,
         run=uuid.uuid4().hex[:16],
@@ -119,7 +98,7 @@ def sourced(config: Config, explicit: Collection[str]) -> Config:
     return config.replace(**source)
 
 
-def describe(plan: Plan, partition: Partition) -> list[str]:
+def describe(plan: TrainingPlan, partition: Partition) -> list[str]:
     """The plan in words."""
     config, book, triples = plan.config, plan.book, partition.manifest.common.triples
     lines = [f"{partition.name}: {book.num_entities} entities, {book.num_relations} relations, {plan.triples} training triples"]

@@ -22,7 +22,7 @@ from typing import Any
 from kgdist.base.errors import KgdistError, OptionError, PeersLost
 from kgdist.base.log import log, say
 from kgdist.kvstore.wire import Keys, Transport, Watch
-from kgdist.options.config import Config
+from kgdist.options.cluster import ReachOptions
 from kgdist.runtime.channels.channel import Ending, Heard
 from kgdist.runtime.cluster.fleet import AttemptFailed, Fleet
 from kgdist.runtime.cluster.jobfile import JobFile, computer
@@ -41,7 +41,7 @@ HURRY = 3.0  # the same where one of them has not done what was asked of it
 SERVER, CLIENT = ROLES = ("server", "client")
 
 
-def control_of(config: Config, machines: list[Machine]) -> tuple[str, int]:
+def control_of(config: ReachOptions, machines: list[Machine]) -> tuple[str, int]:
     """Where the launcher waits for them: host and port. Raises OptionError."""
     if config.control is None:
         first = machines[0]
@@ -120,7 +120,9 @@ class Reception:
         patience: seconds for all to come.
     """
 
-    def __init__(self, config: Config, machines: list[Machine], interrupts: Interrupts, *, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, config: ReachOptions, machines: list[Machine], interrupts: Interrupts, *, patience: float = PATIENCE
+    ) -> None:
         self.config, self.machines, self.interrupts, self.patience = config, machines, interrupts, patience
         self.path = Path(config.job)
         self.code = 0  # that all of them end with

@@ -13,8 +13,9 @@ from typing import Any
 from kgdist.base.errors import UsageError
 from kgdist.options.config import Config
 from kgdist.runs.checkpoint import KEEP
+from kgdist.runs.rundir import resume_command
 from kgdist.runtime.cluster.fleet import Fleet
-from kgdist.runtime.job import last_words, resume_command
+from kgdist.runtime.job import last_words
 from kgdist.runtime.start import NEVER
 
 

@@ -51,7 +51,7 @@ class Receiver:
         """Make the folder ready: until all is here it is no partition, and what an older one left behind goes."""
         self.folder.mkdir(parents=True, exist_ok=True)
         manifest = self.folder / MANIFEST
-        if manifest.exists() and not self._right(manifest, MANIFEST):
+        if MANIFEST in self.files and manifest.exists() and not self._right(manifest, MANIFEST):
             old: dict[str, Any] = {}
             with contextlib.suppress(CheckpointError, AttributeError, TypeError):
                 old = dict(read_json(manifest).get("files", {}))

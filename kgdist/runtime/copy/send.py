@@ -24,7 +24,7 @@ from kgdist.partition.folder import Partition
 from kgdist.runtime.channels.channel import Ending, Heard
 from kgdist.runtime.channels.ssh_config import SshOptions
 from kgdist.runtime.checks import check_parts
-from kgdist.runtime.cluster.plan import partition_folder
+from kgdist.runtime.cluster.training_plan import partition_folder
 from kgdist.runtime.copy.receive import MANIFEST, part_name
 from kgdist.runtime.ip_config import Machine
 
@@ -60,7 +60,11 @@ def copy_partitions(config: Config, machines: list[Machine], tell: Callable[[str
     """
     if config.backend == "manual":
         raise OptionError("--backend", "manual reaches no machine; copy partition_<n> to the machine of line n by your own means")
-    deliveries = deliveries_of(config, machines)
+    deliver(config, deliveries_of(config, machines), tell)
+
+
+def deliver(config: Config, deliveries: list[Delivery], tell: Callable[[str], None]) -> None:
+    """Send them as the options say, or tell what would be sent. Raises KgdistError."""
     if config.dry_run or config.backend == "local":
         for d in deliveries:
             where = "is used where it is" if config.backend == "local" else f"would be sent to {d.target}"
@@ -172,7 +176,7 @@ class Sender:
         """Send what is missing; `count` gets the bytes as they leave."""
         todo = [name for name in self.files if name not in self._have]
         if todo:
-            self._ask({"do": "begin"}, self.files[MANIFEST][0])
+            self._ask({"do": "begin"}, self.files.get(MANIFEST, (0, ""))[0])
         for name in todo:
             self._send_file(name, count)
 

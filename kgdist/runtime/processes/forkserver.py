@@ -1,6 +1,6 @@
 """How processes of ours are started: a Python of its own, and the one that forks those that train or serve, as its owner sees it.
 
-What it runs is `kgdist.runtime.processes.worker`.
+What it runs is `kgdist.runtime.processes.worker`; for a user's own commands `kgdist.runtime.processes.keeper`.
 
 Importing torch and Numba takes two seconds of a core and 170 MB that are no file's: here they are spent once for all processes of
 a machine, and one that is started again is there in milliseconds. Nothing runs in this process that would start threads or open
@@ -29,7 +29,7 @@ from kgdist.base.errors import WorkerError
 from kgdist.runtime.processes.pipes import ready
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-LONGEST = 4096  # bytes of a message between the two
+LONGEST = 1 << 16  # bytes of a message between the two
 PATIENCE = 60.0  # seconds until it takes an order: it has room for some hundred while it imports
 GLANCE = 0.2  # seconds between two looks at what other threads have heard
 FORCE = 2.0  # seconds in which it is gone when it is killed, unless the system holds it
@@ -65,6 +65,8 @@ class ForkServer:
         threads: intra-op threads of every child.
     """
 
+    MODULE = "kgdist.runtime.processes.worker"
+
     def __init__(self, fds: Sequence[int] = (), *, threads: int) -> None:
         self._fds, self._threads = fds, threads
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,8 +76,8 @@ class ForkServer:
         self._codes: dict[int, int | None] = {}  # of all of them
         self._lock = threading.RLock()  # of all this
 
-    def fork(self, name: str, stdin: int, stdout: int) -> int:
-        """Have a child called `name` with these two descriptors; its number. It comes when all is imported.
+    def fork(self, name: str, *fds: int, **more: Any) -> int:
+        """Have a child called `name` with these descriptors as 0, 1, ...; its number. It comes when all is imported.
 
         Raises WorkerError when nothing takes the order.
         """
@@ -85,7 +87,7 @@ class ForkServer:
             if self._line is None:
                 self._start()
             self._codes[number] = None
-            self._order({"fork": number, "name": name}, stdin, stdout)
+            self._order({"fork": number, "name": name, **more}, *fds)
             return number
 
     def pid(self, number: int) -> int:
@@ -138,7 +140,7 @@ class ForkServer:
             ours.settimeout(PATIENCE)
             self._process = self._starter.submit(
                 subprocess.Popen,
-                [sys.executable, "-c", program("kgdist.runtime.processes.worker")],
+                [sys.executable, "-c", program(self.MODULE)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 pass_fds=self._fds,
@@ -179,12 +181,16 @@ class ForkServer:
         assert self._line is not None and self._process is not None
         self._line.close()
         self._line = None
-        self._process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=FORCE)
+        self._end(self._process)
         self._starter.shutdown(wait=False)
         ended = self._process.returncode
         self._process = None
         for number, code in self._codes.items():
             if code is None:
                 self._codes[number] = -signal.SIGKILL if number in self._pids or not ended else ended
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Make an end of it, whose line is closed."""
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=FORCE)

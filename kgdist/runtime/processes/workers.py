@@ -3,7 +3,7 @@
 `Attendance` tells that from the numbers that they share. `Workers` holds a run on one machine together, whether its crew are
 `Processes` (`child.py`) or `Threads` (`--worker thread`): words are passed on, meetings held. The first failure ends the run and
 is the one that is told; a worker that makes no step for `STALL` seconds counts as failed. Trainers of a job on several machines,
-which are started again, are looked after by `kgdist.runtime.agent.site`.
+which are started again, are looked after by `kgdist.runtime.agent.training_site`.
 
 Threads have one copy of everything: less memory than processes, and tables in private memory, which gets huge pages without root;
 compiled loops and matrix products run without Python's lock. A thread cannot be ended from outside, so each looks at every step
@@ -29,8 +29,8 @@ from kgdist.base.log import complain, log
 from kgdist.runtime.processes.child import GRACE, Child, Event, end, show_stacks, show_traceback
 from kgdist.runtime.processes.control import ALIVE, ARRIVED, DONE, POSITIVES, RELEASED, STOP, SharedControl
 from kgdist.runtime.processes.forkserver import ForkServer
+from kgdist.runtime.protocol import STALL
 
-STALL = 300.0  # seconds
 LEAVE = 30.0  # seconds without a step after a stop (Ctrl-C, early stop), when all that is left is to end the step
 TICK = 0.02  # seconds between two looks at the shared numbers
 

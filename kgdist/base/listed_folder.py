@@ -1,4 +1,4 @@
-"""The folder of an export: whole or absent, with a list of its files, and replaced only where it was made here."""
+"""A folder that a command makes: whole or absent, with a list of its files, and replaced only where it was made here."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from pathlib import Path
 from kgdist.base.errors import KgdistError, UsageError
 from kgdist.base.files import read_json, sweep, whole_folders, write_json
 
-LIST = "export.json"  # in each folder: what it holds, and the names of its files
+LIST = "export.json"  # in each folder of an export: what it holds, and the names of its files
 
 
 @contextlib.contextmanager
-def export_folder(out: Path, about: dict[str, object], *, force: bool) -> Iterator[Path]:
-    """Give an empty folder that gets the name `out` when the block ends without an error; `about` goes into its export.json.
+def listed_folder(out: Path, about: dict[str, object], *, force: bool, listing: str = LIST) -> Iterator[Path]:
+    """Give an empty folder that gets the name `out` when the block ends without an error; what `about` holds by then goes into
+    its file `listing`.
 
     `force` replaces a folder that was made here before, and no other: a slip in a path costs nobody his home. Raises UsageError
     when `out` cannot be made, and KgdistError when a file in it cannot be written (disk full); `out` is then as it was.
     """
     sweep(out.parent)
-    check_replaceable(out, force)
+    check_replaceable(out, force, listing)
     with contextlib.ExitStack() as stack:
         try:
             (folder,) = stack.enter_context(whole_folders([out], replaced=[out] if out.exists() else []))
@@ -28,7 +29,7 @@ def export_folder(out: Path, about: dict[str, object], *, force: bool) -> Iterat
             raise UsageError(f"{out}: cannot be written ({error.strerror or error}); name another folder") from error
         try:
             yield folder
-            write_json(folder / LIST, {**about, "files": sorted(path.name for path in folder.iterdir())})
+            write_json(folder / listing, {**about, "files": sorted(path.name for path in folder.iterdir())})
             stack.close()
         except (OSError, KgdistError) as error:
             cause = error if isinstance(error, OSError) else error.__cause__
@@ -37,7 +38,7 @@ def export_folder(out: Path, about: dict[str, object], *, force: bool) -> Iterat
             raise KgdistError(f"{out}: cannot be written ({cause.strerror or cause}); nothing there has changed") from error
 
 
-def check_replaceable(out: Path, force: bool) -> None:
+def check_replaceable(out: Path, force: bool, listing: str = LIST) -> None:
     """Raise UsageError unless `out` is absent, empty, or made here before and to be replaced."""
     if not out.is_symlink() and not out.exists():
         return
@@ -46,12 +47,12 @@ def check_replaceable(out: Path, force: bool) -> None:
     inside = {path.name for path in out.iterdir()}
     if not inside:
         return
-    if LIST not in inside:
+    if listing not in inside:
         raise UsageError(f"{out}: holds other files already; name a new folder")
     if not force:
         raise UsageError(f"{out}: is there already; --force replaces it")
-    saved = read_json(out / LIST)
+    saved = read_json(out / listing)
     listed = saved.get("files") if isinstance(saved, dict) else None
-    strange = inside - {LIST, *(listed if isinstance(listed, list) else ())}
+    strange = inside - {listing, *(listed if isinstance(listed, list) else ())}
     if strange:
-        raise UsageError(f"{out / min(strange)}: not a file of the export that is there; move it away, or name a new folder")
+        raise UsageError(f"{out / min(strange)}: not a file of what is there; move it away, or name a new folder")

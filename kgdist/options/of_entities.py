@@ -1,0 +1,52 @@
+"""The options of attributes: files of entities, their schemas, the data set whose entities they are, who transforms them."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+from kgdist.options.config import clean_format
+from kgdist.options.option import option
+
+_what = partial(option, group="what is asked")
+_how = partial(option, group="how it is answered")
+_output = partial(option, group="output")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EntityOptions:
+    """Of kgdist-preprocess."""
+
+    entities: tuple[str, ...] = _what(
+        (),
+        "a file for each node type, with a row for each entity: .tsv, .csv (a first line names the columns), .jsonl or .parquet",
+        metavar="FILE",
+    )
+    schema: tuple[str, ...] = _what((), "what the columns are, of each file of --entities in turn", metavar="FILE.yaml")
+    draft_schema: bool = _what(
+        False, "guess a schema from the first rows of the file and write it to --schema, or on the terminal; nothing else is done"
+    )
+    fit_on: str | None = _what(
+        None, "fit bins, words and directions on these entities only, a name a line: those that are trained on", metavar="FILE"
+    )
+    dataset: str | None = _what(
+        None, "the data set whose entities these are: rows are found by its dictionary, and others are left out", metavar="NAME"
+    )
+    data_path: str = _what("data", "folder of the data set's files", metavar="FOLDER")
+    format: str = _what(
+        "built_in", "what the data set's files are: built_in, raw_udd_XYZ or udd_XYZ, as for a training", clean=clean_format
+    )
+    data_files: tuple[str, ...] = _what((), "the data set's files, as for a training", metavar="FILE")
+    delimiter: str = _what("\t", "what parts the fields of a line of --data_files")
+    header: bool = _what(False, "the first line of each of --data_files is a header, and skipped")
+    executor: str = _how(
+        "local",
+        "who transforms: this process, or processes of this machine; what is written is the same",
+        choices=("local", "process"),
+    )
+    num_workers: int | None = _how(
+        None, "processes of --executor process; as many as there are cores when not given", low=1, high=4096
+    )
+    chunk_size: int = _how(8192, "entities that are transformed at a time", low=1, high=1 << 24)
+    out: str = _output("attributes", "folder to write", metavar="FOLDER")
+    force: bool = _output(False, "replace attributes, or a drafted schema, that are there")
