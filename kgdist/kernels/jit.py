@@ -59,7 +59,7 @@ def load() -> None:
 
 @functools.cache
 def cached() -> bool:
-    """Whether compiled code can be kept. Settles the folder, which Numba reads from the environment when it is imported."""
+    """Whether compiled code can be kept. Settles the folder."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = os.environ.setdefault("NUMBA_CACHE_DIR", os.path.join(base, "kgdist", "numba"))
     try:
@@ -84,18 +84,53 @@ def _numba() -> Any:
     try:
         import llvmlite.binding
 
-        if wide_vectors(*processor()):  # Numba reads it when it is imported; a user's own words stay
+        if wide_vectors(*processor()):  # a user's own words stay
             os.environ.setdefault("NUMBA_CPU_FEATURES", f"{llvmlite.binding.get_host_cpu_features().flatten()},-prefer-256-bit")
         import numba
     except ImportError as error:
         advice = "pip install --force-reinstall numba llvmlite"
         raise KgdistError(f"Numba, which compiles the loops, cannot be imported ({error}): {advice}") from error
-    _tell_of_compiling()
+    # Numba reads the environment when it is imported, which others do as well (PyG): the same run would round otherwise.
+    settings: Any = numba.config
+    settings.CACHE_DIR = settings.CACHE_DIR or os.environ["NUMBA_CACHE_DIR"]
+    settings.CPU_FEATURES = settings.CPU_FEATURES or os.environ.get("NUMBA_CPU_FEATURES")
+    _listen()
     return numba
 
 
-def _tell_of_compiling() -> None:
-    """Say once that loops are being compiled: seconds in which nothing else is seen to happen."""
+class Compiling:
+    """What the main thread is compiling. An exception that a signal raises meanwhile is lost in LLVM's calls back into Python, or
+    leaves a loop half made, so it waits."""
+
+    def __init__(self) -> None:
+        self.depth = 0  # a loop that calls others has them compiled in the midst of its own compilation
+        self.awaited = False
+
+    def postpones(self) -> bool:
+        """Whether a handler of signals, in the main thread, is not to raise KeyboardInterrupt now: it is raised when the loop is
+        compiled, seconds from now at most."""
+        self.awaited |= self.depth > 0
+        return self.depth > 0
+
+    def begin(self) -> None:
+        """One loop more, in whatever thread calls."""
+        if threading.current_thread() is threading.main_thread():
+            self.depth += 1
+
+    def end(self) -> None:
+        """One loop less. Raises KeyboardInterrupt that waited for the last of them."""
+        if threading.current_thread() is threading.main_thread():
+            self.depth -= 1
+            if not self.depth and self.awaited:
+                self.awaited = False
+                raise KeyboardInterrupt
+
+
+compiling = Compiling()
+
+
+def _listen() -> None:
+    """Say once that loops are being compiled, seconds in which nothing else is seen to happen, and let `compiling` know."""
     try:
         from numba.core import event
 
@@ -108,13 +143,32 @@ def _tell_of_compiling() -> None:
                     often = "once for this machine" if cached() else again
                     log.info("compiling the loops of this run, %s: up to half a minute", often)
                 self.said = True
+                compiling.begin()
 
             def on_end(self, event: Any) -> None:
-                """Nothing to say."""
+                compiling.end()
 
         event.register("numba:compile", Listener())  # told of what is not in the cache
     except (ImportError, AttributeError):  # another Numba: the seconds pass in silence
         log.debug("this Numba does not tell when it compiles")
+
+
+def _save_if_possible(made: Any) -> Any:
+    """The same compiled loop, which is compiled anew in the next process where the cache cannot be written: a full disk ends no
+    training."""
+    cache: Any = getattr(made, "_cache", None)
+    save: Any = getattr(cache, "save_overload", None)
+    if save is None:
+        return made
+
+    def saved(*arguments: Any) -> None:
+        try:
+            save(*arguments)
+        except OSError as error:
+            log.debug("%s: compiled code is not kept (%s)", os.environ.get("NUMBA_CACHE_DIR"), error)
+
+    cache.save_overload = saved
+    return made
 
 
 @functools.cache
@@ -162,7 +216,8 @@ class Loop:
 
     def make(self) -> Function:
         """What Numba makes of it."""
-        return _numba().njit(**COMMON, **self.options())(self.function)  # type: ignore[no-any-return]
+        made: Function = _save_if_possible(_numba().njit(**COMMON, **self.options())(self.function))
+        return made
 
 
 class Instruction(Loop):

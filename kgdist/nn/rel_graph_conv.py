@@ -104,7 +104,7 @@ class _ByRelation(torch.autograd.Function):
             if start < stop:
                 come = _apart(grads[to[start:stop]], blocks)
                 of_sums[start:stop] = _together(come @ matrices[relation].mT)
-                torch.matmul(_apart(sums[start:stop], blocks).mT, come, out=of_matrices[relation])
+                of_matrices[relation] = _apart(sums[start:stop], blocks).mT @ come
         return of_sums, of_matrices, None, None, None
 
 

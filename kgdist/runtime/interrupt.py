@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
+from kgdist.kernels.jit import compiling
+
 
 class Interrupts:
     """While active, the first signal sets `asked` (or raises KeyboardInterrupt where `at_once` is set). A second one raises if
@@ -53,4 +55,5 @@ class Interrupts:
         self._pressed |= number == signal.SIGINT
         if self.at_once or (again and self._pressed and number != signal.SIGHUP):
             self.leaving = True
-            raise KeyboardInterrupt
+            if not compiling.postpones():
+                raise KeyboardInterrupt

@@ -160,6 +160,47 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "-3.0\n-3.0\nTrue\n", "")
 
 
+@pytest.mark.slow
+def test_a_full_disk_costs_the_cache_and_nothing_else(tmp_path: Path) -> None:
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))\n" + SCORE
+    result = run(full, XDG_CACHE_HOME=os.fspath(tmp_path))
+    assert (result.returncode, result.stdout) == (0, "-3.0\n-3.0\nTrue\n"), result.stderr
+
+
+def test_numba_that_somebody_has_imported_before_compiles_the_same(tmp_path: Path) -> None:
+    """torch_geometric imports it: its loops would round otherwise and be kept elsewhere."""
+    intel = "from kgdist.kernels import jit; jit.processor = lambda: ('Intel(R) Xeon(R)', frozenset({'avx512f'}))\n"
+    told = "\nimport numba; print(numba.config.CPU_FEATURES[-16:], numba.config.CACHE_DIR)"
+    result = run("import numba\n" + intel + SCORE + told, XDG_CACHE_HOME=os.fspath(tmp_path))
+    assert result.stdout.splitlines()[-1] == f",-prefer-256-bit {tmp_path / 'kgdist' / 'numba'}", result.stderr
+
+
+def test_a_signal_waits_for_the_loop_that_is_being_compiled(tmp_path: Path) -> None:
+    """It is raised right after, once, and the loop is whole."""
+    code = """
+import os, signal
+import numpy as np
+from kgdist.kernels import jit, random
+from kgdist.runtime.interrupt import Interrupts
+jit.load()
+from numba.core import event
+class Press(event.Listener):
+    def on_start(self, event): os.kill(os.getpid(), signal.SIGINT)
+    def on_end(self, event): print("compiled")
+event.register("numba:compile", Press())
+with Interrupts() as interrupts, interrupts.immediate():
+    try:
+        random.uniform_ids(1, 2, 3, 4, 5)
+        print("nothing")
+    except KeyboardInterrupt:
+        print("interrupted", jit.compiling.depth)
+"""
+    result = run(code, XDG_CACHE_HOME=os.fspath(tmp_path))
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[-1] == "interrupted 0" and "compiled" in lines[:-1] and "nothing" not in lines
+
+
 def test_without_numba_one_line_says_what_to_do() -> None:
     """torch still scores where it is asked to."""
     broken = "import sys; sys.modules['numba'] = None" + SCORE
