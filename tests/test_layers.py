@@ -23,8 +23,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "kgdist"
 LAYERS = (
     ("version", "base/"),
     ("options/", "kernels/"),
-    ("data/", "graphs/", "sampling/", "dataloading/", "models/"),
-    ("partition/", "kvstore/", "nn/", "attributes/"),
+    ("data/", "graphs/", "sampling/", "dataloading/", "nn/", "attributes/", "models/"),
+    ("partition/", "kvstore/"),
     ("runs/",),
     ("training/", "evaluation/", "predict/"),
     ("runtime/",),

@@ -52,6 +52,8 @@ class Batch:
     chunk: int  # P
     in_batch: int = 0  # the first columns of `negatives` that are entities of the chunk's own positives
     weights: np.ndarray | None = None  # float32[B], one per positive
+    numbers: np.ndarray | None = None  # int64[B], which triples of the split the positives are
+    step: int = 0  # of its process
 
     def __len__(self) -> int:
         return len(self.heads)

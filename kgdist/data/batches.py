@@ -21,6 +21,7 @@ class Positives(NamedTuple):
     relations: np.ndarray  # int64[B]
     tails: np.ndarray  # int64[B]
     weights: np.ndarray | None  # float32[B]
+    numbers: np.ndarray | None = None  # int64[B], which triples of the split they are
 
 
 class Batches:
@@ -57,7 +58,7 @@ class Batches:
             positions = self.owned[positions]
         rows = self.triples.array[positions].astype(np.int64)  # int64[B, 3]
         weights = self.triples.weights[positions] if self.triples.weights is not None else None
-        return Positives(rows[:, 0], rows[:, 1], rows[:, 2], weights)
+        return Positives(rows[:, 0], rows[:, 1], rows[:, 2], weights, positions)
 
 
 def relation_shares(relations: np.ndarray, world: int) -> list[np.ndarray]:

@@ -5,12 +5,15 @@
     layer = dglnn.SAGEConv(64, 256, "mean")
     hidden = layer(block, rows)          # float32[sources, 64] -> float32[destinations, 256]
 
+attribute_embedding.py  attributes as what an entity begins with
+comp_graph_conv.py  composition of entities and relations
 csr.py             edges as a compressed matrix, rows as (sources, destinations)
 gat_conv.py        graph attention
 graph_conv.py      graph convolution
 hetero_conv.py     a layer for each type of edges
 pyg.py             our graphs for PyG's loaders
 pytorch.py         the same names, where DGL has them too
+rel_gnn_conv.py    attention over relations and neighbours
 rel_graph_conv.py  relational graph convolution
 sage_conv.py       GraphSAGE
 
@@ -28,20 +31,26 @@ from typing import TYPE_CHECKING, Any
 from kgdist.base.errors import UsageError
 
 if TYPE_CHECKING:
+    from kgdist.nn.attribute_embedding import AttributeEmbedding
+    from kgdist.nn.comp_graph_conv import CompGraphConv
     from kgdist.nn.gat_conv import GATConv
     from kgdist.nn.graph_conv import GraphConv
     from kgdist.nn.hetero_conv import HeteroGraphConv
     from kgdist.nn.pyg import PyGFeatureStore, PyGGraphStore, PyGNeighborSampler, pyg_stores, with_edge_data
+    from kgdist.nn.rel_gnn_conv import RelGNNConv
     from kgdist.nn.rel_graph_conv import RelGraphConv
     from kgdist.nn.sage_conv import SAGEConv
 
 __all__ = [
+    "AttributeEmbedding",
+    "CompGraphConv",
     "GATConv",
     "GraphConv",
     "HeteroGraphConv",
     "PyGFeatureStore",
     "PyGGraphStore",
     "PyGNeighborSampler",
+    "RelGNNConv",
     "RelGraphConv",
     "SAGEConv",
     "pyg_stores",
@@ -55,9 +64,12 @@ def _here(_: ModuleType) -> ModuleType:
 
 
 _HOMES: dict[str, Callable[[], ModuleType]] = {
+    "AttributeEmbedding": lambda: import_module("kgdist.nn.attribute_embedding"),
+    "CompGraphConv": lambda: import_module("kgdist.nn.comp_graph_conv"),
     "GATConv": lambda: import_module("kgdist.nn.gat_conv"),
     "GraphConv": lambda: import_module("kgdist.nn.graph_conv"),
     "HeteroGraphConv": lambda: import_module("kgdist.nn.hetero_conv"),
+    "RelGNNConv": lambda: import_module("kgdist.nn.rel_gnn_conv"),
     "RelGraphConv": lambda: import_module("kgdist.nn.rel_graph_conv"),
     "SAGEConv": lambda: import_module("kgdist.nn.sage_conv"),
     "PyGFeatureStore": lambda: import_module("kgdist.nn.pyg"),

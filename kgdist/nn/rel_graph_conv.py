@@ -50,11 +50,11 @@ class Pairs:
         made: torch.Tensor = spmm(matrix, x)
         if weights.requires_grad:
             places = torch.repeat_interleave(torch.arange(len(self), device=x.device), self.counts)
-            made = _Weighed.apply(made, weights, x.detach(), self.sources, places)  # type: ignore[no-untyped-call]
+            made = Weighed.apply(made, weights, x.detach(), self.sources, places)  # type: ignore[no-untyped-call]
         return made
 
 
-class _Weighed(torch.autograd.Function):
+class Weighed(torch.autograd.Function):
     """Sums as they are; and the gradient of the weights they were made with, which torch's product has not where an edge comes
     twice. Makes a row for each edge."""
 
@@ -196,7 +196,7 @@ class RelGraphConv(torch.nn.Module):
         many edges of its relation lead to the destination, as in the paper; None: 1."""
         edges = edges_of(graph)
         sources, destinations = rows_of(edges, feat)
-        pairs = Pairs(edges, edges.ordered(self._relations(edges, etypes)), self.num_rels)
+        pairs = Pairs(edges, edges.ordered(relations_of(edges, etypes, self.num_rels)), self.num_rels)
         made: torch.Tensor = _ByRelation.apply(  # type: ignore[no-untyped-call]
             pairs.sums(sources, _weights(edges, pairs, norm, sources.dtype)),
             self.matrices(),
@@ -213,15 +213,16 @@ class RelGraphConv(torch.nn.Module):
         found: torch.Tensor = self.dropout(made if self.activation is None else self.activation(made))
         return found
 
-    def _relations(self, edges: Edges, etypes: torch.Tensor) -> torch.Tensor:
-        """int64[E]."""
-        kinds = torch.as_tensor(etypes)
-        if kinds.shape != (len(edges.sources),) or kinds.is_floating_point() or kinds.dtype == torch.bool:
-            what = f"{str(kinds.dtype).removeprefix('torch.')}{list(kinds.shape)}"
-            raise UsageError(f"etypes are the relation of each of {counted(len(edges.sources), 'edge')}, an int, not {what}")
-        if len(kinds) and not 0 <= int(kinds.min()) <= int(kinds.max()) < self.num_rels:
-            raise UsageError(f"relations {int(kinds.min())} to {int(kinds.max())}: there are {self.num_rels}, numbered from 0")
-        return kinds.long()
+
+def relations_of(edges: Edges, etypes: torch.Tensor, num_rels: int) -> torch.Tensor:
+    """int64[E]: the relation of each edge, as it is given. Raises UsageError for what is none, and for one that is not there."""
+    kinds = torch.as_tensor(etypes)
+    if kinds.shape != (len(edges.sources),) or kinds.is_floating_point() or kinds.dtype == torch.bool:
+        what = f"{str(kinds.dtype).removeprefix('torch.')}{list(kinds.shape)}"
+        raise UsageError(f"etypes are the relation of each of {counted(len(edges.sources), 'edge')}, an int, not {what}")
+    if len(kinds) and not 0 <= int(kinds.min()) <= int(kinds.max()) < num_rels:
+        raise UsageError(f"relations {int(kinds.min())} to {int(kinds.max())}: there are {num_rels}, numbered from 0")
+    return kinds.long()
 
 
 def _weights(edges: Edges, pairs: Pairs, norm: torch.Tensor | str | None, dtype: torch.dtype) -> torch.Tensor:

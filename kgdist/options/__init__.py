@@ -8,6 +8,7 @@ configfile.py      options in files: YAML, config.json, both dialects of DGL-KE
 contradictions.py  what is refused of one option because of another
 interval.py        how often a checkpoint is written: steps or minutes
 model_file.py      the names and files of score functions of your own
+of_encoders.py     the options of graph encoders
 of_entities.py     the options of attributes of entities
 option.py          what one option is
 parse.py           the command line and --help, from the table

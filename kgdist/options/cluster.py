@@ -214,17 +214,6 @@ class PartitionOptions:
     expand: int = _partition(
         2, "with --edges: hops around the entities of a partition's own triples, as many as an encoder has layers", low=0, high=16
     )
-    fanout: tuple[int, ...] = _partition(
-        (),
-        "with --edges: of so many edges into an entity each hop takes as many, drawn by --seed, and not all. A number for each "
-        "hop, the last one next to the partition's own triples; -1: all",
-        low=1,
-        besides=(-1,),
-        metavar="N",
-    )
-    no_inverse: bool = _partition(
-        False, "with --edges: messages go from heads to tails only, for encoders without inverse relations"
-    )
     balance: str = _partition(
         "triples",
         "what is evened out: triples, so that machines have the same work, besides entities; or entities alone, as DGL-KE",

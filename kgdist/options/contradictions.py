@@ -6,11 +6,13 @@ GPUs, machines) is refused where that is known, and what a score function asks o
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from kgdist.base.errors import OptionError
 from kgdist.options.config import Config
+from kgdist.options.of_encoders import EncoderOptions
 from kgdist.options.option import show
 from kgdist.options.tools import (
     ConvertOptions,
@@ -67,12 +69,29 @@ def of_a_run(o: Config, given: Given) -> Rows:
     yield o.pairwise and o.neg_adversarial_sampling, "pairwise", weighs
     yield from of_an_evaluation(o)
     yield from _of_files(o)
+    yield from _of_an_encoder(o, given)
     on_cpu = o.gpu == (-1,)
     for name in ("mix_cpu_gpu", "async_update"):
         yield on_cpu and getattr(o, name), name, "needs a GPU: add --gpu 0, or drop it to train on the CPU"
     asked = " ".join(map(str, o.gpu))
     yield -1 in o.gpu and not on_cpu, "gpu", f"-1 means the CPU and cannot be mixed with GPUs, not {asked}"
     yield len({*o.gpu}) < len(o.gpu), "gpu", f"each GPU once, not {asked}; several processes share one with --num_proc"
+
+
+def _of_an_encoder(o: Config, given: Given) -> Rows:
+    """Of the graph network in front of a score function."""
+    names = [each.name for each in dataclasses.fields(EncoderOptions) if each.name != "encoder"]
+    for name in names if o.encoder == "none" and not o.edges and o.num_parts is None else ():
+        yield name in given, name, "goes with --encoder; name one, or drop it"
+    if o.encoder == "none":
+        return
+    hops = f"needs a number for each of the {o.num_layers} layers (--num_layers), not {len(o.fanout)}"
+    yield o.fanout and len(o.fanout) != o.num_layers, "fanout", hops
+    yield o.relation_blocks and not o.num_bases, "relation_blocks", "needs --num_bases, how many blocks there are"
+    for name, owner in (("num_bases", "rgcn"), ("relation_blocks", "rgcn"), ("num_heads", "gat")):
+        yield o.encoder != owner and name in given, name, f"is an option of --encoder {owner}; drop it"
+    yield o.init_from, "init_from", "begins with rows of a run, but an encoder makes them; drop one of them"
+    yield o.async_update, "async_update", "contradicts --encoder, which needs the rows of the step before; drop it"
 
 
 def of_an_evaluation(o: Config) -> Rows:

@@ -19,6 +19,7 @@ from kgdist.data.dataset import Dataset
 from kgdist.kvstore.places import too_many
 from kgdist.kvstore.shared_memory import huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
+from kgdist.models.encoders.encoder import attributes_of
 from kgdist.models.registry import MODELS
 from kgdist.options.config import Config
 from kgdist.options.configfile import read_run
@@ -32,7 +33,15 @@ from kgdist.runtime.job import bytes_of
 from kgdist.runtime.observe import curves_writer
 from kgdist.runtime.ports import port_problems
 
-STATE = ("optimizer",)  # on these depends what a checkpoint holds besides rows
+STATE = (
+    "optimizer",
+    "encoder",
+    "num_layers",
+    "encoder_dim",
+    "num_bases",
+    "relation_blocks",
+    "no_inverse",
+)  # on these depends what a checkpoint holds besides rows
 ENTRY = 8  # bytes in which a page table has a page
 LIBRARIES = 450 << 20  # bytes of the agent and of what its processes are forked from, which share the libraries
 PER_PROCESS = 75 << 20  # that each of those takes beside that: a server, or a trainer with the arrays of a step of dim 400
@@ -45,6 +54,15 @@ def check_splits(config: Config, data: Dataset | Partition) -> None:
             raise OptionError(f"--{split}", f"{data.name} has no {split} triples; give a {split} file or drop the flag")
     if not len(data.splits["train"]):
         raise UsageError(f"{data.name}: the train split is empty")
+
+
+def check_attributes(config: Config, data: Dataset) -> None:
+    """Refuse attributes whose entities are not those of the data set, in its order. Raises OptionError, CheckpointError."""
+    if config.attributes is not None:
+        found = attributes_of(config, len(data.entities)).entities
+        if found.digest != data.entities.digest:
+            message = f"{config.attributes} is of other entities than {data.name}, or has them in another order"
+            raise OptionError("--attributes", f"{message}; make it by kgdist-preprocess --dataset {data.name}")
 
 
 def check_model(config: Config) -> None:

@@ -15,8 +15,12 @@ from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.machine import keep_freed_memory
 from kgdist.data.batches import Batches, relation_shares
 from kgdist.data.dataset import Triples
+from kgdist.kvstore.catalogue import TableSpec
 from kgdist.kvstore.optim import OPTIMIZERS
-from kgdist.kvstore.tables import AsyncTables, MemoryTables, Tables
+from kgdist.kvstore.tables import AsyncTables, MemoryTables, TableMemory, Tables
+from kgdist.models.base import Model
+from kgdist.models.encoders.encoder import TABLE as ENCODER
+from kgdist.models.encoders.encoder import Encoding
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 from kgdist.options.interval import Interval, Rhythm
@@ -88,7 +92,22 @@ def device_of(config: Config, rank: int) -> torch.device:
     return torch.device("cpu") if config.gpu[0] < 0 else torch.device("cuda", config.gpu[rank % len(config.gpu)])
 
 
-def trainer_of(config: Config, train: Triples, tables: Tables, rank: int, seat: Seat | None = None) -> Trainer:
+def shapes_of(config: Config, model: Model, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:
+    """(rows, width) of the tables that a training has: those of the score function, but that an encoder begins with entities'
+    rows of a size of their own."""
+    shapes = model.tables(num_entities, num_relations)
+    return shapes if config.encoder == "none" else shapes | {"entity": (num_entities, config.encoder_dim)}
+
+
+def weights_of(encoding: Encoding, *, shared: bool = False) -> TableMemory:
+    """Memory of the encoder's weights, with Adam's state: 12 bytes a weight. Not yet filled."""
+    spec = TableSpec(ENCODER, ENCODER, row_shape=(encoding.encoder.weights().shape[1],), optimizer="adam")
+    return TableMemory.allocate(spec, 1, shared=shared)
+
+
+def trainer_of(
+    config: Config, train: Triples, tables: Tables, rank: int, seat: Seat | None = None, encoding: Encoding | None = None
+) -> Trainer:
     """The training of process `rank` of this machine on its split `train`. Raises OptionError when it would have no triples."""
     model = model_of(config)
     if config.compute_dtype == "bfloat16":
@@ -115,13 +134,15 @@ def trainer_of(config: Config, train: Triples, tables: Tables, rank: int, seat: 
         tables = AsyncTables(tables)
     machines = seat.machines if seat is not None else 1
     device = device_of(config, rank)
-    return Trainer(config, model, tables, batches, negatives, device=device, total=total, rank=rank, machines=machines)
+    return Trainer(
+        config, model, tables, batches, negatives, device=device, total=total, rank=rank, machines=machines, encoding=encoding
+    )
 
 
-def train_rank(config: Config, train: Triples, tables: Tables, control: WorkerControl) -> int:
+def train_rank(config: Config, train: Triples, tables: Tables, control: WorkerControl, encoding: Encoding | None = None) -> int:
     """The work of worker `control.rank`, in the thread that calls; returns the number of steps done since the run's first."""
     torch.set_num_threads(config.num_thread)  # counts for this thread
-    return trainer_of(config, train, tables, control.rank).run(control, control.start)
+    return trainer_of(config, train, tables, control.rank, encoding=encoding).run(control, control.start)
 
 
 def train_share(job: dict[str, Any], owner: Owner) -> int:
@@ -132,7 +153,11 @@ def train_share(job: dict[str, Any], owner: Owner) -> int:
     config = Config(**job["config"])
     tables = MemoryTables.attach(job["tables"], config.optimizer)
     control = WorkerControl(SharedControl.attach(job["control"]), job["rank"], meetings_of(config), owner.say)
-    return train_rank(config, Triples.open(job["store"], "train"), tables, control)
+    train = Triples.open(job["store"], "train")
+    encoding = Encoding.of(config, train.array, tables.shape("entity")[0], tables.shape("relation")[0])
+    if encoding is not None:
+        tables.add(TableMemory.attach(weights_of(encoding).spec, job["weights"]))
+    return train_rank(config, train, tables, control, encoding)
 
 
 def warm_up(config: Config, *, weighted: bool) -> None:
@@ -145,15 +170,17 @@ def warm_up(config: Config, *, weighted: bool) -> None:
     if config.gpu[0] >= 0:
         return
     count, entities = 8, 4
-    short = {"batch_size": count, "neg_sample_size": entities, "max_step": 2, "max_epoch": None}
+    short = {"batch_size": count, "neg_sample_size": entities, "max_step": 2, "max_epoch": None, "attributes": None}
     small = config.replace(**short, num_proc=1, lr=1e-6, adversarial_temperature=1.0)
     ids = np.arange(count, dtype=np.int32)
     array = np.stack([ids % entities, np.zeros_like(ids), (ids + 1) % entities], axis=1)  # int32[count, 3]
     triples = Triples(array, np.ones(count, np.float32) if weighted else None)
-    tables = MemoryTables.create(model_of(small).tables(entities, 1), small.optimizer)
+    tables = MemoryTables.create(shapes_of(small, model_of(small), entities, 1), small.optimizer)
+    if (encoding := Encoding.of(small, array, entities, 1)) is not None:
+        tables.add(weights_of(encoding))
     for rows in tables.rows.values():
         rows.fill_(0.1)
-    trainer = trainer_of(small, triples, tables, 0)
+    trainer = trainer_of(small, triples, tables, 0, encoding=encoding)
     with contextlib.suppress(KgdistError):  # options of which no training can come: the training will say so
         for step in range(2):
             trainer.step(step)

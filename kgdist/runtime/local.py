@@ -18,20 +18,33 @@ import torch
 
 from kgdist.base.errors import Diverged, KgdistError
 from kgdist.base.files import write_json
-from kgdist.base.log import background, log, say, tell
+from kgdist.base.log import background, bar, log, say, tell
 from kgdist.base.machine import keep_freed_memory, peak_of_this_process, used_now
 from kgdist.data.dataset import Dataset, open_dataset
 from kgdist.evaluation.evaluator import Evaluator
 from kgdist.kvstore.shared_memory import huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
+from kgdist.models.encoders.encode import encode
+from kgdist.models.encoders.encoder import TABLE as ENCODER
+from kgdist.models.encoders.encoder import Encoding
 from kgdist.models.registry import model_of, settle
 from kgdist.options.config import Config
 from kgdist.options.parse import Parsed
 from kgdist.runs import checkpoint, rundir
-from kgdist.runtime.checks import check_disk, check_memory, check_model, check_same, check_splits
+from kgdist.runtime.checks import check_attributes, check_disk, check_memory, check_model, check_same, check_splits
 from kgdist.runtime.course import Course, Result
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.job import device_of, last_words, meetings_of, steps_of, train_rank, trainer_of, warm_up
+from kgdist.runtime.job import (
+    device_of,
+    last_words,
+    meetings_of,
+    shapes_of,
+    steps_of,
+    train_rank,
+    trainer_of,
+    warm_up,
+    weights_of,
+)
 from kgdist.runtime.observe import Observer, curves_writer, watched
 from kgdist.runtime.processes.control import SharedControl, WorkerControl
 from kgdist.runtime.processes.workers import Processes, Say, Threads, Workers
@@ -54,6 +67,7 @@ def train(config: Config, callbacks: Iterable[Callback] = ()) -> Result:
     torch.set_num_threads(config.num_thread)
     dataset = open_dataset(config)
     check_splits(config, dataset)
+    check_attributes(config, dataset)
     if not config.quiet:
         sizes = f"{len(dataset.entities)} entities, {len(dataset.relations)} relations, {len(dataset.train)} training triples"
         say(f"{dataset.name}: {sizes}")
@@ -87,7 +101,8 @@ class Session:
         self.start = [0] * config.num_proc  # steps done by each process before
         self.best = dict(NEVER)
         self._memory = 0  # bytes, the most that was seen
-        shapes = self.model.tables(len(dataset.entities), len(dataset.relations))
+        self.sizes = len(dataset.entities), len(dataset.relations)
+        shapes = shapes_of(config, self.model, *self.sizes)
         check_memory(config, shapes)
         one_gpu = config.num_proc == 1 and config.gpu[0] >= 0 and not config.mix_cpu_gpu
         device = device_of(config, 0) if one_gpu else torch.device("cpu")
@@ -96,6 +111,10 @@ class Session:
         if config.huge_pages and (reason := huge_pages_refused(shared=apart)):
             log.warning("--huge_pages: %s", reason)
         self.tables = MemoryTables.create(shapes, config.optimizer, shared=apart, device=device, huge=config.huge_pages)
+        self.encoding = Encoding.of(config, dataset.train.array, *self.sizes)
+        self.weights = weights_of(self.encoding, shared=apart) if self.encoding is not None else None
+        if self.weights is not None:
+            self.tables.add(self.weights)
         self.workers: Workers | None = None  # one process trains in place
         try:
             self._refuse()
@@ -115,7 +134,8 @@ class Session:
         """What cannot be trained is refused while nothing has been written."""
         config = self.config
         if config.num_proc > 1:  # the share that is empty first is the last one of relations, and the first one of slices
-            trainer_of(config, self.dataset.train, self.tables, config.num_proc - 1 if config.rel_part else 0)
+            last = config.num_proc - 1 if config.rel_part else 0
+            trainer_of(config, self.dataset.train, self.tables, last, encoding=self.encoding)
         if config.tensorboard:
             curves_writer()
 
@@ -127,16 +147,21 @@ class Session:
             fds = [handle["fd"] for handle in (*tables.values(), *control)]
             options, store = dataclasses.asdict(config), str(self.dataset.folder)
             job = {"role": "share", "config": options, "store": store, "tables": tables, "control": control}
+            job["weights"] = self.weights.handles() if self.weights is not None else {}
             return Workers(Processes(config.num_proc, job, fds, threads=config.num_thread), shared)
 
         def work(rank: int, say: Say) -> int:
-            return train_rank(config, self.dataset.train, self.tables, WorkerControl(shared, rank, self.meeting, say))
+            encoding = Encoding.of(config, self.dataset.train.array, *self.sizes)
+            control = WorkerControl(shared, rank, self.meeting, say)
+            return train_rank(config, self.dataset.train, self.tables, control, encoding)
 
         return Workers(Threads(config.num_proc, work), shared)
 
     def _new_run(self) -> Path:
         config = self.config
         fresh(config, self.model, self.dataset, self.tables, self.say)
+        if self.encoding is not None:
+            self.tables.rows[ENCODER].copy_(self.encoding.encoder.weights())
         check_disk(config, self.tables)
         folder = rundir.create(config.save_path, config.run_name)
         rundir.save_settings(folder, config, self.dataset.entities, self.dataset.relations)
@@ -159,7 +184,7 @@ class Session:
         self.course.begin()  # compiling is no training
         try:
             if self.workers is None:
-                trainer = trainer_of(self.config, self.dataset.train, self.tables, 0)
+                trainer = trainer_of(self.config, self.dataset.train, self.tables, 0, encoding=self.encoding)
                 self.steps = [trainer.run(_SoloControl(self), self.start[0])]
             else:
                 self._watch(self.workers)
@@ -252,7 +277,7 @@ class Session:
 
     def evaluate(self, split: str) -> dict[str, Any]:
         with self.interrupts.immediate():
-            return self.evaluator.run(self.model, self.tables, split)
+            return self.evaluator.run(self.model, self._embeddings(), split)
 
     def save(self, step: int) -> list[str]:
         """See Place; what each process has done goes with it."""
@@ -269,7 +294,7 @@ class Session:
         return _problems(lambda: self.tables.load(checkpoint.load(self.folder / "best").arrays))
 
     def publish(self) -> list[str]:
-        return _problems(lambda: rundir.save_embeddings(self.folder, self.config, self._rows()))
+        return _problems(lambda: rundir.save_embeddings(self.folder, self.config, self._embeddings().arrays()))
 
     def write(self, name: str, value: dict[str, Any]) -> list[str]:
         return _problems(lambda: write_json(self.folder / name, value))
@@ -279,6 +304,17 @@ class Session:
 
     def memory(self) -> str:
         return f"peak memory: {max(self._memory, peak_of_this_process()) / 2**20:.0f} MiB"
+
+    def _embeddings(self) -> MemoryTables:
+        """The rows that the score function reads: what is trained, or what the encoder makes of it."""
+        if self.encoding is None:
+            return self.tables
+        encoder, messages = self.encoding
+        encoder.use(self.tables.rows[ENCODER].clone())
+        with bar(total=len(encoder.layers) * self.sizes[0], desc="encoding", unit="entity") as shown:
+            made = encode(encoder, messages, self.tables.rows["entity"], shown.update)
+        rows = {name: made if name == "entity" else self.tables.rows[name] for name in self.model.tables(1, 1)}
+        return MemoryTables(rows, {name: {} for name in rows}, "sgd")
 
     def _rows(self) -> dict[str, np.ndarray]:
         """The embeddings, without the optimiser's state."""

@@ -26,6 +26,8 @@ NEVER: dict[str, Any] = {"mrr": -1.0, "step": 0, "waited": 0}  # the best valida
 def fresh(config: Config, model: Model, dataset: Dataset, tables: MemoryTables, say: Say) -> None:
     """Random rows, and over them those of `--init_from`. Raises KgdistError when that run does not fit."""
     for name in tables.names():
+        if name in tables.specs:  # whoever added it fills it
+            continue
         at_random(config, model, tables, name)
     if config.init_from:
         _warm_start(config, model, dataset, tables, say)

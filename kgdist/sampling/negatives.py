@@ -37,23 +37,25 @@ class ChunkedNegatives:
 
     def batch(self, step: int, positives: Positives) -> Batch:
         """`positives` with candidates; even steps replace tails and odd steps heads (DGL-KE counts from 1: odd tails)."""
-        heads, relations, tails, weights = positives
+        heads, relations, tails, weights, numbers = positives
         if self.sort:
             order = np.argsort(relations, kind="stable")
             heads, relations, tails = heads[order], relations[order], tails[order]
             weights = weights[order] if weights is not None else None
+            numbers = numbers[order] if numbers is not None else None
         side = Side.TAIL if step % 2 == 0 else Side.HEAD
         chunks = -(-len(heads) // self.size)
         drawn = uniform_ids(self.seed, self.rank, step, chunks * self.size, self.num_entities).reshape(chunks, self.size)
         if self.first:
             drawn += self.first
         if not self.degree:
-            return Batch(heads, relations, tails, drawn, side, self.size, weights=weights)
+            return Batch(heads, relations, tails, drawn, side, self.size, 0, weights, numbers, step)
         own = side.pick(heads, tails)
         # A short last chunk is filled up with its own entities again: they are masked wherever they are a positive's own.
         filled = np.resize(own[(chunks - 1) * self.size :], self.size)
         own = np.concatenate([own[: (chunks - 1) * self.size], filled]).reshape(chunks, self.size)
-        return Batch(heads, relations, tails, np.concatenate([own, drawn], axis=1), side, self.size, self.size, weights)
+        both = np.concatenate([own, drawn], axis=1)
+        return Batch(heads, relations, tails, both, side, self.size, self.size, weights, numbers, step)
 
 
 def masked(batch: Batch) -> np.ndarray | None:

@@ -7,6 +7,7 @@ negatives, unique ids, pull, query and compare, loss, backward, push.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
 
@@ -18,9 +19,11 @@ from kgdist.kernels import jit
 from kgdist.kvstore.optim import Schedule
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
+from kgdist.models.encoders.encoder import Encoding
 from kgdist.options.config import Config
 from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.training.autograd_step import AutogradStep
+from kgdist.training.encoder_step import EncoderStep
 from kgdist.training.step import BatchPlan, Clock, Losses, Step
 
 
@@ -59,6 +62,7 @@ class Trainer:
     Args:
         tables: where the rows are; the ids pushed are unique within a step.
         device: where scores are computed; rows are copied there and gradients back if the tables live elsewhere.
+        encoding: what makes the entities' rows; its weights are one more of the tables.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class Trainer:
         total: int,
         rank: int = 0,
         machines: int = 1,
+        encoding: Encoding | None = None,
     ) -> None:
         self.config = config
         self.model = model
@@ -83,7 +88,15 @@ class Trainer:
         self.rank = rank
         self.schedule = Schedule(config.lr_schedule, config.lr, total, config.lr_warmup)
         self.clock = Clock()
-        self._step = make_step(config, model, tables, device, machines)
+
+        def of_rows(tables: Tables) -> Step:
+            return make_step(config, model, tables, device, machines)
+
+        if encoding is None:
+            self._step: Step = of_rows(tables)
+        else:
+            weights = replace(self.schedule, lr=config.encoder_lr)
+            self._step = EncoderStep(config, tables, encoding, of_rows, schedule=weights, device=device, rank=rank)
         self._plans: dict[int, BatchPlan] = {}  # of the next steps
         self._asked = 0  # the first of those behind them
 

@@ -1,6 +1,7 @@
 """What a training step is: a batch in, the gradients of the rows it looked up and the values of its loss out.
 
 Two do the same: `autograd_step` for any model on any device, `fused_step` by compiled loops for the built-in models on a CPU.
+`encoder_step` puts a graph network in front of either.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 
 from kgdist.base.types import Batch
 from kgdist.kvstore.tables import Update
+from kgdist.sampling.blocks import Block
 
 
 @dataclass
@@ -91,6 +93,8 @@ class BatchPlan(NamedTuple):
     relation_ids: np.ndarray  # int64[V]
     relation_places: np.ndarray  # int64[B]
     wanted: dict[str, np.ndarray]  # int64[.], the ids that the step pulls from each table, in its order
+    blocks: tuple[Block, ...] = ()  # the neighbourhood that the entities' rows are made of, where an encoder makes them
+    decoded: np.ndarray | None = None  # int64[.], the ids whose rows the score function then reads, in its order
 
     def parts(self, places: Array) -> Parts[Array]:
         """`places`, its own or a copy of these on another device, part by part."""

@@ -105,6 +105,18 @@ OURS = {
     "worker": ("process", {"train"}),
     "huge_pages": (False, {"train"}),
     "compute_dtype": ("float32", {"train"}),
+    "encoder": ("none", {"train"}),
+    "attributes": (None, {"train"}),
+    "num_layers": (2, {"train"}),
+    "encoder_dim": (64, {"train"}),
+    "encoder_lr": (0.01, {"train"}),
+    "fanout": ((), {"train"}),
+    "no_inverse": (False, {"train"}),
+    "num_bases": (16, {"train"}),
+    "relation_blocks": (False, {"train"}),
+    "num_heads": (4, {"train"}),
+    "dropout": (0.2, {"train"}),
+    "weight_decay": (0.0, {"train"}),
 }
 
 

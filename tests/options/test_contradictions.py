@@ -54,6 +54,28 @@ REFUSED = [
         "-pw --loss_genre Hinge -adv",
         "--pairwise: contradicts --neg_adversarial_sampling, which weighs the negatives' own losses; drop one of them",
     ),
+    ("train", "--num_layers 3", "--num_layers: goes with --encoder; name one, or drop it"),
+    (
+        "train",
+        "--encoder sage --fanout 5",
+        "--fanout: needs a number for each of the 2 layers (--num_layers), not 1",
+    ),
+    (
+        "train",
+        "--encoder rgcn --num_bases 0 --relation_blocks",
+        "--relation_blocks: needs --num_bases, how many blocks there are",
+    ),
+    ("train", "--encoder gat --num_bases 3", "--num_bases: is an option of --encoder rgcn; drop it"),
+    (
+        "train",
+        "--encoder gat --init_from a",
+        "--init_from: begins with rows of a run, but an encoder makes them; drop one of them",
+    ),
+    (
+        "train",
+        "--encoder gat --async_update --gpu 0",
+        "--async_update: contradicts --encoder, which needs the rows of the step before; drop it",
+    ),
     ("eval", "--neg_deg_sample_eval --neg_sample_size_eval 9", "--neg_deg_sample_eval: needs --no_eval_filter"),
     (
         "eval",

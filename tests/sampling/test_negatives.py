@@ -62,10 +62,11 @@ def test_without_in_batch_candidates_nothing_is_masked() -> None:
 
 @pytest.mark.parametrize("degree", [False, True])
 def test_sorting_keeps_triples_and_weights_together(degree: bool) -> None:
-    heads, relations, tails, _ = positives(30)
-    weights = np.arange(30, dtype=np.float32)
-    batch = ChunkedNegatives(50, 8, degree, 0, sort=True).batch(0, Positives(heads, relations, tails, weights))
+    heads, relations, tails = positives(30)[:3]
+    weights, numbers = np.arange(30, dtype=np.float32), np.arange(30) + 7
+    batch = ChunkedNegatives(50, 8, degree, 0, sort=True).batch(5, Positives(heads, relations, tails, weights, numbers))
     assert batch.weights is not None and (np.diff(batch.relations) >= 0).all()
+    assert batch.numbers is not None and np.array_equal(batch.numbers, batch.weights + 7) and batch.step == 5
     before = set(zip(heads, relations, tails, weights, strict=True))
     assert set(zip(batch.heads, batch.relations, batch.tails, batch.weights, strict=True)) == before
 

@@ -1,0 +1,44 @@
+"""Training triples as what messages travel by: an edge from head to tail, and its inverse, of a relation of its own."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from kgdist.graphs.in_memory import Graph
+from kgdist.graphs.schema import EDGES, NODES
+from kgdist.graphs.structure import EID
+from kgdist.sampling.blocks import Block
+
+
+class MessageGraph(NamedTuple):
+    """Edge t of the graph is triple t, and edge T + t its inverse, of relation R + r, where there are inverse ones.
+
+    Costs 24 bytes an edge: its ends, its relation, and the edges into each entity.
+    """
+
+    graph: Graph
+    relations: torch.Tensor  # int32[edges]
+    num_relations: int  # of edges, inverse ones included
+    triples: int
+
+    @classmethod
+    def of(cls, triples: np.ndarray, num_entities: int, num_relations: int, *, inverse: bool = True) -> MessageGraph:
+        """Of int[T, 3]: heads, relations, tails."""
+        heads, relations, tails = (np.ascontiguousarray(column, np.int32) for column in triples.T)
+        if inverse:
+            heads, tails = np.concatenate([heads, tails]), np.concatenate([tails, heads])
+            relations = np.concatenate([relations, relations + np.int32(num_relations)])
+            num_relations *= 2
+        graph = Graph({EDGES: (heads, tails)}, {NODES: num_entities})
+        return cls(graph, torch.from_numpy(relations), num_relations, len(triples))
+
+    def edges_of(self, triples: np.ndarray) -> np.ndarray:
+        """int64[.]: the edges of triples int64[B], by number, and their inverses."""
+        return triples if len(self.relations) == self.triples else np.concatenate([triples, triples + self.triples])
+
+    def relations_of(self, block: Block) -> torch.Tensor:
+        """int64[E]: the relation of each edge of a block."""
+        return self.relations[block.edges[EDGES].data[EID].cpu()].long().to(block.device)

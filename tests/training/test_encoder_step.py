@@ -1,0 +1,162 @@
+"""The step with an encoder is the gradient of the whole: rows of neighbours, encoder, query, comparator, loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kgdist.data.batches import Batches
+from kgdist.data.dataset import Triples
+from kgdist.graphs.structure import EID
+from kgdist.kvstore.tables import MemoryTables
+from kgdist.models.encoders.encoder import TABLE, Encoding
+from kgdist.models.registry import model_of, settle
+from kgdist.options.config import Config
+from kgdist.options.of_encoders import ENCODERS
+from kgdist.runtime.job import shapes_of, trainer_of, weights_of
+from kgdist.sampling.negatives import ChunkedNegatives
+from kgdist.training.autograd_step import AutogradStep
+from kgdist.training.encoder_step import EncoderStep
+from kgdist.training.fused_step import FusedStep
+from kgdist.training.losses import batch_loss
+from kgdist.training.step import Clock, parts_of
+
+ENTITIES, RELATIONS = 30, 3
+
+
+def options(encoder: str, model: str, **more: object) -> Config:
+    asked = {"encoder": encoder, "model_name": model, "hidden_dim": 8, "encoder_dim": 12, "num_bases": 2, "batch_size": 7}
+    config = Config(**asked, neg_sample_size=4, gamma=4.0, regularization_coef=0.0, dropout=0.0, max_step=40).replace(**more)
+    return settle(config, {"seed"})[0]
+
+
+def parts(config: Config) -> tuple[Triples, MemoryTables, Encoding]:
+    rng = np.random.default_rng(2)
+    columns = [rng.integers(top, size=90) for top in (ENTITIES, RELATIONS, ENTITIES)]
+    triples = Triples(np.stack(columns, axis=1).astype(np.int32), None)
+    tables = MemoryTables.create(shapes_of(config, model_of(config), ENTITIES, RELATIONS), "sgd")
+    encoding = Encoding.of(config, triples.array, ENTITIES, RELATIONS)
+    assert encoding is not None
+    tables.add(weights_of(encoding))
+    for rows in tables.rows.values():
+        rows.uniform_(-0.5, 0.5, generator=torch.Generator().manual_seed(5))
+    tables.rows[TABLE].copy_(encoding.encoder.weights())
+    return triples, tables, encoding
+
+
+def step_of(config: Config, tables: MemoryTables, encoding: Encoding, triples: Triples) -> EncoderStep:
+    step = trainer_of(config, triples, tables, 0, encoding=encoding)._step
+    assert isinstance(step, EncoderStep)
+    return step
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("model", ["DistMult", "RotatE", "TransR"])
+def test_updates_are_the_gradient_of_the_whole(encoder: str, model: str) -> None:
+    config = options(encoder, model)
+    triples, tables, encoding = parts(config)
+    step = step_of(config, tables, encoding, triples)
+    assert isinstance(step.inner, FusedStep)
+    batches = Batches(triples, config.batch_size, seed=1)
+    draws = ChunkedNegatives(ENTITIES, config.neg_sample_size, False, 1, sort=model == "TransR")
+    for number in range(3):
+        batch = draws.batch(number, batches.at(number))
+        plan = step.plan(batch)
+        pushed: dict[str, torch.Tensor] = {}
+        tables.push = lambda updates, lr, to=pushed: to.update({name: each.grads for name, each in updates.items()})  # type: ignore[method-assign,misc]
+        updates, losses = step(plan, Clock())
+
+        # All of it by autograd.
+        rows = tables.rows["entity"].clone().requires_grad_()
+        fresh = encoding.encoder
+        fresh.use(tables.rows[TABLE].clone())
+        blocks = plan.blocks
+        made = fresh(
+            blocks, [encoding.messages.relations_of(block) for block in blocks], rows[torch.from_numpy(plan.wanted["entity"])]
+        )
+        scored = model_of(config)
+        plain = AutogradStep(config, scored, step.encoded, torch.device("cpu"))
+        where = {int(entity): place for place, entity in enumerate(plan.ids)}
+        heads, tails, _, drawn = (made[[where[int(i)] for i in ids]] for ids in parts_of(batch).all())
+        relation_ids, places = np.unique(batch.relations, return_inverse=True)
+        relation = plain._relations(relation_ids, places)
+        anchors, true = batch.side.pick(head=(tails, heads), tail=(heads, tails))
+        queries = scored.queries(anchors, relation, batch.side)
+        positive = scored.pair(queries, true, relation, batch.side)
+        candidates = drawn.view(len(batch.negatives), -1, config.entity_dim)
+        negative = scored.cross(queries, candidates, relation, batch.chunk, batch.side)
+        loss = batch_loss(positive, negative, genre=config.loss_genre, margin=1.0, pairwise=False, temperature=None)
+        loss.total.backward()
+
+        assert losses.total == pytest.approx(loss.total.item(), rel=1e-5)
+        assert rows.grad is not None
+        found = torch.zeros_like(rows).index_add_(0, torch.from_numpy(updates["entity"].ids), updates["entity"].grads)
+        torch.testing.assert_close(found, rows.grad, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(pushed[TABLE], fresh.gradients(), rtol=1e-4, atol=1e-6)
+        assert pushed[TABLE].any() and found.any()
+
+
+def test_the_triples_of_a_batch_are_no_messages_of_theirs() -> None:
+    config = options("sage", "DistMult", batch_size=30)
+    triples, tables, encoding = parts(config)
+    trainer = trainer_of(config, triples, tables, 0, encoding=encoding)
+    for number in range(6):
+        batch = trainer.negatives.batch(number, trainer.batches.at(number))
+        assert batch.numbers is not None
+        assert np.array_equal(triples.array[batch.numbers], np.stack([batch.heads, batch.relations, batch.tails], axis=1))
+        own = {int(edge) for edge in encoding.messages.edges_of(batch.numbers)}
+        travelled = [set(block.edata[EID].tolist()) for block in trainer._step.plan(batch).blocks]
+        assert len(own) == 2 * len(batch) and all(edges and not edges & own for edges in travelled)
+
+
+def test_fan_outs_bound_what_is_drawn_and_a_step_draws_anew() -> None:
+    config = options("sage", "DistMult", fanout=(2, 1))
+    triples, tables, encoding = parts(config)
+    trainer = trainer_of(config, triples, tables, 0, encoding=encoding)
+    plans = [trainer._plan(number) for number in (0, 0, 13)]  # 13 steps are an epoch
+    assert plans[0].blocks[0].in_degrees().max() == 2 and plans[0].blocks[1].in_degrees().max() == 1
+    edges = [plan.blocks[1].edata[EID].tolist() for plan in plans]
+    assert edges[0] == edges[1] != edges[2]
+
+
+def test_weights_decay_and_have_a_rate_of_their_own() -> None:
+    config = options("sage", "DistMult", weight_decay=0.5, lr=0.3, encoder_lr=0.07, lr_schedule="linear")
+    triples, tables, encoding = parts(config)
+    told: list[tuple[tuple[str, ...], float]] = []
+    real = tables.push
+    tables.push = lambda updates, lr: (told.append((tuple(sorted(updates)), lr)), real(updates, lr))[1]  # type: ignore[method-assign,func-returns-value]
+    trainer = trainer_of(config, triples, tables, 0, encoding=encoding)
+    for number in (0, 20):
+        trainer.step(number)
+    assert told == [((TABLE,), 0.07), (("entity", "relation"), 0.3), ((TABLE,), 0.035), (("entity", "relation"), 0.15)]
+    plain = options("sage", "DistMult")
+    steps = []
+    for each in (config, plain):
+        triples, tables, encoding = parts(each)
+        step, found = step_of(each, tables, encoding, triples), {}
+        tables.push = lambda updates, lr, to=found: to.update(updates)  # type: ignore[method-assign,misc]
+        step(step.plan(ChunkedNegatives(ENTITIES, 4, False, 1).batch(0, Batches(triples, 7, seed=1).at(0))), Clock())
+        steps.append(found[TABLE].grads)
+    torch.testing.assert_close(steps[0] - steps[1], 0.5 * tables.rows[TABLE])
+
+
+def test_rows_elsewhere_are_pulled_by_the_plan(tmp_path: Path) -> None:
+    """What travels ahead is what the step pulls."""
+    config = options("rgcn", "ComplEx", neg_deg_sample=True)
+    triples, tables, encoding = parts(config)
+    asked: list[np.ndarray] = []
+    real = tables.pull
+
+    def pull(name: str, ids: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        if name == "entity":
+            asked.append(ids.numpy())
+        return real(name, ids, out)
+
+    tables.pull = pull  # type: ignore[method-assign]
+    trainer = trainer_of(config, triples, tables, 0, encoding=encoding)
+    plan = trainer._plan(0)
+    trainer._step(plan, Clock())
+    assert len(asked) == 1 and np.array_equal(asked[0], plan.wanted["entity"])
