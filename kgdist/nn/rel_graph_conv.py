@@ -25,7 +25,7 @@ class Pairs:
     relation's matrix is applied to it, once.
 
     So no row is made for each edge, and none for each relation and node: memory is that of the pairs, of which there are at most
-    as many as edges (on FB15k-237 with inverse relations 0.41 times as many). Pairs lie by relation.
+    as many as edges (on FB15k-237 with inverse relations 0.28 times as many). Pairs lie by relation.
     """
 
     def __init__(self, edges: Edges, relations: torch.Tensor, num_rels: int) -> None:
