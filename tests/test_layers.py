@@ -44,7 +44,7 @@ HOMES = {
     "pymetis": ("partition/metis",),
     "zmq": ("kvstore/server", "kvstore/client", "kvstore/wire", "runtime/doctor"),
     "paramiko": ("runtime/channels/ssh",),
-    "ray": ("runtime/channels/ray",),
+    "ray": ("runtime/ray_chunks",),
     "plotly": ("report/",),
     "jinja2": ("report/",),
     "faiss": ("predict/index",),
@@ -76,6 +76,7 @@ LATE = {
     "threadpoolctl": "sklearn's",
     "shtab": "extra completion",
     "faiss": "extra index",
+    "ray": "extra ray, and seconds",
     "jinja2": "extra viz",
     "plotly": "extra viz",
 }

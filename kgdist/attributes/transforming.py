@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -101,15 +101,34 @@ def write_fitted(folder: Path, attributes: Sequence[Attribute], fits: Sequence[F
     write_json(folder / FITTED, saved)
 
 
-def read_fitted(folder: Path) -> list[Feature]:
-    """The transforms that were fitted. Raises CheckpointError."""
-    made = []
-    for place, saved in enumerate(read_json(folder / FITTED)):
-        state = dict(saved["state"])
+def read_fitted(folder: Path) -> list[dict[str, Any]]:
+    """What `write_fitted` has written, arrays in their states. Raises CheckpointError."""
+    found: list[dict[str, Any]] = read_json(folder / FITTED)
+    for place, saved in enumerate(found):
         if saved["kind"] == "text":
-            state[COMPONENTS] = load_npy(folder / f"{place}.{COMPONENTS}.npy")
-        made.append(feature_of(saved["kind"], state, saved["width"]))
-    return made
+            saved["state"][COMPONENTS] = load_npy(folder / f"{place}.{COMPONENTS}.npy")
+    return found
+
+
+def features_of(fitted: Sequence[Mapping[str, Any]]) -> list[Feature]:
+    """The transforms that were fitted, of what `read_fitted` gives."""
+    return [feature_of(saved["kind"], saved["state"], saved["width"]) for saved in fitted]
+
+
+def transformed(features: Sequence[Feature], batch: Any) -> Parts:
+    """A chunk, a pa.RecordBatch of canonical columns: of attribute 0, 1, ... the arrays of Ones (`0.counts`, `0.indices`,
+    `0.unseen`) or Floats (`0.present`, `0.rows`), and the `seconds` that this took: float64[1]."""
+    began = time.perf_counter()
+    parts: Parts = {}
+    for place, feature in enumerate(features):
+        found = feature.transform(batch.column(place))
+        if isinstance(found, Ones):
+            parts |= {f"{place}.counts": found.counts, f"{place}.indices": found.indices}
+            parts[f"{place}.unseen"] = np.array([found.unseen])
+        else:
+            parts |= {f"{place}.present": found.present, f"{place}.rows": found.rows}
+    parts["seconds"] = np.array([time.perf_counter() - began])
+    return parts
 
 
 def load_libraries() -> None:
@@ -122,32 +141,25 @@ def load_libraries() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """A function of the number of a chunk of the table in the file `table`, by what was fitted in `folder`.
-
-    It gives of attribute 0, 1, ... the arrays of Ones (`0.counts`, `0.indices`, `0.unseen`) or Floats (`0.present`, `0.rows`),
-    and the `seconds` that this took: float64[1].
-    """
+    """`transformed` as a function of the number of a chunk of the table in the file `table`, by what was fitted in `folder`."""
 
     table: str
     folder: str
 
     def __call__(self, chunk: int) -> Parts:
-        began = time.perf_counter()
-        parts: Parts = {}
-        batch = self._reader.get_batch(chunk)
-        for place, feature in enumerate(self._features):
-            found = feature.transform(batch.column(place))
-            if isinstance(found, Ones):
-                parts |= {f"{place}.counts": found.counts, f"{place}.indices": found.indices}
-                parts[f"{place}.unseen"] = np.array([found.unseen])
-            else:
-                parts |= {f"{place}.present": found.present, f"{place}.rows": found.rows}
-        parts["seconds"] = np.array([time.perf_counter() - began])
-        return parts
+        return transformed(self._features, self.batch(chunk))
+
+    def batch(self, chunk: int) -> Any:
+        """The chunk as it was scanned: pa.RecordBatch."""
+        return self._reader.get_batch(chunk)
+
+    def fitted(self) -> list[dict[str, Any]]:
+        """See `read_fitted`."""
+        return read_fitted(Path(self.folder))
 
     @functools.cached_property
     def _features(self) -> list[Feature]:
-        return read_fitted(Path(self.folder))
+        return features_of(self.fitted())
 
     @functools.cached_property
     def _reader(self) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kgdist.base.errors import OptionError
+from kgdist.base.errors import OptionError, counted
 from kgdist.base.files import atomic_write
 from kgdist.base.log import log, result, say, tell
 from kgdist.base.machine import peak_of_this_process, usable_cores
@@ -70,6 +70,11 @@ def executor_of(options: PreprocessOptions, stack: contextlib.ExitStack) -> tupl
 
     if options.executor == "local":
         return InThisProcess(), "this process"
+    if options.executor == "ray":
+        from kgdist.runtime.ray_chunks import RayExecutor
+
+        tasks = stack.enter_context(RayExecutor(options.ray_address, options.num_workers))
+        return tasks, f"{counted(tasks.workers, 'task')} of Ray"
     from kgdist.runtime.processes.chunks import ProcessExecutor
 
     workers = options.num_workers or usable_cores()

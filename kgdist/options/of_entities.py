@@ -41,11 +41,20 @@ class EntityOptions:
     header: bool = _what(False, "the first line of each of --data_files is a header, and skipped")
     executor: str = _how(
         "local",
-        "who transforms: this process, or processes of this machine; what is written is the same",
-        choices=("local", "process"),
+        "who transforms: this process, processes of this machine, or tasks of Ray (the extra kgdist[ray]); what is written is "
+        "the same",
+        choices=("local", "process", "ray"),
     )
     num_workers: int | None = _how(
-        None, "processes of --executor process; as many as there are cores when not given", low=1, high=4096
+        None,
+        "processes of --executor process, or tasks of Ray at a time; as many as there are cores when not given",
+        low=1,
+        high=4096,
+    )
+    ray_address: str | None = _how(
+        None,
+        "with --executor ray: a cluster that is there, such as auto or 10.0.0.5:6379; one on this machine when not given",
+        metavar="ADDRESS",
     )
     chunk_size: int = _how(8192, "entities that are transformed at a time", low=1, high=1 << 24)
     out: str = _output("attributes", "folder to write", metavar="FOLDER")

@@ -237,7 +237,8 @@ REFUSED = [
     ),
     ("preprocess", "--entities e", "--schema: say what the columns are; --draft_schema guesses a first one"),
     ("preprocess", "--entities e f --schema s", "--schema: one for each file of --entities: not 1 for 2"),
-    ("preprocess", "--entities e --schema s --num_workers 2", "--num_workers: needs --executor process"),
+    ("preprocess", "--entities e --schema s --num_workers 2", "--num_workers: needs --executor process, or ray"),
+    ("preprocess", "--entities e --schema s --ray_address auto", "--ray_address: needs --executor ray"),
     (
         "preprocess",
         "--entities e --schema s --data_path d",
