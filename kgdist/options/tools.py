@@ -292,7 +292,7 @@ class PreprocessOptions(EntityOptions, ToolOptions):
 
 
 # Options of kgdist-train that kgdist-tune takes for all of its trials: these groups, and these options.
-TUNE_GROUPS = ("data", "model", "training", "loss", "negative samples", "hardware")
+TUNE_GROUPS = ("data", "model", "training", "loss", "negative samples", "encoder", "hardware")
 TUNE_BESIDES = (
     "config", "preset", "init_from", "early_stop_patience", "batch_size_eval", "neg_sample_size_eval", "neg_deg_sample_eval",
     "eval_percent", "no_eval_filter",

@@ -16,7 +16,7 @@ from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import read_settings
 from kgdist.options.option import Option
 
-GROUPS = ("model", "training", "loss", "negative samples")  # whose options can be searched
+GROUPS = ("model", "training", "loss", "negative samples", "encoder")  # whose options can be searched
 EXAMPLE = "lr: [0.01, 0.3, log]"
 FIXED = ("model_file", "seed", "max_step", "max_epoch")  # but for these: trials that are to be compared train equally long
 
