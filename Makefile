@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
 
-.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-nodes bench-sampling bench-dist-sampling bench-encoders bench-encoder-accuracy bench-emb-sim bench-beside bench-tune bench-gpu faults soak soak-script test-slow-machine bench-preprocess clean
+.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-edges bench-nodes bench-sampling bench-dist-sampling bench-encoders bench-encoder-accuracy bench-emb-sim bench-beside bench-tune bench-gpu faults soak soak-script test-slow-machine bench-preprocess clean
 .DELETE_ON_ERROR:
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "make bench-messages  what a step costs beside up to 252 servers"
 	@echo "make bench-attacks   a server of the store under attack, a minute of each"
 	@echo "make bench-partition partitioning beside METIS alone, 10 million triples"
+	@echo "make bench-edges     vertex cuts: speed, replication, memory"
 	@echo "make bench-preprocess  attributes as features, beside scikit-learn alone, and ten times as many entities"
 	@echo "make bench-nodes     accuracy of graph networks on known graphs (DATA=folder that has them)"
 	@echo "make bench-sampling  neighbours drawn, beside plain torch, 10 million edges"
@@ -131,6 +132,9 @@ bench-partition: $(STAMP)
 
 bench-preprocess: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/preprocess.py
+
+bench-edges: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/edges.py
 
 bench-nodes: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/accuracy_nodes.py --data $(DATA)

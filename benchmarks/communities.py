@@ -13,10 +13,12 @@ RELATIONS = 100
 FANOUTS, BATCH, BATCHES = [25, 10], 1024, 40  # of the samplers
 
 
-def synthetic(file: Path, entities: int, triples: int, seed: int = 1) -> None:
-    """Write int32[triples, 3] of a graph whose entities have unequal degrees (Pareto, exponent 2) and one community each."""
+def synthetic(file: Path, entities: int, triples: int, seed: int = 1, mixing: float = MIXING, exponent: float = 3) -> None:
+    """Write int32[triples, 3] of a graph whose entities have unequal degrees, by a power law, and one community each."""
     rng = np.random.default_rng(seed)
-    weight = rng.pareto(2.0, entities) + 1
+    weight = rng.pareto(exponent - 1, entities) + 1
+    if exponent < 3:  # Chung and Lu's bound: no entity is expected in more triples with another than one
+        weight = np.minimum(weight, np.sqrt(weight.sum()))
     group = np.sort(rng.integers(0, GROUPS, entities))
     ends = np.cumsum(weight)
     first = np.searchsorted(group, np.arange(GROUPS + 1))
@@ -24,18 +26,19 @@ def synthetic(file: Path, entities: int, triples: int, seed: int = 1) -> None:
     heads = np.searchsorted(ends, rng.random(triples) * ends[-1])
     inside = low[group[heads]] + rng.random(triples) * (high - low)[group[heads]]
     anywhere = rng.random(triples) * ends[-1]
-    tails = np.searchsorted(ends, np.where(rng.random(triples) < MIXING, anywhere, inside)).clip(max=entities - 1)
+    tails = np.searchsorted(ends, np.where(rng.random(triples) < mixing, anywhere, inside)).clip(max=entities - 1)
     shuffle = rng.permutation(entities).astype(np.int32)  # ids tell nothing of communities
     rows = np.stack([shuffle[heads], rng.integers(0, RELATIONS, triples, dtype=np.int32), shuffle[tails]], axis=1)
     np.save(file, rows, allow_pickle=False)
 
 
-def triples_of(data: Path, entities: int, triples: int) -> Path:
+def triples_of(data: Path, entities: int, triples: int, mixing: float = MIXING, exponent: float = 3) -> Path:
     """The file of `synthetic`, made when it is first asked for."""
     data.mkdir(parents=True, exist_ok=True)
-    file = data / f"communities-{entities}-{triples}.npy"
+    other = "" if (mixing, exponent) == (MIXING, 3) else f"-{mixing:g}-{exponent:g}"
+    file = data / f"communities-{entities}-{triples}{other}.npy"
     if not file.exists():
-        synthetic(file, entities, triples)
+        synthetic(file, entities, triples, mixing=mixing, exponent=exponent)
     return file
 
 

@@ -103,6 +103,8 @@ HOSTS = {
     "example.org",
     "www.w3.org",
     "github.com",
+    "docs.ray.io",
+    "papers.nips.cc",
 }
 RESERVED = (".invalid", ".example", ".test")  # names that lead nowhere
 OWN_PATHS = re.compile(r"(?<![\w.$}*-])/(?:home|root|Users|work|opt|mnt|srv|scratch|workspace)/[\w.]")
