@@ -147,7 +147,8 @@ class Transform:
     folder: str
 
     def __call__(self, chunk: int) -> Parts:
-        return transformed(self._features, self.batch(chunk))
+        batch = self.batch(chunk)
+        return transformed(self._features, batch)
 
     def batch(self, chunk: int) -> Any:
         """The chunk as it was scanned: pa.RecordBatch."""

@@ -24,9 +24,10 @@ def test_an_epoch_of_all_processes_is_every_triple_once(count: int, size: int, w
     for rank in range(world):
         batches = Batches(triples(count), size, seed=3, rank=rank, world=world)
         for number in range(batches.steps_per_epoch):
-            heads, relations, tails, weights = batches.at(epoch * batches.steps_per_epoch + number)
+            heads, relations, tails, weights, numbers = batches.at(epoch * batches.steps_per_epoch + number)
             assert 1 <= len(heads) <= size
             assert weights is not None and (weights == heads + 1).all()
+            assert numbers is not None and (numbers == heads).all()
             assert (relations == heads % 7).all() and (tails == heads + 1).all()
             seen += heads.tolist()
     assert sorted(seen) == list(range(count))
