@@ -65,7 +65,9 @@ def one(job: dict[str, Any]) -> dict[str, Any]:
     """Divide, in a process of its own."""
     triples, entities = np.load(job["file"], mmap_mode="r", allow_pickle=False), job["entities"]
     with scratch(len(triples)) as out:
-        divide_triples(triples[:5000], entities, RELATIONS, PARTS, np.zeros(5000, np.uint8), method=job["method"])  # compiled
+        # Loops are compiled by a graph of other sizes, or the allocator would keep arrays that then cost nothing.
+        few = np.stack([np.arange(500) % 90, np.arange(500) % 7, np.arange(500) % 89], axis=1).astype(np.int32)
+        divide_triples(few, 90, 7, PARTS, np.zeros(500, np.uint8), method=job["method"])
         with Peak() as peak:
             began = time.process_time()
             divide_triples(triples, entities, RELATIONS, PARTS, out, method=job["method"])
@@ -101,13 +103,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         "",
         f"Triples divided among {PARTS} partitions; one core, medians of {ROUNDS}. Degrees: a power law, exponent {EXPONENT}.",
         "Replication: partitions that an entity has triples in, on average. Balance: the largest partition over the average.",
-        "Bytes an entity: memory beside the triples and the answer, which lie in files.",
+        "Bytes an entity: memory beside the triples and the answer, which lie in files. Replication depends on the graph: the",
+        "more triples an entity has, the more partitions it is in; random cuts say how hard a graph is.",
         "",
     ]
     for title, mixing, entities, triples, methods in (
         ("communities", MIXING, 100_000, 1_000_000, METHODS),
         ("no communities", 1.0, 100_000, 1_000_000, METHODS),
-        ("communities, ten times the triples", MIXING, 100_000, 10_000_000, ("hdrf",)),
+        ("communities", MIXING, 1_000_000, 1_000_000, ("hdrf", "dbh")),
+        ("communities", MIXING, 1_000_000, 10_000_000, ("hdrf", "dbh")),
     ):
         file = triples_of(options.data, entities, triples, mixing, EXPONENT)
         lines += [f"## {entities:,} entities, {triples:,} triples, {title}", "",
@@ -116,8 +120,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             lines.append("| " + " | ".join(measured(file, entities, triples, method, ROUNDS)) + " |")
             print(lines[-1], flush=True)
         lines.append("")
-    lines += ["Wanted of hdrf: 3 M/s, replication 2.15, balance 1.02, memory that does not grow with the triples.", "",
-              f"Command: `make bench-edges`. Machine: {machine()}."]  # fmt: skip
+    wanted = "3 M/s and replication 2.15 with 100,000 entities; balance 1.02; memory that does not grow with triples"
+    lines += [f"Wanted of hdrf: {wanted}.", "", f"Command: `make bench-edges`. Machine: {machine()}."]
     page = HERE / "results" / "edges.md"
     page.write_text("\n".join(lines) + "\n")
     print(f"written: {page}")
