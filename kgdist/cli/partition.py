@@ -155,11 +155,7 @@ def make(config: Config, dataset: Dataset, root: Path, own: Path) -> int:
             folders = write(dataset, numbering, sizes, root, method=method, balance=balance, seed=seed, source=source(config))
         seconds["writing"] = time.perf_counter() - started
         say(f"written: {folders[0]}" + (f" to {folders[-1].name}" if parts > 1 else ""))
-    if config.verify:
-        started = time.perf_counter()
-        prove(config.replace(num_parts=parts), dataset, root)
-        seconds["verifying"] = time.perf_counter() - started
-    finish(config, dataset, root, seconds, sizes)
+    finish(config.replace(num_parts=parts), dataset, root, seconds, sizes)
     return 0
 
 
@@ -192,18 +188,18 @@ def make_edges(config: Config, dataset: Dataset, root: Path) -> int:
             folders = write_edges(dataset, expansion, sizes, root, method=config.method, source=source(config))
             seconds["writing"] = time.perf_counter() - started
             say(f"written: {folders[0]}" + (f" to {folders[-1].name}" if parts > 1 else ""))
-    if config.verify:
-        started = time.perf_counter()
-        prove(config.replace(num_parts=parts), dataset, root)
-        seconds["verifying"] = time.perf_counter() - started
-    finish(config, dataset, root, seconds, sizes)
+    finish(config.replace(num_parts=parts), dataset, root, seconds, sizes)
     return 0
 
 
 def finish(config: Config, dataset: Dataset, root: Path, seconds: dict[str, float], sizes: Sizes | EdgeSizes) -> None:
-    """Say what it took."""
+    """Verify what was written, if that is asked for, and say what all took, besides `seconds`."""
     from kgdist.base.machine import peak_of_this_process
 
+    if config.verify:
+        started = time.perf_counter()
+        prove(config, dataset, root)
+        seconds["verifying"] = time.perf_counter() - started
     times = ", ".join(f"{what} {each:.1f} s" for what, each in seconds.items())
     tell(f"{times}; at most {peak_of_this_process() / 2**20:,.0f} MiB of memory")
     written = None if config.dry_run else str(root)
