@@ -222,6 +222,15 @@ class Remote:
         """See Storage: those that this trainer uses."""
         return list(self._held)
 
+    def here(self, name: str, ids: np.ndarray) -> torch.Tensor | None:
+        """See Storage."""
+        with self.turn:
+            if self._gone:
+                self._tidy()
+            if self._pushed:
+                self.flush()
+            return self.tables.here(name, ids)
+
     @_in_turn
     def read(self, name: str, rows: Rows, announced: bool = False) -> torch.Tensor:
         """See Storage; what this trainer has pushed is in it."""

@@ -17,6 +17,13 @@ NAMES = {dtype: name for name, (_, dtype) in DTYPES.items()}  # of the dtypes th
 Rows = range | np.ndarray  # a range of step 1, or int64[n]
 
 
+def plain_ids(key: Any) -> np.ndarray | None:
+    """`key` as int64[n] where it is that already, an array or a tensor, and nothing needs to be made of it but to look whether
+    the rows are there; None for all else, which `row_ids` knows."""
+    ids = key.numpy() if type(key) is torch.Tensor and key.is_cpu else key
+    return ids if type(ids) is np.ndarray and ids.dtype == np.int64 and ids.ndim == 1 and ids.flags.c_contiguous else None
+
+
 def row_ids(key: Any, count: int, what: str) -> Rows:
     """The rows of `count` that `key` chooses, as NumPy would: an int (one row), a slice, a list, array or tensor of ints, or a
     mask of all rows.

@@ -17,6 +17,7 @@ from kgdist.distributed.current import storage
 from kgdist.distributed.embedding import DistEmbedding
 from kgdist.distributed.saving import load_tables, save_tables
 from kgdist.distributed.storage import Spec
+from kgdist.kernels.route import FINITE, within
 from kgdist.kernels.rows import merge_rows
 
 
@@ -59,7 +60,7 @@ class SparseSGD:
             ids, grads = embedding.take_gradients()
             if not len(ids):
                 continue
-            if not torch.isfinite(grads).all():
+            if not within(grads.numpy(), FINITE):
                 raise Diverged(f"DistEmbedding {embedding.name!r}: a gradient is infinite or no number; a smaller lr may help")
             if storage().learns(embedding.name) != (self.rule, self.settings):
                 raise UsageError(f"{embedding!r}: another optimiser was made for it; rows have one, take steps of the newer one")

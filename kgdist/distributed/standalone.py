@@ -45,6 +45,14 @@ class Table:
                 part[...] = initialised(initialise, tuple(part.shape), spec.dtype, spec.name)
         return table
 
+    def here(self, ids: np.ndarray) -> torch.Tensor | None:
+        """See Storage; partitions that lie apart are not looked at."""
+        if self.whole is None:
+            return None
+        found = self.table.empty(len(ids))
+        words = self.table.words_of(found).reshape(-1)
+        return found if look_up(self.table.words_of(self.whole), ids, 0, len(self.whole), 0, words) else None
+
     def read(self, rows: Rows) -> torch.Tensor:
         """See Storage."""
         if self.whole is not None and isinstance(rows, range):
@@ -157,6 +165,9 @@ class Standalone:
 
     def read(self, name: str, rows: Rows, announced: bool = False) -> torch.Tensor:
         return self.tables[name].read(rows)
+
+    def here(self, name: str, ids: np.ndarray) -> torch.Tensor | None:
+        return self.tables[name].here(ids)
 
     def ahead(self, name: str, rows: np.ndarray) -> None:
         """See Storage; all rows are here."""

@@ -14,7 +14,7 @@ import torch
 from kgdist.base.errors import UsageError
 from kgdist.distributed.current import storage
 from kgdist.distributed.policy import PartitionPolicy
-from kgdist.distributed.rows import NAMES, row_ids, rows_of
+from kgdist.distributed.rows import NAMES, plain_ids, row_ids, rows_of
 from kgdist.distributed.storage import Initialiser, Spec
 
 _numbers = itertools.count()
@@ -108,6 +108,8 @@ class DistTensor:
         return f"DistTensor(name={self.name!r}, shape={tuple(self.shape)}, dtype={self.dtype}, rows as the {self.part_policy})"
 
     def __getitem__(self, key: Any) -> torch.Tensor:
+        if (ids := plain_ids(key)) is not None and (found := self._storage.here(self.name, ids)) is not None:
+            return found
         return self._storage.read(self.name, row_ids(key, len(self), self._what()))
 
     def __setitem__(self, key: Any, value: Any) -> None:

@@ -26,8 +26,8 @@ ALL, NONE = np.empty(0, np.int64), np.empty(0, np.float32)
 
 
 @Instruction
-def ahead(typing, table, ids, i):
-    """void(number[:, :], int[:], int64): ask for the row that is `AHEAD` places after the i-th of ids.
+def ahead(typing, table, ids, i, base):
+    """void(number[:, :], int[:], int64, int64): ask for the row, less `base`, that is `AHEAD` places after the i-th of ids.
 
     An instruction and no function, into which Numba would hand the arrays with a count of their users: that took 0.1 us a row,
     which is what reading a row of 256 bytes takes.
@@ -54,7 +54,7 @@ def ahead(typing, table, ids, i):
                 builder.call(prefetch, [builder.bitcast(pointer, byte), *constants])
         return context.get_dummy_value()
 
-    return numba.void(table, ids, i), generate
+    return numba.void(table, ids, i, numba.int64), generate
 
 
 @inlined
@@ -72,7 +72,7 @@ def _adagrad(table, state, ids, places, grads, squares, lr, eps, mean):
     if not (_inside(ids, len(table)) and _inside(places, len(grads))):
         return False
     for i in range(len(ids)):
-        ahead(table, ids, i)
+        ahead(table, ids, i, 0)
         row, place = ids[i], places[i] if len(places) else i
         if len(squares):
             square = squares[place]
@@ -95,8 +95,8 @@ def _adagrad_elements(table, sums, ids, grads, lr, eps):
     if not _inside(ids, len(table)):
         return False
     for i in range(len(ids)):
-        ahead(table, ids, i)
-        ahead(sums, ids, i)
+        ahead(table, ids, i, 0)
+        ahead(sums, ids, i, 0)
         row = ids[i]
         for k in range(grads.shape[1]):
             total = sums[row, k] + grads[i, k] * grads[i, k]
@@ -112,9 +112,9 @@ def _adam(table, means, squares, counts, ids, grads, lr, beta1, beta2, eps):
         return False
     one, rest1, rest2, kept2 = np.float32(1), np.float32(1 - beta1), np.float32(1 - beta2), np.float32(beta2)
     for i in range(len(ids)):
-        ahead(table, ids, i)
-        ahead(means, ids, i)
-        ahead(squares, ids, i)
+        ahead(table, ids, i, 0)
+        ahead(means, ids, i, 0)
+        ahead(squares, ids, i, 0)
         row = ids[i]
         count = counts[row] + one
         counts[row] = count
@@ -136,7 +136,7 @@ def _sgd(table, ids, grads, lr):
     if not _inside(ids, len(table)):
         return False
     for i in range(len(ids)):
-        ahead(table, ids, i)
+        ahead(table, ids, i, 0)
         row = ids[i]
         for k in range(grads.shape[1]):
             table[row, k] -= lr * grads[i, k]
@@ -157,7 +157,7 @@ def _merge(places, grads, counts, out):
 def copy_rows(table, ids, out):
     """out[i] = table[ids[i]], all in bounds."""
     for i in range(len(ids)):
-        ahead(table, ids, i)
+        ahead(table, ids, i, 0)
         row = ids[i]
         for k in range(out.shape[1]):
             out[i, k] = table[row, k]
@@ -214,8 +214,10 @@ def sgd_rows(table: np.ndarray, ids: np.ndarray, grads: np.ndarray, lr: float) -
 
 def merge_rows(ids: np.ndarray, grads: np.ndarray, *, mean: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """The different ids of int64[n] >= 0, in the order in which they first occur, and the sum (or mean) of the gradients
-    float32[n,D] of each: int64[U], float32[U,D]."""
+    float32[n,D] of each: int64[U], float32[U,D]; `grads` itself where no id comes again."""
     found, places = unique(np.ascontiguousarray(ids, np.int64))
+    if len(found) == len(ids):
+        return found, np.ascontiguousarray(grads, np.float32)
     out, counts = np.zeros((len(found), grads.shape[1]), np.float32), np.zeros(len(found), np.float32)
     _merge(places, np.ascontiguousarray(grads, np.float32), counts, out)
     if mean:

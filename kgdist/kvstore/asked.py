@@ -77,6 +77,13 @@ class Reach:
         """Copy the rows int64[n] from this memory into [n, width]; or nothing, and False, where one of them is elsewhere."""
         return self.here is not None and look_up(self.here, ids, self.low, self.high, self.low, out.reshape(-1))
 
+    def own_rows(self, ids: np.ndarray) -> torch.Tensor | None:
+        """A copy of the rows int64[n], or None unless all of them are in this memory."""
+        if self.here is None:
+            return None
+        words = np.empty((len(ids), self.width), self.here.dtype)
+        return self.spec.rows_of(words) if self.look_up(ids, words) else None
+
     def words_of(self, rows: torch.Tensor) -> np.ndarray:
         """[n, *row_shape], or, where there is an optimiser, float32[n, width] as well -> their words, a view."""
         return rows.detach().numpy() if not self.spec.raw and rows.ndim == 2 else self.spec.words_of(rows)

@@ -128,6 +128,12 @@ class TableSpec:
         width, code = self.words
         return rows.reshape(-1).view(np.float32 if code == FP32 else np.uint8).reshape(len(rows), width)
 
+    def rows_of(self, words: np.ndarray) -> torch.Tensor:
+        """The rows of words [n, width], contiguous: a view, [n, *row_shape]."""
+        if words.dtype != self.storage or len(self.row_shape) != 1:
+            words = words.view(self.storage).reshape(len(words), *self.row_shape)
+        return self.tensor_of(words)
+
     def tensor_of(self, rows: np.ndarray) -> torch.Tensor:
         """The same memory as a tensor, bfloat16 again where it is that; `rows` of `storage`."""
         if self.dtype == "bfloat16":

@@ -99,6 +99,12 @@ class StoreTables(StoreClient):
         for reach in self._reach.values():
             reach.ahead.clear()
 
+    def here(self, name: str, ids: np.ndarray) -> torch.Tensor | None:
+        """The rows int64[n], as `pull` gives them, or None unless all are in this memory."""
+        reach = self._reach_of(name)
+        # most often the first one tells
+        return reach.own_rows(ids) if len(ids) and reach.low <= ids[0] < reach.high else None
+
     def pull(self, name: str, ids: Ids, out: torch.Tensor | None = None, *, announced: bool = True) -> torch.Tensor:
         """See Tables. Rows that were announced are as they were then, or later; not so with `announced=False`. Of a raw table:
         [U, *row_shape] of its dtype. Raises IndexError for an id that is not there, KgdistError for what a server refuses."""
