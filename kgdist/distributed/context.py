@@ -51,6 +51,7 @@ class Job:
         graph: digest of that file.
         num_workers: processes of each trainer that sample.
         line: to the agent.
+        keys: that its connections show and admit; None where they are not encrypted.
     """
 
     plan: ScriptPlan
@@ -61,6 +62,7 @@ class Job:
     graph: str
     num_workers: int
     line: ScriptLine
+    keys: Keys | None
 
     @property
     def machines(self) -> list[Machine]:
@@ -84,8 +86,7 @@ class Job:
 
     def transport(self, row_bytes: int = 0) -> Transport:
         """Makes the sockets of a process. `row_bytes`: of the longest row."""
-        keys = Keys.from_json(self.plan.keys) if self.plan.keys is not None else None
-        return Transport(keys, self.plan.config.peer_timeout, user=self.plan.security == USER, row_bytes=row_bytes)
+        return Transport(self.keys, self.plan.config.peer_timeout, user=self.plan.security == USER, row_bytes=row_bytes)
 
     def barrier(self, name: str = "", problem: str = "") -> None:
         """Wait for all trainers. Raises KgdistError, in all of them, where one says that it has a problem."""
@@ -255,7 +256,8 @@ def initialize(
     _same_machines(ip_config, plan)
     workers = plan.config.num_samplers if num_workers is None else num_workers
     path = Path(told["part_config"]) if told["part_config"] else None
-    own = Job(plan, told["machine"], told["role"], told["rank"], path, told["graph"], workers, line)
+    keys = Keys.from_json(told["keys"]) if told["keys"] is not None else None
+    own = Job(plan, told["machine"], told["role"], told["rank"], path, told["graph"], workers, line, keys)
     if own.role == SERVER:
         serve(own, _hosting[0](own))
     assert own.role == TRAINER
@@ -296,7 +298,8 @@ def _refuse(**given: bool) -> None:
 
 
 def _same_machines(ip_config: str | os.PathLike[str] | None, plan: ScriptPlan) -> None:
-    if ip_config is None or not Path(ip_config).exists():  # it need not be on every machine
+    placed = plan.config.backend == "ray"  # on machines that no file knows
+    if ip_config is None or placed or not Path(ip_config).exists():  # it need not be on every machine
         return
     found = [machine.address for machine in read_cluster(ip_config)]
     if found != [machine.address for machine in plan.machines]:

@@ -1,8 +1,9 @@
 """Sockets: all of them are made here, with one set of limits, and closed to strangers. What is said over them is not.
 
-With keys, a connection is encrypted and both ends are authenticated: clients know the servers' public key, and servers admit only
-the key of the run's clients (ZAP, an explicit domain that is enforced, the authenticator started before any socket is bound).
-Keys are made for one run and travel as data, never in a file, an argument or the environment.
+With keys, a connection is encrypted and both ends are authenticated: clients know each server's public key, and servers admit the
+keys of the run alone (ZAP, an explicit domain that is enforced, the authenticator started before any socket is bound).
+Each machine makes a pair for one attempt at a job; of it the public key alone leaves the machine, and nothing of it is ever in a
+file, an argument or the environment.
 
 Where all is on this machine, the system itself says who is at the other end: connections are Unix-domain sockets, and only
 processes of the same user have them. A server refuses others before it reads a byte, so they reach neither the parser nor libzmq.
@@ -23,8 +24,8 @@ import socket
 import struct
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import zmq
@@ -58,36 +59,50 @@ EVENTS: dict[int, str] = {
 
 @dataclass(frozen=True)
 class Keys:
-    """The two CURVE key pairs of a run, in Z85 text: all servers have one, all clients the other."""
+    """A CURVE key pair, in Z85 text, and the public keys of the others who take part, by where they listen ("host:port").
 
-    server_public: str
-    server_secret: str = field(repr=False)
-    client_public: str
-    client_secret: str = field(repr=False)
+    Servers admit all of these, and who has the same pair.
+    """
+
+    public: str
+    secret: str = field(repr=False)
+    others: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def make(cls) -> Keys:
-        """New ones. Raises KgdistError when this libzmq was built without CURVE."""
+        """A new pair. Raises KgdistError when this libzmq was built without CURVE."""
         if not zmq.has("curve"):
             raise KgdistError("this libzmq was built without CURVE: reinstall pyzmq, or give --transport_security none")
-        server, client = zmq.curve_keypair(), zmq.curve_keypair()
-        return cls(*(part.decode() for part in (*server, *client)))
+        public, secret = zmq.curve_keypair()
+        return cls(public.decode(), secret.decode())
 
-    def to_json(self) -> dict[str, str]:
-        """For a pipe to a process of the run."""
+    def knowing(self, others: Mapping[str, str]) -> Keys:
+        """The same pair, with these others."""
+        return replace(self, others=dict(others))
+
+    def at(self, host: str, port: int) -> str:
+        """The public key of who listens there."""
+        return self.others.get(f"{host}:{port}", self.public)
+
+    def admit(self, key: str) -> bool:
+        """Whether somebody with this public key takes part."""
+        return key == self.public or key in self.others.values()
+
+    def to_json(self) -> dict[str, Any]:
+        """For a pipe to a process of the same machine."""
         return dict(vars(self))
 
     @classmethod
-    def from_json(cls, value: dict[str, str]) -> Keys:
+    def from_json(cls, value: dict[str, Any]) -> Keys:
         """What `to_json` gave."""
         return cls(**value)
 
 
 def secured(choice: str, hosts: Iterable[str]) -> str:
     """How connections between these hosts are closed to strangers, CURVE, USER or NONE: `auto` means USER where all of them are
-    this machine itself, on a system that has that (Linux), else CURVE."""
+    this machine itself, on a system that has that (Linux), else CURVE. An empty name is a host that is not known yet."""
     if choice == "auto":
-        return USER if sys.platform == "linux" and all(_is_loopback(host) for host in hosts) else CURVE
+        return USER if sys.platform == "linux" and all(host and _is_loopback(host) for host in hosts) else CURVE
     return choice
 
 
@@ -129,7 +144,7 @@ class Transport:
 
     def callback(self, domain: str, key: bytes) -> bool:
         """Called by the authenticator for each CURVE peer, with its public key."""
-        known = self.keys is not None and domain == DOMAIN and key == self.keys.client_public.encode()
+        known = self.keys is not None and domain == DOMAIN and self.keys.admit(key.decode("ascii", "replace"))
         self.strangers += not known
         return known
 
@@ -159,7 +174,7 @@ class Transport:
             router.set(zmq.ROUTING_ID, name)
         if self.keys is not None:
             router.set(zmq.CURVE_SERVER, 1)
-            router.set(zmq.CURVE_SECRETKEY, self.keys.server_secret.encode())
+            router.set(zmq.CURVE_SECRETKEY, self.keys.secret.encode())
             router.set(zmq.ZAP_DOMAIN, DOMAIN.encode())
             router.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
         events = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -179,6 +194,7 @@ class Transport:
         end, options = self._end(host, port)
         dealer = self._socket(zmq.DEALER, options)
         self._show(dealer)
+        self._know(dealer, host, port)
         wire = self._wire(dealer, sum(EVENTS) | (zmq.EVENT_CONNECTED if self.user else 0))
         dealer.connect(end)
         return wire
@@ -200,6 +216,7 @@ class Transport:
         end, options = self._end(host, port)
         for option, value in options.items():  # of the connections made from now on
             wire.socket.set(option, value)
+        self._know(wire.socket, host, port)
         wire.socket.connect(end)
         return str(wire.socket.getsockopt_string(zmq.LAST_ENDPOINT)).rstrip("\0")
 
@@ -208,11 +225,15 @@ class Transport:
         return (f"ipc://@{user_name(host, port)}", {}) if self.user else _endpoint(host, port)
 
     def _show(self, made: zmq.Socket[bytes]) -> None:
-        """The keys of a client."""
+        """The pair of a client."""
         if self.keys is not None:
-            made.set(zmq.CURVE_SERVERKEY, self.keys.server_public.encode())
-            made.set(zmq.CURVE_PUBLICKEY, self.keys.client_public.encode())
-            made.set(zmq.CURVE_SECRETKEY, self.keys.client_secret.encode())
+            made.set(zmq.CURVE_PUBLICKEY, self.keys.public.encode())
+            made.set(zmq.CURVE_SECRETKEY, self.keys.secret.encode())
+
+    def _know(self, made: zmq.Socket[bytes], host: str, port: int) -> None:
+        """The key of the server that is connected to next."""
+        if self.keys is not None:
+            made.set(zmq.CURVE_SERVERKEY, self.keys.at(host, port).encode())
 
     def _socket(self, kind: int, options: dict[int, int]) -> zmq.Socket[bytes]:
         made = self._context.socket(kind)

@@ -28,20 +28,27 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 class Machine:
     """One machine of the job, which trains the partition of its number; its server s listens on `port + s`."""
 
-    address: str  # host name, IPv4 or IPv6 without brackets
-    port: int
+    address: str  # host name, IPv4 or IPv6 without brackets; empty until an engine has placed it
+    port: int  # 0 until its agent has found one that is free
     servers: int
     number: int  # from 0, in the order of the lines
 
     @property
     def name(self) -> str:
         """How messages call it."""
-        return f"machine_{self.number} ({self.address})"
+        return f"machine_{self.number}" + (f" ({self.address})" if self.address else "")
 
     @property
     def ports(self) -> range:
         """The ports of its servers."""
-        return range(self.port, self.port + self.servers)
+        return range(self.port, self.port + self.servers) if self.port else range(0)
+
+    @property
+    def listening(self) -> str:
+        """Its servers, in words."""
+        if not self.port:
+            return f"{counted(self.servers, 'server')} on free ports" if self.servers > 1 else "1 server on a free port"
+        return f"{counted(self.servers, 'server')} on port {self.port}" + (f"-{self.ports[-1]}" if self.servers > 1 else "")
 
 
 def read_cluster(path: PathLike, servers: int | None = None) -> list[Machine]:

@@ -41,16 +41,25 @@ def port_problems(machine: Machine) -> list[str]:
 
 def free_port(besides: Collection[int]) -> int:
     """One that nobody has on any address at this moment, and that no outgoing connection is given. Raises UsageError."""
+    return free_ports(1, besides)
+
+
+def free_ports(count: int, besides: Collection[int] = ()) -> int:
+    """The first of so many such ports in a row, drawn at random: others may look for some at the same time. Raises UsageError."""
     draw = random.SystemRandom()
     for _ in range(TRIES):
-        if (port := draw.randrange(LOWEST, OUTGOING)) in besides:
+        ports = range(first := draw.randrange(LOWEST, max(LOWEST + 1, OUTGOING - count)), first + count)
+        if any(port in besides for port in ports):
             continue
         try:
-            with socket.create_server(("", port)):
-                return port
+            with contextlib.ExitStack() as held:
+                for port in ports:
+                    held.enter_context(socket.create_server(("", port)))
+                return first
         except OSError:
             continue
-    raise UsageError(f"none of {TRIES} ports between {LOWEST} and {OUTGOING} that were tried is free here")
+    what = "ports" if count == 1 else f"rows of {count} ports"
+    raise UsageError(f"none of {TRIES} {what} between {LOWEST} and {OUTGOING} that were tried is free here")
 
 
 def interface_of(address: str) -> str | None:

@@ -6,6 +6,7 @@ those of `fits`: a type, [shape] for a list, a tuple of shapes for a list of jus
 
     command   the agent is to...                                                           it answers
     beat      know that the launcher lives (every second or more often)
+    place     find so many free ports in a row, and make a pair of keys                    placed
     check     say what keeps the job from running there, and which checkpoints it has      checked
     open      take the run folder (a new one if `run` is empty), fill rows, start servers   opened; ready
     train     start the trainers                                                           progress, arrived, trained
@@ -57,6 +58,7 @@ STALL = 300.0  # seconds in which whoever is at something gets on with it, where
 NAMED = 30.0  # seconds without that, after which it is said
 COMMANDS: dict[str, dict[str, Any]] = {
     "beat": {},
+    "place": {"ports": int, "secure": bool},
     "check": {"plan": dict, "machine": int, "lease": int | float, "run": str, "debug": bool, "copied": bool},
     "open": {"run": str, "resume": int | None},
     "train": {},
@@ -80,6 +82,7 @@ COMMANDS: dict[str, dict[str, Any]] = {
 }
 ANSWERS: dict[str, Any] = {  # events that are waited for
     "hello": {"version": str},
+    "placed": {"port": int, "key": str},
     "checked": {"problems": [str], "checkpoints": [(int, str, dict, int)], "graph": str},
     "opened": str,
     "ready": bool,

@@ -8,7 +8,6 @@ import random
 import resource
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,8 +87,9 @@ def test_a_stranger_with_keys_of_his_own() -> None:
     keys = Keys.make()
     with store(keys=keys, timeout=1.5) as running:
         mine = Keys.make()
-        knows = replace(keys, client_public=mine.client_public, client_secret=mine.client_secret)
-        wrong = replace(keys, server_public=mine.server_public)
+        places = [f"{host}:{port}" for host, port in running.endpoints]
+        knows = mine.knowing(dict.fromkeys(places, keys.public))
+        wrong = keys.knowing(dict.fromkeys(places, mine.public))
         for other in (knows, None, wrong):
             transport = running.transport()
             transport.keys = other

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,8 +31,31 @@ def transport() -> Iterator[Transport]:
 
 def test_keys_travel_as_data_and_do_not_show() -> None:
     keys = Keys.make()
+    keys = keys.knowing({"[::1]:9": Keys.make().public})
     assert Keys.from_json(json.loads(json.dumps(keys.to_json()))) == keys != Keys.make()
-    assert keys.server_secret not in repr(keys) and keys.client_secret not in repr(keys)
+    assert keys.secret not in repr(keys)
+
+
+def test_machines_with_a_pair_each_hear_each_other_and_no_stranger() -> None:
+    one, other, stranger = Keys.make(), Keys.make(), Keys.make()
+    serving = Transport(one.knowing({"192.0.2.1:9": other.public}), 1.5)
+    wire = serving.server("127.0.0.1", 0)
+    port = int(wire.socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2].rstrip("\0"))
+    callers = [Transport(keys.knowing({f"127.0.0.1:{port}": one.public}), 1.5) for keys in (other, stranger)]
+    wires = [caller.client("127.0.0.1", port) for caller in callers]
+    try:
+        heard: list[bytes] = []
+        deadline = time.monotonic() + patience(20)
+        while time.monotonic() < deadline and not (heard and serving.strangers):
+            for word, caller in zip((b"one of us", b"a stranger"), wires, strict=True):
+                caller.send([word])
+            if (frames := wire.receive()) is not None:
+                heard.append(bytes(frames[1]))
+            time.sleep(0.01)
+        assert set(heard) == {b"one of us"} and serving.strangers
+    finally:
+        for each in (serving, *callers):
+            each.close()
 
 
 @pytest.mark.parametrize(
@@ -41,6 +65,7 @@ def test_keys_travel_as_data_and_do_not_show() -> None:
         ("auto", ["127.0.0.1", "10.0.0.1"], CURVE),
         ("auto", ["::1"], USER),
         ("auto", ["2001:db8::1"], CURVE),
+        ("auto", ["127.0.0.1", ""], CURVE),  # not known yet
         ("curve", ["127.0.0.1"], CURVE),
         ("none", ["10.0.0.1"], NONE),
     ],

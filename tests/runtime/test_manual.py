@@ -245,16 +245,16 @@ def test_a_machine_has_its_number_for_itself(waiting: Waiting) -> None:
 
 def test_wrong_keys_and_old_files_are_refused_in_one_line(waiting: Waiting) -> None:
     made = json.loads((waiting.folder / "kgdist_job.json").read_text())
-    assert made["keys"].pop("server_secret") == ""
-    mine, theirs = vars(Keys.make()), vars(Keys.make())
+    launcher = waiting.reception._transport.keys
+    assert launcher is not None and launcher.secret not in json.dumps(made) and launcher.public in made["keys"]["others"].values()
+    mine, theirs = Keys.make().to_json(), Keys.make().to_json()
     changed = {
-        "stranger": {"keys": made["keys"] | {"client_public": mine["client_public"], "client_secret": mine["client_secret"]}},
+        "stranger": {"keys": mine | {"others": made["keys"]["others"]}},
         "other": {"keys": theirs},
         "old": {"run": "another"},
     }
     for name, change in changed.items():
         value = made | change
-        value["keys"] = {"server_secret": ""} | value["keys"]
         path = waiting.folder / f"{name}.json"
         path.write_text(json.dumps(value))
         path.chmod(0o600)
@@ -324,7 +324,7 @@ def test_a_job_file_is_its_owners_alone_and_says_so(tmp_path: Path, caplog: pyte
     path = tmp_path / "job.json"
     file = JobFile("run", "::1", 5, 3, 1.5, Keys.make(), os.getpid(), computer())
     file.write(path)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and file.keys.server_secret not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert vars(JobFile.read(path)) | {"keys": 0} == vars(file) | {"keys": 0}
     path.chmod(0o640)
     with pytest.raises(UsageError, match="others can read it, and it holds keys: chmod 600"):

@@ -25,7 +25,7 @@ def test_a_plan_survives_its_journey_and_every_number_is_given_once(
     machines: list[Machine], trainers: int, samplers: int
 ) -> None:
     options = LaunchOptions(command="python3 x.py", num_trainers=trainers, num_samplers=samplers, extra_envs=("A=b=c", "D="))
-    plan = ScriptPlan(options, machines, "run", 1, "", argv_of(options), security="curve", keys={"a": "b"})
+    plan = ScriptPlan(options, machines, "run", 1, "", argv_of(options), security="curve", keys=["a", "b"])
     back = ScriptPlan.from_json(json.loads(json.dumps(plan.to_json())))
     assert back == plan and back.again().attempt == 2
     count = len(machines)

@@ -30,6 +30,7 @@ from kgdist.runtime.protocol import Doing, command_of
 from kgdist.version import __version__
 
 if TYPE_CHECKING:
+    from kgdist.kvstore.wire import Keys
     from kgdist.runtime.agent.script_site import ScriptSite
     from kgdist.runtime.agent.training_site import TrainingSite
 
@@ -44,6 +45,7 @@ class Agent:
     def __init__(self, owner: Partner) -> None:
         self.owner = owner
         self._site: Site | None = None
+        self._keys: Keys | None = None  # of this machine, for this attempt
         self.run_name = ""
         self.lease = LEASE
         self.ended = False
@@ -163,6 +165,18 @@ class Agent:
     def beat(self) -> None:
         """The launcher lives."""
 
+    def place(self, ports: int, secure: bool) -> None:
+        """Say where servers can listen, and by which key they are known. The secret stays here."""
+
+        def work() -> None:
+            from kgdist.kvstore.wire import Keys
+            from kgdist.runtime.ports import free_ports
+
+            self._keys = Keys.make() if secure else None
+            self.tell(placed={"port": free_ports(ports) if ports else 0, "key": self._keys.public if self._keys else ""})
+
+        self._beside.later("looked for", "free ports", work)
+
     def check(self, plan: dict[str, Any], machine: int, lease: float, run: str, debug: bool, copied: bool) -> None:
         """Say what keeps the job `plan` from running here, and which checkpoints of `run` are here. `copied`: the partition is
         here."""
@@ -170,7 +184,7 @@ class Agent:
         self.lease = lease
 
         def work() -> None:
-            site = site_of(plan, machine, self.tell)
+            site = site_of(plan, machine, self.tell, self._keys)
             checkpoints = []
             if not (found := site.problems(copied=copied)):
                 self._site = site
@@ -310,17 +324,17 @@ class Agent:
         self.ended = True
 
 
-def site_of(plan: dict[str, Any], number: int, tell: Tell) -> Site:
+def site_of(plan: dict[str, Any], number: int, tell: Tell, keys: Keys | None) -> Site:
     """Machine `number` of the job `plan`. Raises KgdistError."""
     if plan.get("kind") == "script":
         from kgdist.runtime.agent.script_site import ScriptSite
         from kgdist.runtime.cluster.script_plan import ScriptPlan
 
-        return ScriptSite(ScriptPlan.from_json(plan), number, tell)
+        return ScriptSite(ScriptPlan.from_json(plan), number, tell, keys)
     from kgdist.runtime.agent.training_site import TrainingSite
     from kgdist.runtime.cluster.training_plan import TrainingPlan
 
-    return TrainingSite(TrainingPlan.from_json(plan), number, tell)
+    return TrainingSite(TrainingPlan.from_json(plan), number, tell, keys)
 
 
 def guard(agent: Agent) -> None:

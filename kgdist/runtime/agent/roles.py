@@ -44,11 +44,11 @@ def identity_of(plan: TrainingPlan) -> Identity:
     return Identity(__version__, plan.run, plan.attempt, plan.config_hash, plan.graph)
 
 
-def transport_of(plan: TrainingPlan) -> Transport:
-    """Makes the sockets of a process."""
-    keys = Keys.from_json(plan.keys) if plan.keys is not None else None
+def transport_of(plan: TrainingPlan, keys: dict[str, Any] | None) -> Transport:
+    """Makes the sockets of a process; `keys`: what it shows and admits, as JSON."""
     longest = 4 * max(width for _, width in plan.shapes.values())
-    return Transport(keys, plan.config.peer_timeout, user=plan.security == USER, row_bytes=longest)
+    given = None if keys is None else Keys.from_json(keys)
+    return Transport(given, plan.config.peer_timeout, user=plan.security == USER, row_bytes=longest)
 
 
 def serve(job: dict[str, Any], owner: Owner) -> None:
@@ -59,7 +59,7 @@ def serve(job: dict[str, Any], owner: Owner) -> None:
     torch.set_num_threads(1)
     tables = MemoryTables.attach(job["tables"], plan.config.optimizer)
     counters = SharedArray.attach(job["counters"]).array[job["index"]]
-    transport = transport_of(plan)
+    transport = transport_of(plan, job["keys"])
     wire = transport.server(*plan.addresses[number], name_of(number))
     given: dict[str, Any] = {"transport": transport, "counters": counters, "clients": plan.trainers}
     server = Server(number, plan.layout(), tables, identity_of(plan), wire, **given)
@@ -82,7 +82,7 @@ def train(job: dict[str, Any], owner: Owner) -> int:
     lease(shared, config.peer_timeout)
     partition = Partition.open(plan.partition(machine))
     local = MemoryTables.attach(job["tables"], config.optimizer)
-    transport = transport_of(plan)
+    transport = transport_of(plan, job["keys"])
     tables = StoreTables(
         plan.layout(),
         plan.addresses,

@@ -20,6 +20,7 @@ from kgdist.base.errors import CheckpointError, ProtocolError, counted
 from kgdist.base.files import Moved, size
 from kgdist.base.machine import free_memory, usable_cores, used_now
 from kgdist.kvstore.shared_memory import SharedArray
+from kgdist.kvstore.wire import Keys
 from kgdist.partition.manifest import check_part, folder_of
 from kgdist.runtime.agent.site import Failure, Site, Tell, Turns
 from kgdist.runtime.cluster.plan import workspace
@@ -54,9 +55,10 @@ class Tap:
 
 
 class ScriptSite(Site):
-    """What runs on machine `number`. `tell` sends an event to the launcher."""
+    """What runs on machine `number`, which has made the pair `keys`. `tell` sends an event to the launcher."""
 
-    def __init__(self, plan: ScriptPlan, number: int, tell: Tell) -> None:
+    def __init__(self, plan: ScriptPlan, number: int, tell: Tell, keys: Keys | None = None) -> None:
+        self._keys = plan.keys_of(keys)
         self.plan, self.number, self.tell, self.config = plan, number, tell, plan.config
         self.graph = ""
         self._processes: dict[tuple[str, int], ScriptProcess] = {}
@@ -171,6 +173,7 @@ class ScriptSite(Site):
         path = self.plan.part_config()
         return {
             "plan": self.plan.to_json(),
+            "keys": None if self._keys is None else self._keys.to_json(),
             "machine": self.number,
             "role": role,
             "rank": rank,

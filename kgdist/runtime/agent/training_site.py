@@ -19,6 +19,7 @@ from kgdist.base.log import log
 from kgdist.base.machine import used_now
 from kgdist.kvstore.server import COUNTERS, TURNS
 from kgdist.kvstore.shared_memory import SharedArray
+from kgdist.kvstore.wire import Keys
 from kgdist.runtime.agent.shard import Shard
 from kgdist.runtime.agent.site import Failure, Site, Tell, Turns
 from kgdist.runtime.checks import problems
@@ -36,9 +37,10 @@ TASKS = {"evaluate": ("ranked", "the share of {split}"), "assemble": ("written",
 
 
 class TrainingSite(Site):
-    """What runs on machine `number`. `tell` sends an event to the launcher."""
+    """What runs on machine `number`, which has made the pair `keys`. `tell` sends an event to the launcher."""
 
-    def __init__(self, plan: TrainingPlan, number: int, tell: Tell) -> None:
+    def __init__(self, plan: TrainingPlan, number: int, tell: Tell, keys: Keys | None = None) -> None:
+        self._keys = plan.keys_of(keys)
         self.plan, self.number, self.tell, self.config = plan, number, tell, plan.config
         self.graph, self.stall = plan.graph, plan.config.stall_timeout
         self.shard = Shard(plan, number)
@@ -110,6 +112,7 @@ class TrainingSite(Site):
         return {
             "role": role,
             "plan": self.plan.to_json(),
+            "keys": None if self._keys is None else self._keys.to_json(),
             "machine": self.number,
             "tables": self.shard.tables.handles(),
             "control": self.shard.control.handles(),

@@ -10,30 +10,35 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from kgdist.base.errors import KgdistError, PeersLost, UsageError, counted
 from kgdist.base.log import log
+from kgdist.kvstore.wire import CURVE, secured
 from kgdist.runtime.cluster.fleet import AttemptFailed, Fleet
 from kgdist.runtime.cluster.plan import Plan
 from kgdist.runtime.interrupt import Interrupts
 
 Connect = Callable[[], Fleet]
+Job = TypeVar("Job", bound=Plan)
 End = TypeVar("End")  # what a job that has come to its end gives
 GRACE = 15.0  # seconds that agents have to end their processes
+ANSWER = 60.0  # seconds in which an agent says what it is asked about itself
 
 
-class Attempt(ABC, Generic[End]):
+class Attempt(ABC, Generic[Job, End]):
     """One attempt at a job, from connecting to the end.
 
     Attributes:
+        plan: of the job; complete once the machines have been asked.
         began: processes were started that do the work.
         progressed: there is something newer to go on from than where it began.
         run_name: of the run folder that is gone on with, empty for none.
     """
 
-    def __init__(self, plan: Plan, interrupts: Interrupts) -> None:
-        self.job, self.interrupts = plan, interrupts
+    def __init__(self, plan: Job, interrupts: Interrupts) -> None:
+        self.plan, self.interrupts = plan, interrupts
         self.began = self.progressed = False
         self.run_name = ""
         self.fleet: Fleet
@@ -43,7 +48,7 @@ class Attempt(ABC, Generic[End]):
         """All of it. Raises AttemptFailed, KgdistError; KeyboardInterrupt, where there is nothing to save."""
 
     @abstractmethod
-    def again(self) -> Attempt[End]:
+    def again(self) -> Attempt[Job, End]:
         """The next one."""
 
     @property
@@ -62,8 +67,8 @@ class Attempt(ABC, Generic[End]):
                 self.fleet = connect()
         except UsageError as error:
             raise self._later(error) from error
-        self.fleet.news, self.fleet.quiet = self.news, self.job.config.quiet
-        self.fleet.stall, self.fleet.leaving = self.job.config.stall_timeout, lambda: self.interrupts.asked
+        self.fleet.news, self.fleet.quiet = self.news, self.plan.config.quiet
+        self.fleet.stall, self.fleet.leaving = self.plan.config.stall_timeout, lambda: self.interrupts.asked
         calm = False
         try:
             yield
@@ -73,7 +78,7 @@ class Attempt(ABC, Generic[End]):
 
     def _later(self, error: UsageError) -> KgdistError:
         """What keeps a job from starting may pass once it has run: machines come back, ports become free."""
-        return AttemptFailed(str(error)) if self.job.attempt else error
+        return AttemptFailed(str(error)) if self.plan.attempt else error
 
     def preflight(self, *, copied: bool = True) -> dict[int, Any]:
         """What every machine has found: all are asked, each as far as it gets, before any problem is told. Raises UsageError.
@@ -82,14 +87,16 @@ class Attempt(ABC, Generic[End]):
 
         In a later attempt the first problem ends it: what keeps one machine away need not keep the others busy.
         """
-        fleet, later = self.fleet, self.job.attempt > 0
+        fleet, later = self.fleet, self.plan.attempt > 0
         found = dict(fleet.unreached)
         if not (found and later):
-            found |= fleet.hello(60.0)
+            found |= fleet.hello(ANSWER)
+        if not (found and later):
+            self._place(found)
         answers: dict[int, Any] = {}
         if not (found and later):
-            asked = {"plan": self.job.to_json(), "run": self.run_name, "copied": copied}
-            asked |= {"lease": self.job.config.peer_timeout, "debug": self.job.config.debug}
+            asked = {"plan": self.plan.to_json(), "run": self.run_name, "copied": copied}
+            asked |= {"lease": self.plan.config.peer_timeout, "debug": self.plan.config.debug}
             for n in fleet.channels:
                 fleet.tell("check", [n], machine=n, **asked)
             answers = fleet.survey("checked", None, found)
@@ -102,13 +109,31 @@ class Attempt(ABC, Generic[End]):
             log.error("%s", line)
         raise self._later(UsageError(f"{lines[-1]} ({counted(len(lines), 'problem')}; nothing was started)"))
 
+    def _place(self, problems: dict[int, str]) -> None:
+        """Let machines say what the plan lacks: ports, where the user has named none, and keys. In `problems` it is said why one
+        does not."""
+        fleet = self.fleet
+        security = secured(self.plan.config.transport_security, [machine.address for machine in fleet.machines])
+        for machine in fleet.machines:
+            if machine.number in fleet.channels:
+                ports = 0 if machine.port else machine.servers
+                fleet.tell("place", [machine.number], ports=ports, secure=security == CURVE)
+        answers = fleet.survey("placed", ANSWER, problems)
+        keys = {number: answer["key"] for number, answer in answers.items()}
+        fleet.machines = [
+            machine if machine.port or machine.number not in answers else replace(machine, port=answers[machine.number]["port"])
+            for machine in fleet.machines
+        ]
+        public = [keys.get(machine.number, "") for machine in fleet.machines] if security == CURVE else []
+        self.plan = self.plan.placed(fleet.machines, public, security)
 
-def endure(attempt: Attempt[End], connect: Connect, interrupts: Interrupts) -> End:
+
+def endure(attempt: Attempt[Job, End], connect: Connect, interrupts: Interrupts) -> End:
     """One attempt after another until one comes to its end, which is returned.
 
     Raises KgdistError; PeersLost (exit code 3) when a machine was lost and could not be replaced.
     """
-    restarts = attempt.job.config.max_restarts
+    restarts = attempt.plan.config.max_restarts
     failures = 0  # one after another, of attempts that did not even begin
     lost = 0  # one after another, of attempts that made no progress
     while True:
@@ -121,12 +146,12 @@ def endure(attempt: Attempt[End], connect: Connect, interrupts: Interrupts) -> E
             raise
         except AttemptFailed as error:
             lost = 1 if attempt.progressed else lost + 1
-            if interrupts.asked or lost > restarts or not (attempt.began or attempt.job.attempt):
+            if interrupts.asked or lost > restarts or not (attempt.began or attempt.plan.attempt):
                 raise PeersLost(f"{error}{attempt.hint}") from error
-            number, left = attempt.job.attempt + 2, restarts - lost
+            number, left = attempt.plan.attempt + 2, restarts - lost
             log.warning("%s; attempt %d of %d follows", error, number, number + left)
             failures = 0 if attempt.began else failures + 1
-            pause = min(2.0 * failures, attempt.job.config.peer_timeout)
+            pause = min(2.0 * failures, attempt.plan.config.peer_timeout)
             attempt = attempt.again()
             with interrupts.immediate():
                 time.sleep(pause)  # machines come back

@@ -30,7 +30,7 @@ class JobFile:
         run: a name that no other job has.
         machines: their number.
         timeout: seconds of silence after which a connection is given up.
-        keys: of the connection; the file itself is without the secret of the launcher, which nobody else needs.
+        keys: of all but the launcher, of which they know the public key.
         pid, computer: the launcher, and where it runs (see `computer`).
     """
 
@@ -53,8 +53,7 @@ class JobFile:
             if old.alive:
                 raise UsageError(f"{path}: is of a launcher that runs (pid {old.pid}); give another --job")
             log.warning("%s: was left behind by a job that is over; it is written anew", path)
-        keys = dataclasses.replace(self.keys, server_secret="").to_json()
-        write_json(path, vars(self) | {"keys": keys}, private=True)
+        write_json(path, vars(self) | {"keys": self.keys.to_json()}, private=True)
 
     def remove(self, path: Path) -> None:
         """Take it away, if it is still this job's."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kgdist.base.errors import OptionError, counted
 from kgdist.base.log import log, say
-from kgdist.kvstore.wire import CURVE, NONE, USER, Keys, secured
+from kgdist.kvstore.wire import CURVE, NONE, USER, secured
 from kgdist.options.config import Config
 from kgdist.options.configfile import read_run
 from kgdist.options.model_file import digest_of
@@ -64,7 +64,6 @@ def plan_of(config: Config, machines: list[Machine]) -> tuple[TrainingPlan, Part
         book=partition.book,
         triples=sum(partition.manifest.common.triples),
         security=security,
-        keys=Keys.make().to_json() if security == CURVE else None,
         models=digest_of(config.model_file) if config.model_file else None,
     )
     return plan, partition
@@ -104,9 +103,8 @@ def describe(plan: TrainingPlan, partition: Partition) -> list[str]:
     lines = [f"{partition.name}: {book.num_entities} entities, {book.num_relations} relations, {plan.triples} training triples"]
     for machine in plan.machines:
         n = machine.number
-        ports = f"{machine.ports[0]}" + (f"-{machine.ports[-1]}" if machine.servers > 1 else "")
         rows = int(book.entities[n + 1] - book.entities[n])
-        what = f"{counted(machine.servers, 'server')} on port {ports}, {counted(config.num_proc, 'trainer')}"
+        what = f"{machine.listening}, {counted(config.num_proc, 'trainer')}"
         lines.append(f"{machine.name}: {what}, {rows} entities, {triples[n]} triples, {plan.memory_of(n) / 1e6:,.0f} MB of rows")
     way = {CURVE: "encrypted (CURVE)", USER: "between processes of this user only", NONE: "open"}[plan.security]
     most = max(plan.connections(machine.number) for machine in plan.machines)

@@ -172,8 +172,9 @@ class Reception:
 
     def _open(self) -> None:
         host, port = control_of(self.config, self.machines)
-        keys = Keys.make()
-        self._transport = Transport(keys, self.config.peer_timeout)
+        mine, theirs = Keys.make(), Keys.make()
+        keys = theirs.knowing({f"{host}:{port}": mine.public})
+        self._transport = Transport(mine.knowing({"": theirs.public}), self.config.peer_timeout)
         try:
             self._wire = self._transport.server(host, port)
             run, count, timeout = uuid.uuid4().hex, len(self.machines), self.config.peer_timeout

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from kgdist.kvstore.wire import CURVE, USER, Keys
 from kgdist.options.cluster import ReachOptions
 from kgdist.runtime.ip_config import Machine
 
@@ -25,7 +26,8 @@ class Plan:
         config: the options of the command, ReachOptions and more.
         run: a name that no other job has; with `attempt` it marks all that belongs together.
         graph: digest of the partitioned graph, which every machine must have.
-        keys: of the connections between machines, as JSON; None where they have none.
+        keys: the public keys of the machines, in Z85 text, which each made for this attempt; empty before, and where connections
+            are not encrypted. Their secrets never travel.
         security: how connections are closed to strangers, see kgdist.kvstore.wire.
     """
 
@@ -36,12 +38,22 @@ class Plan:
     run: str
     attempt: int
     graph: str
-    keys: dict[str, Any] | None = field(default=None, kw_only=True)
-    security: str = field(default="user", kw_only=True)
+    keys: list[str] = field(default_factory=list, kw_only=True)
+    security: str = field(default=USER, kw_only=True)
 
     def again(self: Own) -> Own:
         """The next attempt at the same job."""
         return dataclasses.replace(self, attempt=self.attempt + 1)
+
+    def placed(self: Own, machines: list[Machine], keys: list[str], security: str) -> Own:
+        """The same with what is known once agents run: addresses and ports, and the keys that machines have made."""
+        return dataclasses.replace(self, machines=machines, keys=keys, security=security)
+
+    def keys_of(self, own: Keys | None) -> Keys | None:
+        """What a process of the machine that made the pair `own` shows and admits; None where connections are not encrypted."""
+        if self.security != CURVE or own is None:
+            return None
+        return own.knowing({f"{m.address}:{port}": self.keys[m.number] for m in self.machines for port in m.ports})
 
     @property
     def addresses(self) -> list[tuple[str, int]]:

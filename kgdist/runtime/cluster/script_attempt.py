@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kgdist.base.errors import KgdistError, ProtocolError, UsageError
 from kgdist.base.log import complain, log, say
-from kgdist.kvstore.wire import CURVE, NONE, Keys, secured
+from kgdist.kvstore.wire import NONE, secured
 from kgdist.options.tools import LaunchOptions
 from kgdist.runtime.cluster.agreement import Agreement, Call, Shared
 from kgdist.runtime.cluster.attempt import Attempt, Connect, endure
@@ -37,12 +37,12 @@ class Fall(NamedTuple):
     error: KgdistError
 
 
-class ScriptAttempt(Attempt[int]):
+class ScriptAttempt(Attempt[ScriptPlan, int]):
     """One attempt at a script; its end is an exit code."""
 
     def __init__(self, plan: ScriptPlan, interrupts: Interrupts) -> None:
         super().__init__(plan, interrupts)
-        self.plan, self.config = plan, plan.config
+        self.config = plan.config
         self.agreement = Agreement(plan.trainers, plan.named)
         self._left: set[tuple[str, int]] = {(TRAINER, rank) for rank in range(plan.trainers)}  # processes that have not ended
         self._serving = False  # there are servers, or will be
@@ -229,8 +229,7 @@ def plan_of_script(config: LaunchOptions, machines: list[Machine]) -> ScriptPlan
     security = secured(config.transport_security, [machine.address for machine in machines])
     if security == NONE:
         log.warning("--transport_security none: whoever reaches the servers' ports can read and change the tensors")
-    keys = Keys.make().to_json() if security == CURVE else None
-    return ScriptPlan(config, machines, uuid.uuid4().hex[:16], 0, "", argv, keys=keys, security=security)
+    return ScriptPlan(config, machines, uuid.uuid4().hex[:16], 0, "", argv, security=security)
 
 
 def launch_script(plan: ScriptPlan, connect: Connect, interrupts: Interrupts) -> int:

@@ -68,12 +68,10 @@ class ScriptPlan(Plan):
             f"{shlex.join(self.argv)} in {workspace(config)}" + (f", graph {config.part_config}" if config.part_config else "")
         ]
         for machine in self.machines:
-            ports = f"{machine.ports[0]}" + (f"-{machine.ports[-1]}" if machine.servers > 1 else "")
             ranks = self.ranks(machine.number)
             shown = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
             samplers = f", each with {counted(config.num_samplers, 'sampler')}" if config.num_samplers else ""
-            servers = f"{counted(machine.servers, 'server')} on port {ports}"
-            lines.append(f"{machine.name}: {servers}, {counted(len(ranks), 'trainer')} ({shown}){samplers}")
+            lines.append(f"{machine.name}: {machine.listening}, {counted(len(ranks), 'trainer')} ({shown}){samplers}")
         return lines
 
 

@@ -31,13 +31,13 @@ from kgdist.training.callbacks import Callbacks
 from kgdist.version import __version__
 
 
-class TrainingAttempt(Attempt[Result]):
+class TrainingAttempt(Attempt[TrainingPlan, Result]):
     """One attempt at a training, and the `Place` of its course. It has progressed when a checkpoint was made that is newer than
     where it began."""
 
     def __init__(self, plan: TrainingPlan, partition: Partition, saved: Saved, interrupts: Interrupts) -> None:
         super().__init__(plan, interrupts)
-        self.plan, self.config, self.partition = plan, plan.config, partition
+        self.config, self.partition = plan.config, partition
         self.saved, self.run_name = saved, saved.run
         self._start = 0
         self.evaluator = SharedEvaluator(partition, plan.config)
