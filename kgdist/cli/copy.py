@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from kgdist.base.errors import OptionError
 from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
 
@@ -18,6 +19,8 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.runtime.ip_config import read_cluster
 
     set_up_log(config)
+    if config.backend == "ray":
+        raise OptionError("--backend", "ray knows no machine before it has placed it; copy to what all nodes share")
     machines = read_cluster(config.ip_config)
     if config.part_config is None and config.script_folder is None:
         copy_partitions(config, machines, tell)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
 from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
 from kgdist.options.config import Config
-from kgdist.runtime.ip_config import Machine, read_cluster
+from kgdist.runtime.ip_config import Machine, read_cluster, unplaced
 
 # Steps after which machines wait for one another unasked, and a trainer that is alone sees whether a checkpoint is due. They are
 # never equally fast, and the others wear away what the first one to end has learnt: FB15k on four machines reaches MRR .63
@@ -21,7 +22,13 @@ def main(argv: Sequence[str]) -> int:
     machines: list[Machine] = []
 
     def count(config: Config) -> int:
-        machines[:] = read_cluster(config.ip_config)
+        if config.backend == "ray":  # one for each partition
+            from kgdist.partition.folder import Partition
+            from kgdist.runtime.cluster.training_plan import partition_folder
+
+            machines[:] = unplaced(Partition.open(partition_folder(config, 0)).book.parts)
+        else:
+            machines[:] = read_cluster(config.ip_config)
         return len(machines)
 
     parsed = parse.parse("dist-train", argv, count)
@@ -32,6 +39,8 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.runtime.interrupt import Interrupts
 
     config = parsed.config
+    if config.backend == "ray":  # whose processes begin anywhere
+        config = config.replace(path=os.path.abspath(os.path.expanduser(config.path)))
     set_up_log(config)
     if not machines:
         count(config)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kgdist.base.errors import OptionError, UsageError
+from kgdist.base.errors import KgdistError, OptionError, UsageError
+from kgdist.base.files import read_json
 from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
 from kgdist.options.tools import LaunchOptions
+from kgdist.runtime.ip_config import Machine, read_cluster, unplaced
 
 
 @command(detached=True)
@@ -19,10 +23,11 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.runtime.cluster.connect import connecting
     from kgdist.runtime.cluster.script_attempt import launch_script, plan_of_script
     from kgdist.runtime.interrupt import Interrupts
-    from kgdist.runtime.ip_config import read_cluster
 
     set_up_log(options)
-    machines = read_cluster(options.ip_config, options.num_servers)
+    if options.backend == "ray":
+        options = dataclasses.replace(options, path=os.path.abspath(os.path.expanduser(options.path)))
+    machines = machines_of(options)
     if (strayed := below_another(options)) is not None:
         log.warning("--part_config: is looked for below --workspace, which has no %s; that of this folder is not meant", strayed)
     plan = plan_of_script(options, machines)
@@ -32,6 +37,20 @@ def main(argv: Sequence[str]) -> int:
         return 0
     with Interrupts() as interrupts, connecting(options, machines, interrupts) as start:
         return launch_script(plan, start, interrupts)
+
+
+def machines_of(options: LaunchOptions) -> list[Machine]:
+    """Those of --ip_config, or as many as there are partitions, for Ray to place. Raises DataError, OptionError."""
+    if options.backend != "ray":
+        return read_cluster(options.ip_config, options.num_servers)
+    if options.part_config is None:
+        raise OptionError("--backend", "ray places a machine for each partition; name the graph's with --part_config")
+    path = Path(options.path) / Path(options.part_config).expanduser()
+    try:
+        parts = int(read_json(path)["num_parts"])
+    except (KgdistError, LookupError, TypeError, ValueError) as error:
+        raise OptionError("--part_config", f"{path}: cannot be read here, or is no file of partitions") from error
+    return unplaced(parts, options.num_servers or 1)
 
 
 def understood(argv: Sequence[str]) -> LaunchOptions:

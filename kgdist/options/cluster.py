@@ -18,6 +18,7 @@ _PARTITION = ("partition",)
 _cluster = partial(option, group="cluster")
 _ssh = partial(option, group="ssh")
 _manual = partial(option, group="without ssh")
+_ray = partial(option, group="ray", ours=("dist-train",), sticky=False)
 _files = partial(option, group="script", ours=("copy",), sticky=False)
 _store = partial(option, group="parameter store")
 _partition = partial(option, group="partition", ours=_PARTITION, sticky=False)
@@ -57,8 +58,9 @@ class ReachOptions:
     backend: str = _ssh(
         "ssh",
         "how machines are reached: ssh; local, all of them as processes of this machine; manual, by kgdist-server and "
-        "kgdist-client started by hand or by a scheduler",
-        choices=("ssh", "local", "manual"),
+        "kgdist-client started by hand or by a scheduler; ray, a cluster of Ray places one for each partition, wherever it has "
+        "room, and --ip_config is not read",
+        choices=("ssh", "local", "manual", "ray"),
         ours=_REACH,
     )
     ssh_key: str | None = _ssh(None, "private key; otherwise those of the agent, of ssh_config and of ~/.ssh", dglke=_REACH)
@@ -92,6 +94,21 @@ class ReachOptions:
         metavar="HOST:PORT",
         sticky=False,
     )
+    ray_address: str | None = _ray(
+        None, "host:port of the cluster; otherwise the one that this machine belongs to", metavar="HOST:PORT"
+    )
+    ray_placement: str = _ray(
+        "strict_spread",
+        "strict_spread: every machine of the job on a node of its own; spread: as far as nodes go, then several on one",
+        choices=("strict_spread", "spread"),
+    )
+    ray_wait: float = _ray(
+        0.0,
+        "seconds for the cluster to grow to what the job needs, where it scales by itself; 0: one that is too small is refused "
+        "at once",
+        low=0,
+        high=86400,
+    )
     transport_security: str = _store(
         "auto",
         "how strangers are kept out: curve, encryption and authentication; auto, curve unless every address is this machine "
@@ -99,6 +116,11 @@ class ReachOptions:
         choices=("auto", "curve", "none"),
         ours=_DIST,
     )
+
+    @property
+    def cores(self) -> int:
+        """That a machine of the job is kept busy with."""
+        return 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -367,6 +367,11 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions):
             object.__setattr__(self, name, row.check(getattr(self, name)))
 
     @property
+    def cores(self) -> int:
+        """See ReachOptions."""
+        return self.num_proc * self.num_thread
+
+    @property
     def entity_dim(self) -> int:
         """Numbers per entity, D."""
         return self.hidden_dim * (2 if self.double_ent else 1)

@@ -49,6 +49,12 @@ def of_a_command_line(o: Config, given: Given) -> Rows:
     graphs = "contradicts --part_config, which names the graph"
     yield o.part_config is not None and "dataset" in given, "dataset", graphs
     manual = "manual reaches no machine; copy what it needs to each by your own means"
+    placed = o.backend == "ray"
+    for name in ("ray_address", "ray_placement", "ray_wait"):
+        yield name in given and not placed, name, "goes with --backend ray; add that, or drop it"
+    yield placed and "ip_config" in given, "ip_config", "has no say with --backend ray, which places the machines; drop it"
+    shared = "knows no machine before Ray has placed it; put the partitions where all nodes of the cluster see them"
+    yield placed and o.copy, "copy", shared
     yield o.backend == "manual" and (o.part_config or o.script_folder) is not None, "backend", manual
 
 

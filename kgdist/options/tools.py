@@ -363,6 +363,11 @@ class LaunchOptions(ReachOptions, ToolOptions):
         high=1000,
     )
 
+    @property
+    def cores(self) -> int:
+        """See ReachOptions."""
+        return self.num_trainers * (self.num_omp_threads or 1)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DoctorOptions(ToolOptions):

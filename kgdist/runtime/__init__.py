@@ -10,6 +10,8 @@ local.py      a whole training on this machine
 observe.py    what a run shows while it trains
 ports.py      ports of this machine
 protocol.py   what launcher and agents say to each other: the table
-ray_chunks.py  chunks of attributes as tasks of Ray
+ray_agents.py   a cluster of Ray as machines
+ray_chunks.py   chunks of attributes as tasks of Ray
+ray_session.py  Ray, from its beginning to its end
 start.py      where rows and steps start: at random, another run, a checkpoint
 """

@@ -195,6 +195,8 @@ def _partition(plan: TrainingPlan, number: int) -> list[str]:
 
 def _sent(plan: TrainingPlan, *, again: bool = False) -> str:
     """How a partition comes here."""
+    if plan.config.backend == "ray":
+        return "put it where all nodes of the cluster see it, for any of them may be this machine"
     if plan.config.backend == "manual":  # which reaches no machine
         return "copy it here again" if again else "copy it here"
     return "send it again with --copy" if again else "send it with --copy"

@@ -51,6 +51,11 @@ class Machine:
         return f"{counted(self.servers, 'server')} on port {self.port}" + (f"-{self.ports[-1]}" if self.servers > 1 else "")
 
 
+def unplaced(count: int, servers: int = 1) -> list[Machine]:
+    """So many machines that an engine will place."""
+    return [Machine("", 0, servers, number) for number in range(count)]
+
+
 def read_cluster(path: PathLike, servers: int | None = None) -> list[Machine]:
     """The machines of a file, at least one; `servers`: --num_servers, which counts where a line does not say how many.
 

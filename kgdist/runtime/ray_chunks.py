@@ -9,10 +9,7 @@ lost is begun again by Ray, three times; then it is one error.
 from __future__ import annotations
 
 import contextlib
-import logging
 import shutil
-import socket
-import sys
 import tempfile
 import uuid
 from collections import deque
@@ -21,12 +18,12 @@ from typing import Any
 
 from kgdist.attributes.features import Feature
 from kgdist.attributes.transforming import Parts, Transform, features_of, transformed
-from kgdist.base.errors import KgdistError, OptionError, UsageError, WorkerError
+from kgdist.base.errors import KgdistError, OptionError, WorkerError
 from kgdist.base.machine import usable_cores
 from kgdist.runtime.protocol import STALL
+from kgdist.runtime.ray_session import first_line, ray_of
 
 SHORT = 42  # letters of a folder in which Ray's sockets have names that the system takes; where it is longer, Ray takes its own
-ANSWER = 10.0  # seconds that a cluster has to answer
 
 _features: dict[str, list[Feature]] = {}  # of the last fit, in a process of Ray: making them anew for each chunk costs more
 
@@ -37,20 +34,6 @@ def work(key: str, fitted: list[dict[str, Any]], batch: Any) -> Parts:
         _features.clear()
         _features[key] = features_of(fitted)
     return transformed(_features[key], batch)
-
-
-def check_address(address: str) -> None:
-    """Raise OptionError where nobody listens at `host:port`: Ray itself tries for two minutes. What names no port passes."""
-    host, _, port = address.rpartition(":")
-    if not port.isdecimal() or "/" in host:
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER).close()
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise OptionError(
-            "--ray_address", f"{address}: no Ray there ({reason}); `ray status` on the cluster says where"
-        ) from error
 
 
 class RayExecutor:
@@ -64,44 +47,29 @@ class RayExecutor:
     """
 
     def __init__(self, address: str | None, workers: int | None) -> None:
-        try:
-            import ray
-        except ImportError as error:
-            raise UsageError(f"--executor ray needs Ray ({error}): pip install 'kgdist[ray]'") from error
-        self._ray, self._own, self._folder, self._kept = ray, address is None, "", contextlib.ExitStack()
-        if ray.is_initialized():
-            raise UsageError("this process has begun Ray already: --executor ray begins and ends it by itself")
-        how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": False}
+        self._own, self._folder, self._kept = address is None, "", contextlib.ExitStack()
+        how: dict[str, Any] = {}
         if address is None:
             self._folder = tempfile.mkdtemp(prefix="ray-")  # Ray's files are by themselves, and go with the block
             if len(self._folder) <= SHORT:
                 how["_temp_dir"] = self._folder
             how |= {"num_cpus": workers or usable_cores(), "include_dashboard": False}
             address = "local"
-        else:
-            check_address(address)
         try:
-            ray.init(address=address, **how)
-            self.workers = workers or int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+            self._ray = ray = self._kept.enter_context(ray_of("--executor ray", address, **how))
+            self.workers = workers or int(ray.cluster_resources().get("CPU", 0))
             if not self.workers:
                 raise OptionError("--ray_address", f"{address}: the cluster has no CPU to work with; add a node")
-        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            self.__exit__()
-            told = str(error).strip().splitlines()
-            raise OptionError("--ray_address", f"{address}: {told[0] if told else type(error).__name__}") from error
         except BaseException:
             self.__exit__()
             raise
         self._task = ray.remote(num_cpus=1)(work)
 
     def __enter__(self) -> RayExecutor:
-        self._kept.enter_context(contextlib.redirect_stdout(sys.stderr))  # Ray tells of processes that it lost
         return self
 
     def __exit__(self, *_: object) -> None:
         self._kept.close()
-        with contextlib.suppress(Exception):  # whatever Ray says at its end, the work is done, or its error is on the way
-            self._ray.shutdown()
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -125,4 +93,4 @@ class RayExecutor:
                 cause = error.cause if isinstance(error.cause, KgdistError) else error
                 raise WorkerError(f"a task of Ray failed: {str(cause).strip().splitlines()[-1]}") from error
             except ray.exceptions.RayError as error:
-                raise WorkerError(f"Ray: {str(error).strip().splitlines()[0]}") from error
+                raise WorkerError(f"Ray: {first_line(error)}") from error

@@ -260,8 +260,66 @@ class Channel(ABC):
                 return self._lose(f"read nothing for {self._patience:g} seconds")
 
 
+class Piped:
+    """`main` of a module of ours in a process of its own, with this process's Python and environment and in a session of its own,
+    and its pipes. No call waits longer than TICK."""
+
+    def __init__(self, module: str, threads: int) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program(module)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(threads),
+            start_new_session=True,
+        )
+        pipes = (self.process.stdin, self.process.stdout, self.process.stderr)
+        self._fds = [pipe.fileno() for pipe in pipes if pipe is not None]
+        for fd in self._fds:
+            os.set_blocking(fd, False)
+
+    def read(self, stream: int) -> bytes | None:
+        """See Channel._read."""
+        return os.read(self._fds[stream], PIECE) if ready(self._fds[stream], TICK) else None
+
+    def write(self, data: bytes | memoryview) -> int:
+        """See Channel._write."""
+        try:
+            return os.write(self._fds[0], data) if ready(self._fds[0], TICK, select.POLLOUT) else 0
+        except BlockingIOError:  # less room than a piece: a pipe takes 4 KiB or more at once, or nothing
+            return 0
+
+    def end_input(self) -> None:
+        """Close its stdin."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def ending(self) -> tuple[int | None, str] | None:
+        """See Channel._ending."""
+        code = self.process.poll()
+        return None if code is None else (code if code >= 0 else None, ending(code))
+
+    def stop(self, *, force: bool) -> None:
+        """Ask it to end, or make it."""
+        if self.process.poll() is None:
+            with contextlib.suppress(OSError):
+                if force:
+                    os.killpg(self.process.pid, signal.SIGKILL)  # and the children that share its session
+                else:
+                    self.process.terminate()
+
+    def release(self) -> None:
+        """Close the pipes."""
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=FORCE)
+
+
 class LocalChannel(Channel):
-    """A process of this machine, `main` of `module`, with this process's Python and environment and in a session of its own.
+    """A process of this machine, `main` of `module`: see Piped.
 
     Args:
         threads: intra-op threads that it may start by importing libraries.
@@ -278,49 +336,24 @@ class LocalChannel(Channel):
         patience: float = PATIENCE,
     ) -> None:
         super().__init__(number, name, events, patience=patience)
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", program(module)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment(threads),
-            start_new_session=True,
-        )
-        pipes = (self.process.stdin, self.process.stdout, self.process.stderr)
-        self._fds = [pipe.fileno() for pipe in pipes if pipe is not None]
-        for fd in self._fds:
-            os.set_blocking(fd, False)
+        self._piped = Piped(module, threads)
+        self.process = self._piped.process
         self._begin()
 
     def _read(self, stream: int) -> bytes | None:
-        return os.read(self._fds[stream], PIECE) if ready(self._fds[stream], TICK) else None
+        return self._piped.read(stream)
 
     def _write(self, data: memoryview) -> int:
-        try:
-            return os.write(self._fds[0], data) if ready(self._fds[0], TICK, select.POLLOUT) else 0
-        except BlockingIOError:  # less room than a piece: a pipe takes 4 KiB or more at once, or nothing
-            return 0
+        return self._piped.write(data)
 
     def _end_input(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        self._piped.end_input()
 
     def _ending(self) -> tuple[int | None, str] | None:
-        code = self.process.poll()
-        return None if code is None else (code if code >= 0 else None, ending(code))
+        return self._piped.ending()
 
     def _stop(self, *, force: bool) -> None:
-        if self.process.poll() is None:
-            with contextlib.suppress(OSError):
-                if force:
-                    os.killpg(self.process.pid, signal.SIGKILL)  # and the children that share its session
-                else:
-                    self.process.terminate()
+        self._piped.stop(force=force)
 
     def _release(self) -> None:
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=FORCE)
+        self._piped.release()

@@ -1,4 +1,5 @@
-"""How the agents of a job are started: as children of this process, over SSH, or by hand; all machines at once."""
+"""How the agents of a job are started: as children of this process, over SSH, by hand, or where a
+cluster of Ray has room; all machines at once."""
 
 from __future__ import annotations
 
@@ -28,6 +29,14 @@ def connecting(config: ReachOptions, machines: list[Machine], interrupts: Interr
 
         with Reception(config, machines, interrupts) as reception:
             yield reception.connect
+    elif config.backend == "ray":
+        from kgdist.runtime.ray_agents import RayCluster
+
+        with interrupts.immediate():
+            cluster = RayCluster(config, machines)
+            cluster.begin()
+        with cluster:
+            yield cluster.connect
     else:
         yield lambda: connect(config, machines)
 

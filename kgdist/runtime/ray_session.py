@@ -1,0 +1,73 @@
+"""Ray, from its beginning in this process to its end: what all that works on Ray has in common.
+
+Ray prints, takes over handlers of signals and raises errors of many lines; here it does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from kgdist.base.errors import OptionError, UsageError
+
+ANSWER = 10.0  # seconds that a cluster has to answer
+
+
+def check_address(address: str) -> None:
+    """Raise OptionError where nobody listens at `host:port`: Ray itself tries for two minutes. What names no port passes."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or "/" in host:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(
+            "--ray_address", f"{address}: no Ray there ({reason}); `ray status` on the cluster says where"
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """What an error of Ray says, in one line."""
+    told = str(error).strip().splitlines()
+    return told[0] if told else type(error).__name__
+
+
+@contextlib.contextmanager
+def ray_of(flag: str, address: str, **how: Any) -> Iterator[Any]:
+    """The module `ray`, of the cluster at `address`, or of a new one that ends with the block ("local").
+
+    `flag`: what needs it, for messages; `how`: what else `ray.init` is told. Raises UsageError without Ray, OptionError for a
+    cluster that is not there, or is of another version of Ray or Python.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError(f"{flag} needs Ray ({error}): pip install 'kgdist[ray]'") from error
+    if ray.is_initialized():
+        raise UsageError(f"this process has begun Ray already: {flag} begins and ends it by itself")
+    check_address(address)
+    main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)} if main else {}
+    with contextlib.ExitStack() as kept:
+        kept.callback(_end, ray)
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, **how)
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            raise OptionError("--ray_address", f"{address}: {first_line(error)}") from error
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        kept.enter_context(contextlib.redirect_stdout(sys.stderr))  # Ray tells of processes that it lost
+        yield ray
+
+
+def _end(ray: Any) -> None:
+    with contextlib.suppress(Exception):  # whatever Ray says at its end, the work is done, or its error is on the way
+        ray.shutdown()
