@@ -67,6 +67,8 @@ ENDED_BY = {
     "runtime/cluster/training_attempt.py:TrainingAttempt._task": "agents, each trainer; Fleet, silence and standstill",
     "runtime/channels/channel.py:Channel._deliver": "the end of the process or of its owner's interest, a thread beside",
     "runtime/ray_chunks.py:RayExecutor.map": "each call to Ray, after STALL",
+    "runtime/ray_agents.py:RayCluster._place": "its own deadline",
+    "runtime/ray_agents.py:Keeper._watch": "the end of the process that it is in",
     "runtime/processes/control.py:SharedControl.beat": "the end of the run that it shows to live",
     "runtime/processes/control.py:WorkerControl._wait": "itself, when the coordinator does not beat for PATIENCE; the lease",
     "runtime/copy/receive.py:main": "its owner, by stdin",

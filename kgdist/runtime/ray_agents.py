@@ -10,7 +10,9 @@ Ray's connections are not encrypted: what goes over them holds no secrets (see k
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -37,6 +39,13 @@ class Keeper:
 
     def __init__(self) -> None:
         self._piped = Piped(AGENT, 1)
+        threading.Thread(target=self._watch, args=(os.getppid(),), daemon=True).start()
+
+    def _watch(self, raylet: int) -> None:
+        """End with the raylet that has started this process, which Ray does not always do."""
+        while os.getppid() == raylet:
+            time.sleep(1.0)
+        os._exit(1)
 
     def address(self) -> str:
         """Where its node is reached."""
@@ -179,9 +188,7 @@ class RayCluster:
                 problems[number] = f"machine_{number}: Ray has started no actor within {REACHED:.0f} s; see `ray status`"
             except exceptions.RayError as error:
                 last = str(error).strip().splitlines()[-1]
-                problems[number] = (
-                    f"machine_{number}: no actor starts ({last}); is kgdist installed on every node?"
-                )
+                problems[number] = f"machine_{number}: no actor starts ({last}); is kgdist installed on every node?"
         return found, problems
 
     def _place(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,8 +19,7 @@ from kgdist.cli import preprocess as preprocess_command
 from kgdist.runtime.ports import free_port
 from tests.attributes.entities import rows, schema, write_tsv
 from tests.patience import patience
-
-TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "7" * 64}  # as is Ray's default by now; its own file would be the user's
+from tests.runtime.rays import TOKEN, cluster_of, processes
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 
@@ -59,30 +57,9 @@ def test_a_cluster_of_its_own_gives_the_same_bytes_and_goes(words: list[str], tm
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    """The address of a Ray of one node that somebody has started; it is stopped with the test."""
-    code = """
-import sys, time, ray
-from ray.cluster_utils import Cluster
-made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False, "temp_dir": sys.argv[1]})
-print(made.address, flush=True)
-sys.stdin.read()
-made.shutdown()
-"""
-    folder, usual = tempfile.mkdtemp(prefix="r-"), Path(tempfile.gettempdir()) / "ray"
-    made = not usual.exists()
-    usual.mkdir(exist_ok=True)  # which Ray expects
-    command = [sys.executable, "-c", code, folder]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | TOKEN
-    ) as process:
-        assert process.stdout is not None and process.stdin is not None
-        yield process.stdout.readline().strip()
-        process.stdin.close()
-        process.wait(patience(60))
-    shutil.rmtree(folder)
-    if made:
-        shutil.rmtree(usual)
+def cluster() -> Iterator[str]:
+    with cluster_of(2) as address:
+        yield address
 
 
 @pytest.mark.slow
@@ -96,7 +73,7 @@ def test_a_cluster_that_is_there_is_used_and_stays(words: list[str], tmp_path: P
     )  # fmt: skip
     deadline = time.monotonic() + patience(60)
     while started.poll() is None and time.monotonic() < deadline:
-        if found := workers_of_ray():
+        if found := processes(b"ray::work"):
             os.kill(found[0], signal.SIGKILL)
             break
         time.sleep(0.02)
@@ -105,19 +82,6 @@ def test_a_cluster_that_is_there_is_used_and_stays(words: list[str], tmp_path: P
     other = run(words, tmp_path / "no", "--executor", "ray", "--ray_address", cluster, **TOKEN | {"RAY_AUTH_TOKEN": "8" * 64})
     assert other.returncode == 2 and "Traceback" not in other.stderr and other.stderr.splitlines()[-1].startswith("error: --ray")
     assert run(words, tmp_path / "again", "--executor", "ray", "--ray_address", cluster, **TOKEN).returncode == 0
-
-
-def workers_of_ray() -> list[int]:
-    """Processes that have a task of ours in hand."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            try:
-                if (folder / "cmdline").read_bytes().startswith(b"ray::work"):
-                    found.append(int(folder.name))
-            except OSError:
-                continue
-    return found
 
 
 def test_nobody_at_the_address(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,59 @@
+"""A real cluster of Ray on this host: a raylet for each node, in processes of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.patience import patience
+
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "7" * 64}  # as is Ray's default by now; its own file would be the user's
+CODE = """
+import sys
+from ray.cluster_utils import Cluster
+folder, *cpus = sys.argv[1:]
+made = Cluster(initialize_head=True, head_node_args={"num_cpus": int(cpus[0]), "include_dashboard": False, "temp_dir": folder})
+for each in cpus[1:]:
+    made.add_node(num_cpus=int(each))
+print(made.address, flush=True)
+sys.stdin.read()
+made.shutdown()
+"""
+
+
+@contextlib.contextmanager
+def cluster_of(*cpus: int) -> Iterator[str]:
+    """The address of a Ray that somebody has started, of nodes with so many CPUs; it is stopped with the block."""
+    folder, usual = tempfile.mkdtemp(prefix="r-"), Path(tempfile.gettempdir()) / "ray"
+    made = not usual.exists()
+    usual.mkdir(exist_ok=True)  # which Ray expects
+    command = [sys.executable, "-c", CODE, folder, *map(str, cpus)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | TOKEN
+    ) as process:
+        assert process.stdout is not None and process.stdin is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.stdin.close()
+            process.wait(patience(60))
+    shutil.rmtree(folder, ignore_errors=True)
+    if made:
+        shutil.rmtree(usual)
+
+
+def processes(start: bytes) -> list[int]:
+    """Those whose command line begins so."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with contextlib.suppress(OSError):
+                if (folder / "cmdline").read_bytes().startswith(start):
+                    found.append(int(folder.name))
+    return found
