@@ -116,7 +116,8 @@ class _Run:
             "unknown": found.unknown,
             "fitted_on": found.fitted_on,
             "attributes": [
-                {"name": each.name, "kind": each.kind, "width": width, **covered} for each, (_, width), covered in described
+                {"name": each.name, "kind": each.kind, "width": width, "nan": found.nans.get(each.name, 0), **covered}
+                for each, (_, width), covered in described
             ],
         }
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kgdist.base.errors import OptionError, counted
+from kgdist.base.errors import KgdistError, OptionError, counted
 from kgdist.base.files import atomic_write
 from kgdist.base.log import log, result, say, tell
 from kgdist.base.machine import peak_of_this_process, usable_cores
@@ -18,6 +18,8 @@ from kgdist.options import parse
 from kgdist.options.tools import PreprocessOptions
 
 if TYPE_CHECKING:
+    from kgdist.attributes.attribute_folder import Attributes
+    from kgdist.attributes.declaration import Declaration
     from kgdist.attributes.transforming import Executor
     from kgdist.data.vocabulary import Vocabulary
 
@@ -34,6 +36,10 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.attributes.scanning import read_ids
     from kgdist.base.text_table import TextTable
 
+    if options.report:
+        from kgdist.report.charts import require
+
+        require("--report")  # now, not after the work
     began = time.perf_counter()
     declarations = [read_declaration(Path(file)) for file in options.schema]
     with contextlib.ExitStack() as stack:
@@ -48,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
             chunk_size=options.chunk_size,
             force=options.force,
         )
-    open_attributes(options.out)
+    attributes = open_attributes(options.out)
     titles, columns = coverage(manifest)
     for line in TextTable(titles, None if options.json else sys.stdout).lines(columns):
         say(line)
@@ -58,10 +64,37 @@ def main(argv: Sequence[str]) -> int:
         f"reading and fitting {times.scan:.1f} s, transforming {times.transform:.1f} s ({times.work:.1f} s of work by "
         f"{workers}), {seconds['whole']:.1f} s in all; at most {peak_of_this_process() / 2**20:,.0f} MiB of memory"
     )
+    if options.report:
+        report_or_warn(options, attributes, declarations, seconds, workers)
     rounded = {name: round(each, 3) for name, each in seconds.items()}
     about = {"node_types": manifest["node_types"], "seconds": rounded, "peak_bytes": peak_of_this_process()}
     result({"folder": options.out, **about})
     return 0
+
+
+def report_or_warn(
+    options: PreprocessOptions,
+    attributes: Attributes,
+    declarations: Sequence[Declaration],
+    seconds: Mapping[str, float],
+    workers: str,
+) -> None:
+    """Write the page and say so; when it cannot be written that is a warning, for the attributes are."""
+    from kgdist.report.attributes_report import write_attributes_report
+
+    assert options.report is not None
+    times = [
+        ("reading and fitting", f"{seconds['scan']:.1f} s"),
+        ("transforming and writing", f"{seconds['transform']:.1f} s"),
+        (f"work of {workers}, summed", f"{seconds['work']:.1f} s"),
+        ("the whole", f"{seconds['whole']:.1f} s"),
+        ("memory of this process", f"{peak_of_this_process() / 2**20:,.0f} MiB at most"),
+    ]
+    try:
+        write_attributes_report(options.report, attributes, declarations, times)
+        say(f"report: {options.report}")
+    except KgdistError as error:
+        log.warning("no report: %s; the attributes are written", error)
 
 
 def executor_of(options: PreprocessOptions, stack: contextlib.ExitStack) -> tuple[Executor, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator
+from pathlib import PurePath
 from typing import Any
 
 from kgdist.base.errors import OptionError
@@ -228,11 +229,13 @@ def of_preprocessing(o: PreprocessOptions, given: Given) -> Rows:
     yield o.draft_schema and len(o.schema) > 1, "schema", "one file gets the schema that is drafted"
     if o.draft_schema:
         idle = ("fit_on", "dataset", "data_path", "format", "data_files", "delimiter", "header")
-        for name in (*idle, "executor", "num_workers", "ray_address", "chunk_size", "out"):
+        for name in (*idle, "executor", "num_workers", "ray_address", "chunk_size", "out", "report"):
             yield name in given, name, "has no say here: --draft_schema writes a schema and nothing else; drop one of them"
         return
     yield not o.schema, "schema", "say what the columns are; --draft_schema guesses a first one"
     yield len(o.schema) != count, "schema", f"one for each file of --entities: not {len(o.schema)} for {count}"
+    inside = o.report is not None and PurePath(o.out) in PurePath(o.report).parents
+    yield inside, "report", "put it beside --out, which holds attributes and nothing else"
     yield o.num_workers is not None and o.executor == "local", "num_workers", "needs --executor process, or ray"
     yield o.ray_address is not None and o.executor != "ray", "ray_address", "needs --executor ray"
     for name in ("data_path", "format", "data_files", "delimiter", "header"):

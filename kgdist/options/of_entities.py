@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
+from pathlib import PurePath
 
 from kgdist.options.config import clean_format
 from kgdist.options.option import option
@@ -11,6 +12,12 @@ from kgdist.options.option import option
 _what = partial(option, group="what is asked")
 _how = partial(option, group="how it is answered")
 _output = partial(option, group="output")
+
+
+def _page(path: str) -> str:
+    if PurePath(path).suffix.lower() != ".html":
+        raise ValueError(f"must end in .html, not {path[-60:]!r}")
+    return path
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,4 +65,11 @@ class EntityOptions:
     )
     chunk_size: int = _how(8192, "entities that are transformed at a time", low=1, high=1 << 24)
     out: str = _output("attributes", "folder to write", metavar="FOLDER")
+    report: str | None = _output(
+        None,
+        "write a page to be looked at, in one file: coverage, intervals and words, what is missing, the time (needs the extra "
+        "kgdist[viz])",
+        clean=_page,
+        metavar="FILE.html",
+    )
     force: bool = _output(False, "replace attributes, or a drafted schema, that are there")

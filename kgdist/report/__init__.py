@@ -1,5 +1,6 @@
 """What a run is like, for a person: report.html, comparisons. Words and markup are in templates/, numbers and names here.
 
+attributes_report.py  the page of a folder of attributes
 charts.py      numbers to figures
 comparison.py  several runs side by side: facts, text forms, page
 facts.py       what a run's embeddings tell: ranks, degrees, domains, examples, a picture

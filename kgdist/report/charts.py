@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star", "triangle-down", "circle")
 DASHES = ("solid", "dash", "dot", "dashdot")
 FEW = 400  # points that can be drawn larger
+NAMED, HALF = 24, 11  # letters of a name beside an axis; of a longer one as many of its beginning and of its end
 REST = "rest"  # the colour of what has none of its own
 COLOURS = 7  # of the page; then they begin again, with other dashes
 SPREAD = 20  # times the smallest value: from there on an axis is logarithmic
@@ -56,6 +57,15 @@ class Chart:
     figure: Mapping[str, Any]  # as Plotly reads it
     legend: Sequence[Key]
     height: int = 260
+
+
+class Bar(NamedTuple):
+    """A line of names with bars, which the page draws without Plotly."""
+
+    name: str
+    below: str
+    part: float  # of 1
+    shown: str
 
 
 def curves(
@@ -119,6 +129,24 @@ def category_chart(parts: Sequence[tuple[str, float | None, float | None]]) -> C
     legend = [Key("heads asked for", (0,), 0), Key("tails asked for", (1,), 1)]
     caption = "The end of the triple that was asked for, and how many partners a relation's heads and tails have."
     return Chart("By side and category", caption, figure(traces, layout), legend, 90 + 50 * len(parts))
+
+
+def counts_chart(title: str, caption: str, labels: Sequence[str], counts: Sequence[int], *, lying: bool) -> Chart:
+    """How many entities each label has, as bars: `lying` below one another, as words are read, or side by side in their order."""
+    names, places = [escaped(label) for label in labels], list(range(len(labels)))
+    near = {"title": {"text": "entities"}, "rangemode": "tozero"}
+    if lying:
+        trace = {"orientation": "h", "y": places, "x": list(counts), "hovertemplate": "%{text}: %{x:,}<extra></extra>"}
+        short = [escaped(label if len(label) <= NAMED else f"{label[:HALF]}…{label[-HALF:]}") for label in labels]
+        ticks = {"tickvals": places, "ticktext": short, "title": {"text": ""}, "autorange": "reversed"}
+        layout = {"xaxis": near, "yaxis": ticks, "bargap": 0.3}
+    else:  # all of these labels would not fit: the first and the last do, and a pointer shows the others
+        trace = {"x": places, "y": list(counts), "hovertemplate": "%{text}: %{y:,}<extra></extra>"}
+        ticks = {"showticklabels": False, "title": {"text": f"{escaped(labels[0])}  …  {escaped(labels[-1])}"}}
+        layout = {"xaxis": ticks, "yaxis": near, "bargap": 0.08}
+    height = 70 + 24 * len(labels) if lying else 220
+    traces = [{"type": "bar", "text": names, "textposition": "none", "meta": 0, **trace}]
+    return Chart(title, caption, figure(traces, layout), (), height)
 
 
 def degree_chart(bins: Sequence[Mapping[str, float]], queries: int) -> Chart:

@@ -20,7 +20,7 @@ from kgdist.evaluation.ranks import Ties, protocol_line
 from kgdist.options.config import Config
 from kgdist.options.presets import find
 from kgdist.report import charts, page
-from kgdist.report.charts import Chart, require
+from kgdist.report.charts import Bar, Chart, require
 from kgdist.report.facts import RankedSample, best_and_worst, degree_bins, degrees, examples, open_sample, picture, true_entities
 from kgdist.report.run_facts import FEW, RelationMetrics, RunFacts, command, machine, numbers, options, read, relations, versions
 
@@ -177,13 +177,17 @@ def _relations(found: Mapping[int, RelationMetrics]) -> dict[str, Any] | None:
     return {
         "all": whole,  # whether the two lists together have all
         "count": len(many),
-        "best": many[:half] if whole else many[:LISTED],
-        "worst": many[half:] if whole else many[: -LISTED - 1 : -1],
+        "best": list(map(_bar, many[:half] if whole else many[:LISTED])),
+        "worst": list(map(_bar, many[half:] if whole else many[: -LISTED - 1 : -1])),
         "few": FEW,
         "rare": len(found) - len(many),
         "rows": often[:TABLED],
         "more": len(often[TABLED:]),
     }
+
+
+def _bar(found: RelationMetrics) -> Bar:
+    return Bar(found.name, f"{found.queries:,} queries", found.mrr, f"{found.mrr:.3f}")
 
 
 def _asked(sample: RankedSample, report: Mapping[str, Any]) -> dict[str, Any]:

@@ -237,6 +237,11 @@ REFUSED = [
     ),
     ("preprocess", "--entities e", "--schema: say what the columns are; --draft_schema guesses a first one"),
     ("preprocess", "--entities e f --schema s", "--schema: one for each file of --entities: not 1 for 2"),
+    (
+        "preprocess",
+        "--entities e --schema s --out o --report o/r.html",
+        "--report: put it beside --out, which holds attributes and nothing else",
+    ),
     ("preprocess", "--entities e --schema s --num_workers 2", "--num_workers: needs --executor process, or ray"),
     ("preprocess", "--entities e --schema s --ray_address auto", "--ray_address: needs --executor ray"),
     (
@@ -276,6 +281,7 @@ TAKEN = [
     ("convert", "--input_format built_in --dataset d --out o"),
     ("import", "m --entity_mfile e --rel_mfile r"),
     ("preprocess", "--entities e --draft_schema --force"),
+    ("preprocess", "--entities e --schema s --out o --report o.html"),
     ("preprocess", "--entities e f --schema s t --executor process --num_workers 2 --dataset d --fit_on i"),
 ]
 
