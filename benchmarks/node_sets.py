@@ -1,8 +1,7 @@
-"""Graphs whose nodes are to be classified, read from a folder: npz without pickle, and triples with literals."""
+"""Graphs whose nodes are to be classified, read from a folder: npz without pickle."""
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,48 +55,3 @@ def drawn_split(labels: torch.Tensor, seed: int, train: int = 20, valid: int = 3
         for part, ids in zip(parts, (of_class[:train], of_class[train : train + valid], of_class[train + valid :]), strict=True):
             part.append(ids)
     return [torch.cat(part).sort().values for part in parts]
-
-
-class RelationalTask(NamedTuple):
-    """A graph of entities and literals, with a type of edges for each relation and one for its inverse; entities have classes."""
-
-    graph: kgdist.Graph
-    classes: int
-    train: torch.Tensor  # ids of entities
-    train_labels: torch.Tensor
-    test: torch.Tensor
-    test_labels: torch.Tensor
-
-
-def read_aifb(folder: Path) -> RelationalTask:
-    """AIFB: all triples, and each different literal as a node of its own."""
-    triples = [line.rstrip("\n").split("\t") for part in ("train", "valid", "test") for line in _lines(folder / f"{part}.txt")]
-    with (folder / "literals.tsv").open(encoding="utf-8", newline="") as file:
-        literals = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
-    entities: dict[str, int] = {}
-    values: dict[tuple[str, ...], int] = {}
-    ends: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
-    for head, relation, tail in triples:
-        pair = entities.setdefault(head, len(entities)), entities.setdefault(tail, len(entities))
-        ends.setdefault(("entity", relation, "entity"), []).append(pair)
-    for entity, predicate, *value in literals:
-        pair = entities.setdefault(entity, len(entities)), values.setdefault(tuple(value), len(values))
-        ends.setdefault(("entity", predicate, "literal"), []).append(pair)
-    edges = {}
-    for (source, relation, destination), pairs in ends.items():
-        u, v = np.array(pairs).T
-        edges[source, relation, destination] = u, v
-        edges[destination, f"inverse {relation}", source] = v, u
-    g = kgdist.heterograph(edges, {"entity": len(entities), "literal": len(values)})
-    names: dict[str, int] = {}
-    found = []
-    for part in ("train", "test"):
-        rows = [line.rstrip("\n").split("\t") for line in _lines(folder / f"labels_{part}.tsv")][1:]
-        found.append(torch.tensor([entities[entity] for entity, _ in rows]))
-        found.append(torch.tensor([names.setdefault(label, len(names)) for _, label in rows]))
-    return RelationalTask(g, len(names), *found)
-
-
-def _lines(path: Path) -> list[str]:
-    with path.open(encoding="utf-8") as file:
-        return list(file)

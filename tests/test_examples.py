@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import random
 import re
 import shlex
 import shutil
@@ -123,6 +124,39 @@ def test_graph_networks(name: str, tmp_path: Path) -> None:
         (auc,) = re.findall(r"AUC (\S+)$", out, re.MULTILINE)
         by_features, by_edges = map(float, re.findall(r"accuracy (\S+)$", out, re.MULTILINE))
         assert float(auc) > 0.65 and by_edges > by_features
+
+
+def test_classes_of_entities_by_their_literals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """People know anybody; what they like, a literal, tells their class: as nodes, and, by the page, as attributes."""
+    shutil.copytree(EXAMPLES / "node_classification", tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    mine, draw = tmp_path / "mine", random.Random(3)
+    mine.mkdir()
+    people = [f"p{number}" for number in range(120)]
+    for part in ("train", "valid", "test"):
+        (mine / f"{part}.txt").write_text("".join(f"{draw.choice(people)}\tknows\t{person}\n" for person in people))
+    literals = [
+        f"{person}\tlikes\tstring\t{draw.choice(['tea', 'milk'] if number % 2 else ['coffee', 'juice'])}\n"
+        + f"{person}\tage\thttp://www.w3.org/2001/XMLSchema#double\t{draw.randrange(99)}\n" * (number % 3 < 2)
+        + f"{person}\tis\tstring\tperson\n"
+        for number, person in enumerate(people)
+    ]
+    (mine / "literals.tsv").write_text("entity\tpredicate\tdatatype\tvalue\n" + "".join(literals))
+    for part, known in (("train", people[:80]), ("test", people[80:])):
+        lines = [f"{person}\t{'odd' if int(person[1:]) % 2 else 'even'}\n" for person in known]
+        (mine / f"labels_{part}.tsv").write_text("entity\tlabel\n" + "".join(lines))
+    drafting, making = commands(Path("README.md"))
+    made = [sys.executable, "entities.py", "mine", "mine.jsonl"]
+    assert output_of(made, tmp_path, os.environ | ours())[2] == 0
+    assert run(drafting) == 0 and run(making) == 0
+    row = json.loads((tmp_path / "mine.jsonl").read_text().splitlines()[0])
+    assert row["entity"] == "p0" and row["has"] == ["age", "is", "likes"] and "is" not in row and isinstance(row["age"], float)
+    assert (tmp_path / "attributes.html").exists()
+    for more in ([], ["--attributes", "attributes", "--least", "1000"]):
+        out, err, code = output_of([sys.executable, "classify.py", "mine", *more], tmp_path, os.environ | ours())
+        assert code == 0, err
+        (accuracy,) = re.findall(r"^Test Accuracy (\S+)$", out, re.MULTILINE)
+        assert float(accuracy) > 0.8
 
 
 def launched(script: str, folder: Path) -> str:
