@@ -54,6 +54,8 @@ HOMES = {
     "networkx": ("graphs/convert",),
     "torch_geometric": ("graphs/convert", "nn/"),
     "threadpoolctl": ("attributes/",),
+    "sentence_transformers": ("attributes/text_model",),
+    "transformers": ("attributes/text_model",),
 }
 
 
@@ -77,6 +79,8 @@ LATE = {
     "shtab": "extra completion",
     "faiss": "extra index",
     "ray": "extra ray, and seconds",
+    "sentence_transformers": "extra text",
+    "transformers": "extra text",
     "jinja2": "extra viz",
     "plotly": "extra viz",
 }

@@ -17,6 +17,7 @@ fitting.py           what is learned before: edges, words, directions
 growing.py           .npy files of as many rows as come
 preprocess.py        from files to the folder
 scanning.py          the one pass over a file
+text_model.py        texts by a model of sentences
 transforming.py      chunks, and who transforms them
 vector_file.py       vectors of an .npy file
 

@@ -21,6 +21,7 @@ from kgdist.base.files import PathLike
 from kgdist.options.configfile import Entry, read_entries
 from kgdist.options.option import closest, option, show, table
 
+HASHED = "hashed"  # the encoder of texts that is no model
 NODE_TYPE = "_N"  # of entities whose schema names no type: that of a graph with one
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # node types name folders
 
@@ -77,11 +78,16 @@ class MultiKind(Kind):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextKind(Kind):
-    """A text: its words and pairs of words by hash, brought to `dim` numbers."""
+    """A text: its words and pairs of words by hash, brought to `dim` numbers; or what a model of sentences makes of it."""
 
     NAME = "text"
-    encoder: str = _setting("hashed", "how texts become numbers", choices=("hashed",))
-    dim: int = _setting(64, "numbers of a text", low=1, high=4096)
+    encoder: str = _setting(HASHED, "how texts become numbers: hashed, or the folder of a model of sentence-transformers")
+    dim: int | None = _setting(None, "numbers of a hashed text, 64 when not given; a model has its own", low=1, high=4096)
+
+    @property
+    def model(self) -> str | None:
+        """The folder of the model, if it is by one."""
+        return None if self.encoder == HASHED else self.encoder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from kgdist.attributes.fitting import HASHED, hasher
+from kgdist.attributes.text_model import BATCH, encoded, load_model
+from kgdist.base.errors import KgdistError
 
 
 class Ones(NamedTuple):
@@ -37,14 +39,16 @@ class Feature(Protocol):
         """Of the canonical values pa.Array[n]."""
 
 
-def feature_of(kind: str, state: Mapping[str, Any], width: int) -> Feature:
-    """The transform that `fitting` has learned the `state` of."""
+def feature_of(kind: str, state: Mapping[str, Any], width: int, device: str = "cpu") -> Feature:
+    """The transform that `fitting` has learned the `state` of; `device` is where a model of texts computes."""
     if kind in ("numeric", "date"):
         return Interval(state["edges"])
     if kind == "categorical":
         return Category(state["words"])
     if kind == "multi":
         return Categories(state["words"])
+    if "encoder" in state:
+        return EncodedText(state["encoder"], width, device)
     return HashedText(state["components"]) if kind == "text" else Vector(width)
 
 
@@ -125,6 +129,28 @@ class HashedText:
             rows[there] = self.made.transform(hashed)
             there = there.copy()
             there[there] = np.diff(hashed.indptr) > 0
+        return Floats(there, rows)
+
+
+class EncodedText:
+    """The transform of texts by a model."""
+
+    def __init__(self, folder: str, width: int, device: str) -> None:
+        self.model, self.width = load_model(folder, device), width
+
+    def transform(self, values: Any) -> Floats:
+        """See Feature: the first of `values` is the first row of a batch."""
+        there = values.is_valid().to_numpy(zero_copy_only=False)
+        rows = np.zeros((len(there), self.width), np.float32)
+        for start in range(0, len(there), BATCH):
+            places = start + np.flatnonzero(there[start : start + BATCH])
+            if len(places):
+                made = encoded(self.model, values.take(places).to_pylist())
+                if made.shape[1] != self.width:
+                    raise KgdistError(
+                        f"the model makes {made.shape[1]} numbers of a text, and made {self.width} when it was fitted"
+                    )
+                rows[places] = made
         return Floats(there, rows)
 
 

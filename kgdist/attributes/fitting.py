@@ -10,16 +10,19 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from kgdist.attributes.declaration import Attribute, MultiKind, NumericKind, TextKind
-from kgdist.base.errors import OptionError
+from kgdist.attributes.text_model import encoded, load_model
+from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.log import log
 from kgdist.kernels.random import FIRST, GOLDEN, SECOND
 
 NUMBERS, TEXTS = 200_000, 20_000  # entities of a sample
+DIM = 64  # numbers of a hashed text
 HASHED = 1 << 14  # columns of hashed words and pairs of words
 
 Wrong = Callable[[str], Exception]
@@ -45,8 +48,10 @@ class Fitter(Protocol):
         """What was learned. Raises DataError, on the attribute's line, when nothing can be learned from what there was."""
 
 
-def fitter_of(attribute: Attribute, wrong: Wrong) -> Fitter:
-    """The fitter of an attribute; `wrong` makes its error of a problem."""
+def fitter_of(attribute: Attribute, wrong: Wrong, base: Path = Path()) -> Fitter:
+    """The fitter of an attribute; `wrong` makes its error of a problem, and folders that it names are below `base`."""
+    if isinstance(attribute.settings, TextKind) and attribute.settings.model is not None:
+        return ModelOfTexts(attribute, wrong, base)
     kinds: dict[str, Callable[[Attribute, Wrong], Fitter]] = {
         "numeric": Intervals,
         "date": Intervals,
@@ -179,7 +184,7 @@ class Directions:
 
     def __init__(self, attribute: Attribute, wrong: Wrong) -> None:
         assert isinstance(attribute.settings, TextKind)
-        self.name, self.dim, self.wrong = attribute.name, attribute.settings.dim, wrong
+        self.name, self.dim, self.wrong = attribute.name, attribute.settings.dim or DIM, wrong
         self.sample = Sample(TEXTS)
 
     def add(self, values: Any, rows: np.ndarray) -> None:
@@ -215,6 +220,39 @@ def hasher() -> Any:
     from sklearn.feature_extraction.text import HashingVectorizer
 
     return HashingVectorizer(n_features=HASHED, ngram_range=(1, 2))
+
+
+class ModelOfTexts:
+    """Learns nothing, but tries the model before anything is read. Raises what `wrong` makes of a model that does not load."""
+
+    def __init__(self, attribute: Attribute, wrong: Wrong, base: Path) -> None:
+        assert isinstance(attribute.settings, TextKind)
+        self.wrong, self.differ = wrong, False
+        self.first: Any = None
+        if attribute.settings.dim is not None:
+            raise wrong("dim: is of hashed texts; a model has its own, so drop it")
+        self.folder = str((base / attribute.settings.encoder).resolve())
+        try:
+            self.width = encoded(load_model(self.folder, "cpu"), ["a"]).shape[1]
+        except KgdistError as error:
+            raise wrong(f"encoder: {error}") from error
+
+    def add(self, values: Any, rows: np.ndarray) -> None:
+        """See Fitter."""
+        import pyarrow.compute as pc
+
+        there = values.drop_null()
+        if len(there):
+            self.first = there[0] if self.first is None else self.first
+            self.differ = self.differ or bool(pc.any(pc.not_equal(there, self.first)).as_py())
+
+    def finish(self) -> Fit:
+        """See Fitter; {"encoder": the folder}."""
+        if self.first is None:
+            raise self.wrong("no entity has a value of it; drop it")
+        if not self.differ:
+            raise self.wrong("all texts are the same, which tells no entity from another; drop it")
+        return {"encoder": self.folder}, self.width
 
 
 class Width:

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from kgdist.attributes.attribute_folder import FORMAT, MANIFEST
-from kgdist.attributes.declaration import Attribute, Declaration
+from kgdist.attributes.declaration import Attribute, Declaration, TextKind
 from kgdist.attributes.fitting import require_sklearn
 from kgdist.attributes.growing import Growing
 from kgdist.attributes.scanning import ENTITIES, Numbers, Places, Scanned, scan
+from kgdist.attributes.text_model import chunk_rows
 from kgdist.attributes.transforming import ChunkWriter, Executor, InThisProcess, Parts, Transform, write_fitted
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.files import sha256, write_npy_blocks
@@ -47,6 +48,7 @@ def preprocess(
     fit_on: Vocabulary | None = None,
     chunk_size: int = CHUNK,
     force: bool = False,
+    device: str = "cpu",
 ) -> tuple[dict[str, Any], Times]:
     """Write the attributes of the entities in each file, as its declaration says, into the folder `out`; its manifest, and times.
 
@@ -55,6 +57,7 @@ def preprocess(
         vocabulary: the dictionary of a data set, by whose entities rows are found; each file's own names when not given.
         fit_on: names of the entities that are fitted on; all when not given.
         force: replace a folder of attributes that is there.
+        device: where models of texts compute, in this process.
     Raises DataError (file:line), OptionError, UsageError when `out` is in the way, KgdistError when it cannot be written.
     """
     require_sklearn()
@@ -68,7 +71,7 @@ def preprocess(
             folder = made / declaration.node_type
             folder.mkdir()
             (made / SCRATCH).mkdir()
-            run = _Run(path, declaration, folder, made / SCRATCH, vocabulary, fit_on, times)
+            run = _Run(path, declaration, folder, made / SCRATCH, vocabulary, fit_on, times, device)
             manifest["node_types"][declaration.node_type] = run.go(executor or InThisProcess(), chunk_size)
             shutil.rmtree(made / SCRATCH)
         files = sorted(path for path in made.rglob("*") if path.is_file())
@@ -87,6 +90,7 @@ class _Run:
     vocabulary: Vocabulary | None
     fit_on: Vocabulary | None
     times: Times
+    device: str
 
     def go(self, executor: Executor, chunk_size: int) -> dict[str, Any]:
         """Scan, fit, transform, write; what the manifest says of it."""
@@ -97,12 +101,14 @@ class _Run:
         else:
             numbers = Places(self.path, self.vocabulary)
         table, attributes = self.scratch / "table.arrow", self.declaration.attributes
+        if any(isinstance(each.settings, TextKind) and each.settings.model is not None for each in attributes):
+            chunk_size = chunk_rows(chunk_size)
         writer = ChunkWriter(table, attributes, chunk_size)
         base = Path(self.declaration.path).parent
         found = scan(self.path, self.declaration, numbers, writer, self.fit_on, base)
         write_fitted(self.folder, attributes, found.fits)
         scanned = time.perf_counter()
-        coverage = self._write(executor.map(Transform(str(table), str(self.folder)), range(found.chunks)), found)
+        coverage = self._write(executor.map(Transform(str(table), str(self.folder), self.device), range(found.chunks)), found)
         entities = self._write_entities(numbers)
         self.times.scan += scanned - began
         self.times.transform += time.perf_counter() - scanned

@@ -149,7 +149,7 @@ def scan(
     found = Scanned()
     attributes = declaration.attributes
     readers = [vectors_of(declaration, each, base) or Canonical(each) for each in attributes]
-    fitters = [fitter_of(each, lambda problem, each=each: declaration.wrong(each, problem)) for each in attributes]  # type: ignore[misc]
+    fitters = [fitter_of(each, lambda problem, each=each: declaration.wrong(each, problem), base) for each in attributes]  # type: ignore[misc]
     seen = 0
     with bar(desc=f"reading {path.name}", unit=" entities") as progress:
         for piece in read_entities(path, declaration.columns):

@@ -105,14 +105,14 @@ def read_fitted(folder: Path) -> list[dict[str, Any]]:
     """What `write_fitted` has written, arrays in their states. Raises CheckpointError."""
     found: list[dict[str, Any]] = read_json(folder / FITTED)
     for place, saved in enumerate(found):
-        if saved["kind"] == "text":
+        if saved["kind"] == "text" and "encoder" not in saved["state"]:
             saved["state"][COMPONENTS] = load_npy(folder / f"{place}.{COMPONENTS}.npy")
     return found
 
 
-def features_of(fitted: Sequence[Mapping[str, Any]]) -> list[Feature]:
-    """The transforms that were fitted, of what `read_fitted` gives."""
-    return [feature_of(saved["kind"], saved["state"], saved["width"]) for saved in fitted]
+def features_of(fitted: Sequence[Mapping[str, Any]], device: str = "cpu") -> list[Feature]:
+    """The transforms that were fitted, of what `read_fitted` gives; models of texts compute on `device`."""
+    return [feature_of(saved["kind"], saved["state"], saved["width"], device) for saved in fitted]
 
 
 def transformed(features: Sequence[Feature], batch: Any) -> Parts:
@@ -145,6 +145,7 @@ class Transform:
 
     table: str
     folder: str
+    device: str = "cpu"  # where models of texts compute
 
     def __call__(self, chunk: int) -> Parts:
         batch = self.batch(chunk)
@@ -160,7 +161,7 @@ class Transform:
 
     @functools.cached_property
     def _features(self) -> list[Feature]:
-        return features_of(self.fitted())
+        return features_of(self.fitted(), self.device)
 
     @functools.cached_property
     def _reader(self) -> Any:

@@ -42,6 +42,7 @@ def main(argv: Sequence[str]) -> int:
         require("--report")  # now, not after the work
     began = time.perf_counter()
     declarations = [read_declaration(Path(file)) for file in options.schema]
+    device = device_of(options, declarations)
     with contextlib.ExitStack() as stack:
         executor, workers = executor_of(options, stack)
         manifest, times = preprocess(
@@ -53,6 +54,7 @@ def main(argv: Sequence[str]) -> int:
             fit_on=None if options.fit_on is None else read_ids(Path(options.fit_on)),
             chunk_size=options.chunk_size,
             force=options.force,
+            device=device,
         )
     attributes = open_attributes(options.out)
     titles, columns = coverage(manifest)
@@ -70,6 +72,20 @@ def main(argv: Sequence[str]) -> int:
     about = {"node_types": manifest["node_types"], "seconds": rounded, "peak_bytes": peak_of_this_process()}
     result({"folder": options.out, **about})
     return 0
+
+
+def device_of(options: PreprocessOptions, declarations: Sequence[Declaration]) -> str:
+    """Where models of texts compute. Raises OptionError for a GPU that is not there, or has nothing to do."""
+    if options.gpu < 0:
+        return "cpu"
+    from kgdist.attributes.declaration import TextKind
+    from kgdist.options.resolve import require_gpus
+
+    settings = [each.settings for declaration in declarations for each in declaration.attributes]
+    if not any(isinstance(each, TextKind) and each.model is not None for each in settings):
+        raise OptionError("--gpu", "only models of texts compute on it, and no text has one (encoder: FOLDER); drop the flag")
+    require_gpus([options.gpu])
+    return f"cuda:{options.gpu}"
 
 
 def report_or_warn(

@@ -229,7 +229,7 @@ def of_preprocessing(o: PreprocessOptions, given: Given) -> Rows:
     yield o.draft_schema and len(o.schema) > 1, "schema", "one file gets the schema that is drafted"
     if o.draft_schema:
         idle = ("fit_on", "dataset", "data_path", "format", "data_files", "delimiter", "header")
-        for name in (*idle, "executor", "num_workers", "ray_address", "chunk_size", "out", "report"):
+        for name in (*idle, "executor", "num_workers", "ray_address", "gpu", "chunk_size", "out", "report"):
             yield name in given, name, "has no say here: --draft_schema writes a schema and nothing else; drop one of them"
         return
     yield not o.schema, "schema", "say what the columns are; --draft_schema guesses a first one"
@@ -238,6 +238,7 @@ def of_preprocessing(o: PreprocessOptions, given: Given) -> Rows:
     yield inside, "report", "put it beside --out, which holds attributes and nothing else"
     yield o.num_workers is not None and o.executor == "local", "num_workers", "needs --executor process, or ray"
     yield o.ray_address is not None and o.executor != "ray", "ray_address", "needs --executor ray"
+    yield o.gpu >= 0 and o.executor != "local", "gpu", "goes with --executor local: one process computes on it"
     for name in ("data_path", "format", "data_files", "delimiter", "header"):
         yield o.dataset is None and name in given, name, "says where a data set is; give its name, too: --dataset"
     own = "own files need --format raw_udd_hrt (names) or udd_hrt (integer ids)"

@@ -63,7 +63,10 @@ class EntityOptions:
         "with --executor ray: a cluster that is there, such as auto or 10.0.0.5:6379; one on this machine when not given",
         metavar="ADDRESS",
     )
-    chunk_size: int = _how(8192, "entities that are transformed at a time", low=1, high=1 << 24)
+    gpu: int = _how(-1, "number of the GPU on which models of texts compute; -1: the CPU", low=-1, high=1023)
+    chunk_size: int = _how(
+        8192, "entities that are transformed at a time; with a model of texts at most 512", low=1, high=1 << 24
+    )
     out: str = _output("attributes", "folder to write", metavar="FOLDER")
     report: str | None = _output(
         None,

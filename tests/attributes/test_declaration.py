@@ -64,7 +64,6 @@ attributes:
             HEAD + "  a: {kind: numeric, strategy: kmeans}\n",
             "attributes.a.strategy: must be one of quantile, uniform, not 'kmeans'",
         ),
-        (HEAD + "  a: {kind: text, encoder: minilm}\n", "3: attributes.a.encoder: must be one of hashed, not 'minilm'"),
         (HEAD + "  a: {kind: [text]}\n", "3: attributes: nested too deep"),
         (HEAD + "  a: &x {kind: text}\n  b: *x\n", "3: attributes: anchors (&x) are not used here; write the plain value"),
     ],

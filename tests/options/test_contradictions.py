@@ -243,6 +243,11 @@ REFUSED = [
         "--report: put it beside --out, which holds attributes and nothing else",
     ),
     ("preprocess", "--entities e --schema s --num_workers 2", "--num_workers: needs --executor process, or ray"),
+    (
+        "preprocess",
+        "--entities e --schema s --executor process --gpu 0",
+        "--gpu: goes with --executor local: one process computes on it",
+    ),
     ("preprocess", "--entities e --schema s --ray_address auto", "--ray_address: needs --executor ray"),
     (
         "preprocess",
