@@ -80,14 +80,13 @@ def _chart(about: Mapping[str, Any], state: Mapping[str, Any], counts: np.ndarra
         edges = [_edge(edge, about["kind"]) for edge in [*state["edges"][:-1:step], state["edges"][-1]]]
         labels = [f"{low} to {high}" for low, high in pairwise(edges)]
         caption = f"{width:,} intervals" + (f", {step} in each bar." if step > 1 else ".")
-        return charts.counts_chart(
-            name, caption, labels, np.add.reduceat(counts, np.arange(0, width, step)).tolist(), lying=False
-        )
+        sums = np.add.reduceat(counts, np.arange(0, width, step)).tolist()
+        return charts.counts_chart(name, caption, labels, sums, f"{edges[0]} … {edges[-1]}")
     often = np.argsort(-counts, kind="stable")[:WORDS]
     caption = f"The {WORDS} most frequent of {width:,} words." if width > WORDS else f"{width:,} words."
     if about["kind"] == "multi" and about["present"]:
         caption += f" {about['ones'] / about['present']:.1f} of them an entity."
-    return charts.counts_chart(name, caption, [state["words"][place] for place in often], counts[often].tolist(), lying=True)
+    return charts.counts_chart(name, caption, [state["words"][place] for place in often], counts[often].tolist(), None)
 
 
 def _edge(value: float, kind: str) -> str:

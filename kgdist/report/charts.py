@@ -131,20 +131,20 @@ def category_chart(parts: Sequence[tuple[str, float | None, float | None]]) -> C
     return Chart("By side and category", caption, figure(traces, layout), legend, 90 + 50 * len(parts))
 
 
-def counts_chart(title: str, caption: str, labels: Sequence[str], counts: Sequence[int], *, lying: bool) -> Chart:
-    """How many entities each label has, as bars: `lying` below one another, as words are read, or side by side in their order."""
+def counts_chart(title: str, caption: str, labels: Sequence[str], counts: Sequence[int], ends: str | None) -> Chart:
+    """How many entities each label has, as bars: side by side, with `ends` below them, or, without it, below one another."""
     names, places = [escaped(label) for label in labels], list(range(len(labels)))
     near = {"title": {"text": "entities"}, "rangemode": "tozero"}
-    if lying:
+    if ends is None:
         trace = {"orientation": "h", "y": places, "x": list(counts), "hovertemplate": "%{text}: %{x:,}<extra></extra>"}
         short = [escaped(label if len(label) <= NAMED else f"{label[:HALF]}…{label[-HALF:]}") for label in labels]
         ticks = {"tickvals": places, "ticktext": short, "title": {"text": ""}, "autorange": "reversed"}
         layout = {"xaxis": near, "yaxis": ticks, "bargap": 0.3}
-    else:  # all of these labels would not fit: the first and the last do, and a pointer shows the others
+    else:  # labels would not fit: a pointer shows them
         trace = {"x": places, "y": list(counts), "hovertemplate": "%{text}: %{y:,}<extra></extra>"}
-        ticks = {"showticklabels": False, "title": {"text": f"{escaped(labels[0])}  …  {escaped(labels[-1])}"}}
+        ticks = {"showticklabels": False, "title": {"text": escaped(ends)}}
         layout = {"xaxis": ticks, "yaxis": near, "bargap": 0.08}
-    height = 70 + 24 * len(labels) if lying else 220
+    height = 70 + 24 * len(labels) if ends is None else 220
     traces = [{"type": "bar", "text": names, "textposition": "none", "meta": 0, **trace}]
     return Chart(title, caption, figure(traces, layout), (), height)
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from kgdist.cli import preprocess as preprocess_command
 from kgdist.report.comparison import compare, write_page
+from tests.attributes.entities import SCHEMA, rows, schema, write_jsonl
 from tests.report.browser import Browser, browser, program
 from tests.report.conftest import HOSTILE
 
@@ -39,11 +41,23 @@ def compared(hostile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "compared.html"
 
 
+@pytest.fixture(scope="module")
+def attributes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of attributes of every kind, and of one whose name and words are as bad as can be."""
+    folder, bad = tmp_path_factory.mktemp("attributes"), HOSTILE[4]
+    made = [{**row, bad: HOSTILE[number % len(HOSTILE)]} for number, row in enumerate(rows(90))]
+    declared = schema(folder, SCHEMA + f'  "{bad}": {{kind: categorical}}\n')
+    words = ["--entities", write_jsonl(folder / "e.jsonl", made), "--schema", declared, "--out", folder / "out"]
+    assert preprocess_command.main([str(word) for word in (*words, "--report", folder / "page.html", "--quiet")]) == 0
+    return folder / "page.html"
+
+
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("name", ["report", "compared"])
-def test_a_page_looks_right(name: str, hostile: Path, compared: Path, eyes: Browser, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["report", "compared", "attributes"])
+def test_a_page_looks_right(name: str, hostile: Path, compared: Path, attributes: Path, eyes: Browser, tmp_path: Path) -> None:
     eyes.problems.clear()
-    eyes.open(hostile / "report.html" if name == "report" else compared, width=WIDTHS[0], dark=False)
+    pages = {"report": hostile / "report.html", "compared": compared, "attributes": attributes}
+    eyes.open(pages[name], width=WIDTHS[0], dark=False)
     grounds = set()
     for dark in (False, True):
         eyes.scheme(dark=dark)  # while the page is open: charts follow
