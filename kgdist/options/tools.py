@@ -346,9 +346,7 @@ class LaunchOptions(ReachOptions, ToolOptions):
     num_omp_threads: int | None = _script(
         None, "OMP_NUM_THREADS of each process; the cores of its machine, shared out, when not given", low=1, high=4096
     )
-    extra_envs: tuple[str, ...] = _script(
-        (), "variables of the environment of every process", clean=_variable, metavar="NAME=VALUE"
-    )
+    extra_envs: tuple[str, ...] = _script((), "variables of every process's environment", clean=_variable, metavar="NAME=VALUE")
     stall_timeout: float = _script(
         1800.0,
         "seconds that trainers wait for others, at a barrier or where all make a tensor together, until the job ends and names "

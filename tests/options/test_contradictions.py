@@ -25,6 +25,17 @@ REFUSED = [
         "--script_folder a --backend manual",
         "--backend: manual reaches no machine; copy what it needs to each by your own means",
     ),
+    ("dist-train", "--ray_wait 3", "--ray_wait: goes with --backend ray; add that, or drop it"),
+    (
+        "dist-train",
+        "--backend ray --ip_config a",
+        "--ip_config: has no say with --backend ray, which places the machines; drop it",
+    ),
+    (
+        "dist-train",
+        "--backend ray --copy",
+        "--copy: knows no machine before Ray has placed it; put the partitions where all nodes of the cluster see them",
+    ),
     ("dist-train", "--num_client_proc 2 --num_proc 3", "--num_proc: means the same as --num_client_proc; give one of them"),
     ("train", "--max_step 9 --max_epoch 1", "--max_step: contradicts --max_epoch; give one of them"),
     (

@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.patience import patience
 
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "7" * 64}  # as is Ray's default by now; its own file would be the user's
+MARK = {"KGDIST_TEST_CLUSTER": uuid.uuid4().hex}
 CODE = """
 import sys
 from ray.cluster_utils import Cluster
@@ -29,13 +31,21 @@ made.shutdown()
 
 @contextlib.contextmanager
 def cluster_of(*cpus: int) -> Iterator[str]:
-    """The address of a Ray that somebody has started, of nodes with so many CPUs; it is stopped with the block."""
+    """The address of a Ray that somebody has started, of nodes with so many CPUs; it is stopped with the block.
+
+    All that it starts is of `processes`, which are of this process's clusters alone: others run beside it.
+    """
     folder, usual = tempfile.mkdtemp(prefix="r-"), Path(tempfile.gettempdir()) / "ray"
     made = not usual.exists()
     usual.mkdir(exist_ok=True)  # which Ray expects
     command = [sys.executable, "-c", CODE, folder, *map(str, cpus)]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | TOKEN
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | TOKEN | MARK,
     ) as process:
         assert process.stdout is not None and process.stdin is not None
         try:
@@ -49,11 +59,11 @@ def cluster_of(*cpus: int) -> Iterator[str]:
 
 
 def processes(start: bytes) -> list[int]:
-    """Those whose command line begins so."""
-    found = []
+    """Those of a cluster that this process has made whose command line begins so."""
+    found, marked = [], "=".join(*MARK.items()).encode()
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):
-                if (folder / "cmdline").read_bytes().startswith(start):
+                if (folder / "cmdline").read_bytes().startswith(start) and marked in (folder / "environ").read_bytes():
                     found.append(int(folder.name))
     return found
