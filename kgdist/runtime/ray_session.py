@@ -9,12 +9,12 @@ import contextlib
 import logging
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 from kgdist.base.errors import OptionError, UsageError
+from kgdist.base.log import log
 
 ANSWER = 10.0  # seconds that a cluster has to answer
 
@@ -40,6 +40,25 @@ def first_line(error: Exception) -> str:
 
 
 @contextlib.contextmanager
+def _heard(ray: Any) -> Iterator[None]:
+    """Ray prints on stdout, where results belong, what it hears of processes that were lost; with --debug it is told here. Where
+    another Ray has no such function, it prints."""
+    worker = ray._private.worker
+    before = getattr(worker, "print_to_stdstream", None)
+
+    def tell(data: dict[str, Any], ignore_prefix: bool) -> None:
+        for line in data["lines"]:
+            log.debug("Ray: %s", line)
+
+    worker.print_to_stdstream = tell
+    try:
+        yield
+    finally:
+        if before is not None:
+            worker.print_to_stdstream = before
+
+
+@contextlib.contextmanager
 def ray_of(flag: str, address: str, **how: Any) -> Iterator[Any]:
     """The module `ray`, of the cluster at `address`, or of a new one that ends with the block ("local").
 
@@ -57,6 +76,7 @@ def ray_of(flag: str, address: str, **how: Any) -> Iterator[Any]:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)} if main else {}
     with contextlib.ExitStack() as kept:
         kept.callback(_end, ray)
+        kept.enter_context(_heard(ray))
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, **how)
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
@@ -64,7 +84,6 @@ def ray_of(flag: str, address: str, **how: Any) -> Iterator[Any]:
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-        kept.enter_context(contextlib.redirect_stdout(sys.stderr))  # Ray tells of processes that it lost
         yield ray
 
 

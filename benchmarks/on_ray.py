@@ -1,0 +1,136 @@
+"""Two machines that Ray has placed beside the same over SSH: `make bench-ray`.
+
+FB15k, TransE_l2 with the published options, in turn: over a loopback sshd, and on two raylets of this host. Both ways have the
+same address, so that connections are encrypted in both or in none. Then what a killed actor costs: seconds until the job goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from datasets import prepare
+from dist_accuracy import DATASET, call, partition
+from roofs import machine
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.faults.sshd import Sshd, free_port, make_key
+from tests.runtime.rays import TOKEN, cluster_of, processes
+
+HERE = Path(__file__).parent
+MODEL, PARTS = "TransE_l2", 2
+
+
+def words_of(root: Path, out: Path, steps: int) -> list[str]:
+    """What both ways are told."""
+    shutil.rmtree(out, ignore_errors=True)
+    folders = ["--path", str(root), "--data_path", str(partition(root, PARTS)), "--save_path", str(out)]
+    ends = ["--test", "--no_save_emb", "--max_step", str(steps)]
+    return ["--model_name", MODEL, "--dataset", DATASET, "--preset", *folders, *ends]
+
+
+def trained(words: list[str], out: Path) -> dict[str, float]:
+    """Triples a second while it trains, MRR, seconds of the whole command."""
+    began = time.perf_counter()
+    text = call("dist_train", *words)
+    (folder,) = out.iterdir()
+    rate = re.search(r"triples, ([\d,]+) triples/s", text)
+    assert rate is not None, text
+    metrics = json.loads((folder / "test.json").read_text())["all"]["realistic"]
+    return {"rate": float(rate[1].replace(",", "")), "mrr": metrics["mrr"], "seconds": time.perf_counter() - began}
+
+
+def back(words: list[str], out: Path) -> float:
+    """Seconds from the death of an actor until the job has gone on."""
+    command = [sys.executable, "-m", "kgdist.cli.dist_train", *words, "--checkpoint_interval", "200", "--max_step", "1000000"]
+    log = out.parent / "killed.log"
+    with log.open("w") as to:
+        job = subprocess.Popen(command, stdout=to, stderr=to)
+    try:
+        while len(list(out.glob("*/machine_*/ckpt-*"))) < PARTS:
+            time.sleep(0.1)
+        os.kill(processes(b"ray::Keeper")[0], signal.SIGKILL)
+        began = time.perf_counter()
+        while "resumed" not in log.read_text():
+            time.sleep(0.02)
+        return time.perf_counter() - began
+    finally:
+        job.send_signal(signal.SIGINT)
+        job.wait(120)
+
+
+def main() -> None:
+    """Measure, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=HERE / "data")
+    parser.add_argument("--steps", type=int, default=4000, help="of each trainer")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    root = options.data.resolve()
+    prepare(DATASET, root)
+    os.environ.update(TOKEN)
+    folder = root / "on_ray"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    found: dict[str, list[dict[str, Any]]] = {"ssh": [], "ray": []}
+    with cluster_of(0, 1, 1) as address:
+        host = address.rpartition(":")[0]
+        sshd = Sshd(folder / "sshd", user_key=make_key(folder / "key"), address=host).start()
+        (folder / "ip_config.txt").write_text(f"{host} {free_port(host)}\n{host} {free_port(host)}\n")
+        reach = ["--ssh_port", str(sshd.port), "--ssh_key", str(sshd.user_key), "--remote_python", sys.executable]
+        ways = {
+            "ssh": ["--ip_config", str(folder / "ip_config.txt"), "--accept_new_host_keys", *reach],
+            "ray": ["--backend", "ray", "--ray_address", address],
+        }
+        try:
+            for _ in range(options.rounds):
+                for way, more in ways.items():
+                    out = folder / way
+                    found[way].append(trained([*words_of(root, out, options.steps), *more], out))
+                    print(way, found[way][-1], flush=True)
+            out = folder / "killed"
+            killed = back([*words_of(root, out, options.steps)[:-2], *ways["ray"]], out)
+        finally:
+            sshd.stop()
+
+    def median(way: str, key: str) -> float:
+        return statistics.median(each[key] for each in found[way])
+
+    ratio = statistics.median(ray["rate"] / ssh["rate"] for ray, ssh in zip(found["ray"], found["ssh"], strict=True))
+    lines = [
+        "# Machines that Ray places, beside SSH",
+        "",
+        f"{DATASET}, {MODEL} with the published options, {options.steps:,} steps of each of two trainers; two machines on",
+        "this host, a server and a trainer on each, over a loopback sshd and on two raylets, in turn; medians of",
+        f"{options.rounds} rounds. Ray runs processes with a lower priority (its `worker_niceness` of 15); its tokens were on.",
+        "",
+        "| | ssh | ray | |",
+        "|---|---:|---:|---:|",
+        f"| triples/s | {median('ssh', 'rate'):,.0f} | {median('ray', 'rate'):,.0f} | {ratio:.2f} x |",
+        f"| MRR, filtered, all entities | {median('ssh', 'mrr'):.4f} | {median('ray', 'mrr'):.4f} | "
+        f"{median('ray', 'mrr') - median('ssh', 'mrr'):+.4f} |",
+        f"| the whole command | {median('ssh', 'seconds'):.1f} s | {median('ray', 'seconds'):.1f} s | |",
+        "",
+        f"After an actor was killed the job had gone on at its last checkpoint in {killed:.1f} s.",
+        "",
+        f"Command: `make bench-ray`. Machine: {machine()}, Ray {version('ray')}.",
+        "",
+    ]
+    text = "\n".join(lines)
+    (HERE / "results" / "ray.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
