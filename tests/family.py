@@ -24,10 +24,18 @@ def _stat(pid: int) -> list[str]:
 
 
 def children(pid: int) -> list[int]:
-    """The living processes that it has started, by number: all are asked for their parent, for kernels without
-    CONFIG_PROC_CHILDREN list nobody's children."""
+    """The living processes that it has started, by age, for numbers begin again: all are asked for their parent, for kernels
+    without CONFIG_PROC_CHILDREN list nobody's children."""
     found = (int(each.name) for each in Path("/proc").glob("[0-9]*"))
-    return sorted(each for each in found if parent(each) == pid and alive(each))
+    return sorted((each for each in found if parent(each) == pid and alive(each)), key=lambda each: (born(each), each))
+
+
+def born(pid: int) -> int:
+    """When it was started, in ticks of the system; 0 when it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
+    except OSError:
+        return 0
 
 
 def descendants(pid: int) -> list[int]:
