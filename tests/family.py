@@ -20,7 +20,7 @@ def _stat(pid: int) -> list[str]:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return ["X", "0"]
+        return ["X", *["0"] * 19]
 
 
 def children(pid: int) -> list[int]:
@@ -32,10 +32,7 @@ def children(pid: int) -> list[int]:
 
 def born(pid: int) -> int:
     """When it was started, in ticks of the system; 0 when it is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
-    except OSError:
-        return 0
+    return int(_stat(pid)[19])
 
 
 def descendants(pid: int) -> list[int]:
