@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from kgdist.models.base import Model
     from kgdist.models.registry import register
+    from kgdist.runtime.gnn import train_gnn
     from kgdist.sampling.neighbours import seed, to_block
     from kgdist.training.callbacks import STOP, Progress, Validation
 
@@ -90,6 +91,7 @@ __all__ = [
     "to_block",
     "to_homogeneous",
     "train",
+    "train_gnn",
 ]
 
 
@@ -103,6 +105,7 @@ _HOMES: dict[str, Callable[[], ModuleType]] = {
     "load": lambda: import_module("kgdist.api.functions"),
     "load_dataset": lambda: import_module("kgdist.api.functions"),
     "train": lambda: import_module("kgdist.api.functions"),
+    "train_gnn": lambda: import_module("kgdist.runtime.gnn"),
     "STOP": lambda: import_module("kgdist.training.callbacks"),
     "Progress": lambda: import_module("kgdist.training.callbacks"),
     "Validation": lambda: import_module("kgdist.training.callbacks"),

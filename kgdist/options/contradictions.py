@@ -97,6 +97,13 @@ def _of_an_encoder(o: Config, given: Given) -> Rows:
     yield o.relation_blocks and not o.num_bases, "relation_blocks", "needs --num_bases, how many blocks there are"
     for name, owner in (("num_bases", "rgcn"), ("relation_blocks", "rgcn"), ("num_heads", "gat")):
         yield o.encoder != owner and name in given, name, f"is an option of --encoder {owner}; drop it"
+    shared = "is about a parameter store, and workers of --encoder share gradients by torch.distributed; drop it"
+    for name in ("local_update", "transport_dtype", "pull_ahead", "max_inflight", "transport_security"):
+        yield name in given, name, shared
+    drawn = "has no say here: with --encoder every worker draws them among the core entities of its partition; drop it"
+    yield "negatives" in given, "negatives", drawn
+    by_hand = "manual knows no workers of --encoder; start them by torchrun (kgdist.train_gnn)"
+    yield o.backend == "manual", "backend", by_hand
     yield o.init_from, "init_from", "begins with rows of a run, but an encoder makes them; drop one of them"
     yield o.async_update, "async_update", "contradicts --encoder, which needs the rows of the step before; drop it"
 

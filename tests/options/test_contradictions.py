@@ -83,6 +83,21 @@ REFUSED = [
         "--init_from: begins with rows of a run, but an encoder makes them; drop one of them",
     ),
     (
+        "dist-train",
+        "--encoder sage --transport_dtype bf16",
+        "--transport_dtype: is about a parameter store, and workers of --encoder share gradients by torch.distributed; drop it",
+    ),
+    (
+        "dist-train",
+        "--encoder sage --negatives local",
+        "--negatives: has no say here: with --encoder every worker draws them among the core entities of its partition; drop it",
+    ),
+    (
+        "dist-train",
+        "--encoder sage --backend manual",
+        "--backend: manual knows no workers of --encoder; start them by torchrun (kgdist.train_gnn)",
+    ),
+    (
         "train",
         "--encoder gat --async_update --gpu 0",
         "--async_update: contradicts --encoder, which needs the rows of the step before; drop it",
