@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from kgdist.models.registry import register
     from kgdist.runtime.gnn import train_gnn
     from kgdist.sampling.neighbours import seed, to_block
-    from kgdist.training.callbacks import STOP, Progress, Validation
+    from kgdist.training.callbacks import STOP, Progress, Saved, Validation
 
 __all__ = [
     "EID",
@@ -64,6 +64,7 @@ __all__ = [
     "Model",
     "Progress",
     "Run",
+    "Saved",
     "Side",
     "Table",
     "UsageError",
@@ -108,6 +109,7 @@ _HOMES: dict[str, Callable[[], ModuleType]] = {
     "train_gnn": lambda: import_module("kgdist.runtime.gnn"),
     "STOP": lambda: import_module("kgdist.training.callbacks"),
     "Progress": lambda: import_module("kgdist.training.callbacks"),
+    "Saved": lambda: import_module("kgdist.training.callbacks"),
     "Validation": lambda: import_module("kgdist.training.callbacks"),
     "Dataset": lambda: import_module("kgdist.data.dataset"),
     "KGEmbedder": lambda: import_module("kgdist.api.estimator"),

@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     machines: list[Machine] = []
 
     def count(config: Config) -> int:
-        if config.backend == "ray" and config.encoder != "none":
+        if config.backend in ("ray", "ray-train") and config.encoder != "none":
             from kgdist.runtime.cluster.encoder_job import machines_for
 
             machines[:] = unplaced(machines_for(config))
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.runtime.interrupt import Interrupts
 
     config = parsed.config
-    if config.backend == "ray":  # whose processes begin anywhere
+    if config.backend in ("ray", "ray-train"):  # whose processes begin anywhere
         config = config.replace(path=os.path.abspath(os.path.expanduser(config.path)))
     set_up_log(config)
     if not machines:
@@ -74,6 +74,12 @@ def main(argv: Sequence[str]) -> int:
         for line in lines:
             log.say(line)
         log.result({"plan": lines})
+        return 0
+    if config.backend == "ray-train":
+        from kgdist.runtime.ray_train import launch as launch_by_ray
+
+        ended = launch_by_ray(config)
+        log.result({"run": None if ended.folder is None else str(ended.folder), "interrupted": False, "test": ended.metrics})
         return 0
     if config.copy:
         from kgdist.runtime.copy.send import copy_partitions

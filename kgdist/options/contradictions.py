@@ -20,6 +20,7 @@ from kgdist.options.tools import (
     EmbSimOptions,
     ExportOptions,
     ImportOptions,
+    LaunchOptions,
     Lists,
     PredictOptions,
     PreprocessOptions,
@@ -50,9 +51,13 @@ def of_a_command_line(o: Config, given: Given) -> Rows:
     graphs = "contradicts --part_config, which names the graph"
     yield o.part_config is not None and "dataset" in given, "dataset", graphs
     manual = "manual reaches no machine; copy what it needs to each by your own means"
-    placed = o.backend == "ray"
+    placed = o.backend in ("ray", "ray-train")
     for name in ("ray_address", "ray_placement", "ray_wait"):
         yield name in given and not placed, name, "goes with --backend ray; add that, or drop it"
+    encoders = "ray-train runs the workers of graph encoders: name one with --encoder, or take --backend ray"
+    yield o.backend == "ray-train" and o.encoder == "none", "backend", encoders
+    one = "has no say with --backend ray-train, which places one worker for each partition; drop it"
+    yield o.backend == "ray-train" and "num_client_proc" in given, "num_client_proc", one
     yield placed and "ip_config" in given, "ip_config", "has no say with --backend ray, which places the machines; drop it"
     shared = "knows no machine before Ray has placed it; put the partitions where all nodes of the cluster see them"
     yield placed and o.copy, "copy", shared
@@ -253,6 +258,10 @@ def of_preprocessing(o: PreprocessOptions, given: Given) -> Rows:
     yield o.dataset is not None and o.format != "built_in" and not o.data_files, "data_files", f"--format {o.format} needs them"
 
 
+def of_launching(o: LaunchOptions, given: Given) -> Rows:
+    yield o.backend == "ray-train", "backend", "ray-train runs the workers of kgdist-dist-train --encoder; scripts take ray"
+
+
 OF_TOOLS: dict[str, Callable[[Any, Given], Rows]] = {
     "predict": of_predicting,
     "emb-sim": of_comparing_embeddings,
@@ -260,4 +269,5 @@ OF_TOOLS: dict[str, Callable[[Any, Given], Rows]] = {
     "convert": of_converting,
     "import": of_importing,
     "preprocess": of_preprocessing,
+    "launch": of_launching,
 }

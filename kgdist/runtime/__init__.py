@@ -14,6 +14,7 @@ protocol.py   what launcher and agents say to each other: the table
 ray_agents.py   a cluster of Ray as machines
 ray_chunks.py   chunks of attributes as tasks of Ray
 ray_session.py  Ray, from its beginning to its end
+ray_train.py    Ray Train as what starts workers
 share.py      what one of such workers trains on
 start.py      where rows and steps start: at random, another run, a checkpoint
 """

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +30,19 @@ from kgdist.models.registry import model_of, settle
 from kgdist.options.config import Config
 from kgdist.runs import checkpoint
 from kgdist.runtime.checks import check_attributes, check_splits
+from kgdist.runtime.cluster.training_plan import partition_folder
 from kgdist.runtime.course import Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import Seat, meetings_of, shapes_of, steps_of, warm_up, weights_of
 from kgdist.runtime.local import Session, SoloControl, train
 from kgdist.runtime.share import Share
-from kgdist.training.callbacks import Callback, Callbacks
+from kgdist.training.callbacks import Callback, Callbacks, Event, Progress, Validation
 from kgdist.training.loop import Control, Trainer
 from kgdist.training.peers import Peers
 from kgdist.training.step import Losses
 
-ON, ENCODE, LOAD, END = 1, 2, 3, 4  # what the first worker lets the others do
+ON, ENCODE, LOAD, REPORT, END = 1, 2, 3, 4, 5  # what the first worker lets the others do
+Report = Callable[[dict[str, Any], Path | None, int], object]  # metrics; the run folder and the step of its checkpoint, or None
 JOB = "job.json"  # of a run folder: which training it belongs to, however often that begins again
 
 
@@ -166,8 +168,10 @@ class LeaderControl(SoloControl):
 class Follower:
     """Another worker."""
 
-    def __init__(self, config: Config, share: Share, peers: Peers, seat: Seat, interrupts: Interrupts) -> None:
-        self.config, self.share, self.peers, self.interrupts = config, share, peers, interrupts
+    def __init__(
+        self, config: Config, share: Share, peers: Peers, seat: Seat, interrupts: Interrupts, reports: Report | None
+    ) -> None:
+        self.config, self.share, self.peers, self.interrupts, self.reports = config, share, peers, interrupts, reports
         shapes = shapes_of(config, model_of(config), len(share.entities), share.relations)
         self.tables = MemoryTables.create(shapes, config.optimizer)
         self.encoding = share.encoding(config)
@@ -201,6 +205,8 @@ class Follower:
                 self.peers.send(self.share.encode(self.encoding, self.tables)[: self.share.part.num_core])
             elif word == LOAD:
                 self.load()
+            elif word == REPORT and self.reports is not None:
+                self.reports({}, None, 0)
 
     # ---- as the control of its loop
 
@@ -226,21 +232,49 @@ class Follower:
         """See Control: one of all workers is enough."""
 
 
+class Reporting:
+    """A callback that reports each checkpoint, and lets the other workers do so."""
+
+    def __init__(self, reports: Report, peers: Peers | None = None) -> None:
+        self._reports, self._peers = reports, peers
+        self._values: dict[str, Any] = {}
+        self._last = 0  # the step that was reported
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Validation):
+            names = ("mrr", "mr", "hits1", "hits3", "hits10")
+            self._values |= {name: getattr(event, name) for name in names}
+        elif isinstance(event, Progress):
+            self._values |= {"loss": event.loss, "triples_per_second": event.triples_per_second}
+        elif event.step != self._last:
+            self._last = event.step
+            if self._peers is not None:
+                self._peers.tell(REPORT)
+            self._reports(self._values | {"step": event.step}, Path(event.folder), event.step)
+
+
 def train_gnn(
-    config: Config | Mapping[str, Any], callbacks: Iterable[Callback] = (), *, run: str | None = None, resuming: str | None = None
+    config: Config | Mapping[str, Any],
+    callbacks: Iterable[Callback] = (),
+    *,
+    run: str | None = None,
+    resuming: str | None = None,
+    reports: Report | None = None,
 ) -> Result:
     """Train a graph encoder and a score function as one of several workers, all of which call this.
 
     They are those of torch.distributed: of the group that there is, or that the environment names (RANK, WORLD_SIZE, MASTER_ADDR,
     MASTER_PORT), as torchrun, kgdist-dist-train and Ray Train see to. Worker n trains `partition_n` of kgdist-partition --edges,
     in the folder `<path>/<data_path>/<dataset>`. A batch is each worker's own, so twice the workers make half the steps an epoch.
-    A process that is alone trains on the data set itself, as `kgdist.train` does.
+    A process that is alone, and for whom nothing was partitioned, trains on the data set itself, as `kgdist.train` does.
 
     Args:
         config: options of kgdist-dist-train by name. `num_proc` has no say: how many workers there are says who starts them.
         callbacks: heard by the first worker.
         run: what names this training when it is begun again: it then goes on at its last checkpoint, if there is one in
             `save_path`.
+        reports: called in every worker whenever a checkpoint was written: in the first one with the values of the last validation
+            and of the log before, the run folder and the step; in the others with {}, None and 0.
         resuming: the command to name when it can be gone on with, RUN standing for the name of the run folder.
     Returns how it ended, in the first worker; the others know no run folder and no metrics.
     Raises KgdistError; PeersLost (exit code 3) when another worker has ended, or does not come within `stall_timeout`.
@@ -250,13 +284,21 @@ def train_gnn(
     if config.encoder == "none":
         raise OptionError("--encoder", "name the graph encoder to train")
     config = config.replace(num_proc=1)
-    if not torch.distributed.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return train(config if run is None else _gone_on(config, run), callbacks)
-    return _train(config, callbacks, run, resuming)
+    if _workers() == 1 and not partition_folder(config, 0).is_dir():
+        alone: list[Callback] = [*callbacks] if reports is None else [*callbacks, Reporting(reports)]
+        return train(config if run is None else _gone_on(config, run), alone)
+    return _train(config, callbacks, (run, resuming), reports)
+
+
+def _workers() -> int:
+    """How many there are, as far as torch.distributed knows."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_world_size()
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @background()
-def _train(config: Config, callbacks: Iterable[Callback], run: str | None, resuming: str | None) -> Result:
+def _train(config: Config, callbacks: Iterable[Callback], known: tuple[str | None, str | None], reports: Report | None) -> Result:
     keep_freed_memory()
     torch.set_num_threads(config.num_thread)
     peers = Peers(config.stall_timeout)
@@ -269,9 +311,10 @@ def _train(config: Config, callbacks: Iterable[Callback], run: str | None, resum
         seat, dataset = share.seat(peers), share.dataset(config, peers)
         if dataset is None:
             warm_up(config, weighted=share.part.core.weights is not None)
-            Follower(config, share, peers, seat, interrupts).train()
+            Follower(config, share, peers, seat, interrupts, reports).train()
             return Result(None, interrupts.asked, None)
-        return _lead(config, callbacks, (run, resuming), (share, peers, seat), dataset, interrupts)
+        heard: list[Callback] = [*callbacks] if reports is None else [*callbacks, Reporting(reports, peers)]
+        return _lead(config, heard, known, (share, peers, seat), dataset, interrupts)
 
 
 def _lead(

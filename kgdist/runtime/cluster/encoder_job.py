@@ -136,13 +136,13 @@ def launch(config: Config, machines: list[Machine], connect: Connect, interrupts
         for line in describe(config, plan):
             say(line)
     code = endure(EncoderAttempt(plan, interrupts), connect, interrupts)
-    folder = _found(config, plan.run)
+    folder = found(config, plan.run)
     metrics = folder / "test.json" if folder is not None else None
     tested = config.test and metrics is not None and metrics.exists() and code == 0
     return Result(folder, code == LEFT, read_json(metrics) if tested and metrics is not None else None)
 
 
-def _found(config: Config, run: str) -> Path | None:
+def found(config: Config, run: str) -> Path | None:
     """The run folder, where this machine can read it."""
     for path in run_folder(config).glob(f"*/{JOB}"):
         try:
