@@ -22,7 +22,9 @@ from kgdist.options.config import OPTIONS
 from kgdist.options.of_encoders import EncoderOptions
 from kgdist.runs import checkpoint, rundir
 from tests.family import descendants, words_of
-from tests.faults.jobs import Job, command, graph, ip_config, run, wait
+from tests.faults.jobs import SMALL, Job, command, graph, ip_config, run, wait
+from tests.faults.sshd import Sshd
+from tests.faults.test_over_ssh import reach
 
 pytestmark = pytest.mark.timeout(240)
 ENCODER = {"encoder": "rgcn", "model_name": "DistMult", "encoder_dim": "8", "num_bases": "2", "max_step": "24"}
@@ -50,14 +52,15 @@ def workers(job: Job) -> list[int]:
     return sorted(found, key=lambda pid: int(re.findall(rb"\0RANK=(\d+)", Path(f"/proc/{pid}/environ").read_bytes())[0]))
 
 
-def check_embeddings(folder: Path) -> None:
-    """The run's entities are what its encoder makes of its rows on the whole graph."""
+def check_embeddings(folder: Path, rows: str = "") -> None:
+    """The run's entities are what its encoder makes of its rows, the last ones or those in a folder, on the whole graph."""
     opened = rundir.open_run(folder)
     data = open_dataset(opened.config, opened.vocabularies)
     sizes = len(data.entities), len(data.relations)
     encoding = Encoding.of(opened.config, data.train.array, *sizes)
     assert encoding is not None
-    saved = checkpoint.load(max(folder.glob("ckpt-*"), key=lambda path: int(path.name.removeprefix("ckpt-")))).arrays
+    last = max(folder.glob("ckpt-*"), key=lambda path: int(path.name.removeprefix("ckpt-")))
+    saved = checkpoint.load(folder / rows if rows else last).arrays
     encoding.encoder.use(torch.from_numpy(np.array(saved["encoder"])))
     made = encode(encoding.encoder, encoding.messages, torch.from_numpy(np.array(saved["entity"])))
     np.testing.assert_allclose(np.load(folder / "toy_DistMult_entity.npy"), made.numpy(), rtol=1e-4, atol=1e-5)
@@ -77,6 +80,15 @@ def test_workers_make_one_run_that_all_commands_read(tmp_path: Path, machines: i
     again = run(command("eval", str(folder), "--json"), tmp_path)
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout.splitlines()[-1])["test"]["all"]["realistic"] == result["test"]["all"]["realistic"]
+
+
+def test_the_best_rows_are_encoded_by_all(tmp_path: Path) -> None:
+    path = parts(tmp_path, 2)
+    options = ENCODER | {"eval_interval": "6", "max_step": "60", "lr": "3", "encoder_lr": "1", "early_stop_patience": "2"}
+    with Job(path, "--valid", **options) as job:
+        text = job.end(0)
+    assert re.search(r"the embeddings of step \d+ are kept, which had the best validation MRR", text), text
+    check_embeddings(next(iter(path.glob("ckpts/*"))), "best")
 
 
 def test_a_worker_that_is_killed_is_begun_again_with_all_at_the_last_checkpoint(tmp_path: Path) -> None:
@@ -171,3 +183,17 @@ def test_options_are_what_they_were_given_as_in_the_workers(tmp_path: Path) -> N
     for _, options in found:
         there = json.loads(options)
         assert {name: tuple(there[name]) if isinstance(there[name], list) else there[name] for name in given} == given
+
+
+@pytest.mark.slow
+def test_machines_over_ssh_get_their_partitions_and_train(sshd: Sshd, tmp_path: Path) -> None:
+    path = parts(tmp_path / "my task", 4)
+    ip_config(path, parts=2)
+    words = ["--path", str(path), "--ip_config", str(path / "ip_config.txt"), "--data_path", "data", "--dataset", "toy"]
+    words += [word for name, value in (SMALL | ENCODER).items() for word in (f"--{name}", value)]
+    done = run(command("dist_train", *words, "--copy", "--num_client_proc", "2", "--test", *reach(sshd)), path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    sent = re.findall(r"machine_(\d) .*partition_(\d): \d+ files, .* complete already", done.stdout)
+    assert sorted(sent) == [("0", "0"), ("0", "1"), ("1", "2"), ("1", "3")], done.stdout
+    assert "Test average MRR" in done.stdout
+    check_embeddings(next(iter(path.glob("ckpts/*"))))
