@@ -76,14 +76,6 @@ class Manifest(Generic[C]):
         )
 
     @staticmethod
-    def kind(folder: Path) -> int | None:
-        """The format that a folder's manifest names; None where it has none that can be read. See `read`."""
-        try:
-            return int(read_json(folder / NAME)["format"])
-        except (CheckpointError, LookupError, TypeError, ValueError):
-            return None
-
-    @staticmethod
     def read(folder: Path, kind: type[C]) -> Manifest[C]:
         """Raises CheckpointError naming the file: not there, of another kind, of a newer format, or not as it was written."""
         file = folder / NAME

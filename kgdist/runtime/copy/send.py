@@ -22,7 +22,7 @@ from kgdist.base.log import bar, log
 from kgdist.options.config import Config
 from kgdist.partition.edges_folder import EdgePartition, EdgesInCommon
 from kgdist.partition.folder import Partition
-from kgdist.partition.manifest import Manifest
+from kgdist.partition.manifest import version_of
 from kgdist.runtime.channels.channel import Ending, Heard
 from kgdist.runtime.channels.ssh_config import SshOptions
 from kgdist.runtime.checks import check_parts
@@ -80,7 +80,7 @@ def deliveries_of(config: Config, machines: list[Machine]) -> list[Delivery]:
     """The partitions that lie here, for the machines. Raises UsageError when one is missing or belongs to another graph."""
     found = []
     graph = None
-    sufficient = Manifest.kind(partition_folder(config, 0)) == EdgesInCommon.FORMAT
+    sufficient = version_of(partition_folder(config, 0)) == EdgesInCommon.FORMAT
     if not sufficient:
         check_parts(Partition.open(partition_folder(config, 0)).book.parts, machines, config.dataset)
     places = folders_of(config, machines) if sufficient else [(each, partition_folder(config, each.number)) for each in machines]
