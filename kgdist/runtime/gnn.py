@@ -22,7 +22,7 @@ import torch
 from kgdist.base.errors import CheckpointError, OptionError, PeersLost, counted
 from kgdist.base.files import read_json, write_json
 from kgdist.base.log import background, say
-from kgdist.base.machine import keep_freed_memory
+from kgdist.base.machine import keep_freed_memory, usable_cores
 from kgdist.data.dataset import Dataset
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.encoders.encoder import Encoding
@@ -63,6 +63,8 @@ class Leader(Session):
     ) -> None:
         self.share, self.peers, self.seat, self.run, self._resuming = share, peers, seat, run, resuming
         super().__init__(config, dataset, interrupts, callbacks)
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # workers, which wait while this one ranks
+        self.evaluator.threads = min(here * config.num_thread, usable_cores())
         cores = peers.each(torch.from_numpy(share.entities[: share.part.num_core]))
         self.cores = [each.numpy() for each in cores]
 

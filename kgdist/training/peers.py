@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from kgdist.base.errors import PeersLost
+from kgdist.base.errors import PeersLost, UsageError
 from kgdist.base.gloo import let_gloo_rest
 from kgdist.kvstore.tables import Tables, Update
 
@@ -193,6 +193,8 @@ def _together() -> Iterator[None]:
     """What gloo says of workers that are gone or late, in one of our errors."""
     try:
         yield
+    except ValueError as error:  # of the environment
+        raise UsageError(f"torch.distributed finds no others: {str(error).splitlines()[0]}") from error
     except RuntimeError as error:
         said = re.sub(r"^\[.*?\] ?", "", str(error).splitlines()[0])
         raise PeersLost(f"another worker has ended, or does not answer: {said}") from error

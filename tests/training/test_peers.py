@@ -72,6 +72,12 @@ def test_an_update_is_the_mean_of_all_and_copies_are_equal(tmp_path: Path, world
                     assert np.array_equal(rows[key], same), f"{key} of workers 0 and {rank}"
 
 
+def test_an_environment_that_names_nobody_is_said() -> None:
+    words = [sys.executable, "-c", "from kgdist.training.peers import Peers; Peers(5)"]
+    done = subprocess.run(words, env=environment(1), capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert "UsageError: torch.distributed finds no others: " in done.stderr and "RANK" in done.stderr.splitlines()[-1]
+
+
 WAITS = """
 import os, sys, time
 from kgdist.training.peers import Peers

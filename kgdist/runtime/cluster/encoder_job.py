@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
+import signal
 import uuid
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,7 @@ class EncoderAttempt(ScriptAttempt):
         if kind == "line" and value["who"] == f"{TRAINER} 0":  # which speaks for all
             (complain if value["error"] else say)(value["text"])
             return
-        if kind == "exit" and value["code"] == LEFT:
+        if kind == "exit" and (value["code"] == LEFT or (self._asked and value["code"] == -signal.SIGTERM)):  # not begun yet
             self._left_early = True
             value = value | {"code": 0}
         super().news(machine, kind, value)
