@@ -77,7 +77,7 @@ def options_page() -> str:
     for preset in presets.ROWS:
         words = preset.flags().split(" --max_step ")[0]
         published = str(preset.published) if preset.published else ""
-        cells = (preset.dataset, preset.model, f"`{words}`", str(preset.steps), published, preset.source)
+        cells = (preset.dataset, preset.name, f"`{words}`", str(preset.steps), published, preset.source)
         lines.append(_row(map(_plain, cells)))
     return "\n".join(lines) + "\n"
 

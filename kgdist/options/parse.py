@@ -224,7 +224,7 @@ def understand(command: str, given: Mapping[str, Any], machines: Callable[[Confi
     config = config.replace(num_proc=default)
     if not config.preset:
         return Parsed(command, config, explicit, tuple(notes))
-    row = presets.find(config.model_name, config.dataset)
+    row = presets.find(config.model_name, config.dataset, config.encoder)
     several = max(config.num_proc, len(config.gpu)) * machines(config)
     notes += row.notes(several)
     preset = row.values(several)

@@ -16,19 +16,19 @@ PAIRS = {
     "Freebase": "TransE_l2 DistMult ComplEx TransR RotatE",
     "wikikg2": "TransE_l2 DistMult ComplEx RotatE",
     "biokg": "TransE_l2 DistMult ComplEx RotatE",
-    "FB15k-237": "ComplEx RotatE PairRE",
+    "FB15k-237": "ComplEx RotatE PairRE DistMult+rgcn DistMult+relgnn",
     "wn18rr": "ComplEx RotatE",
     "wordnet": "RotatE ComplEx TransE_l2 DistMult",
 }
 
 
 def test_the_pairs_that_were_published_are_there_once() -> None:
-    found = [(row.dataset, row.model) for row in presets.ROWS]
+    found = [(row.dataset, row.name.replace(" behind ", "+")) for row in presets.ROWS]
     assert sorted(found) == sorted((data, model) for data, models in PAIRS.items() for model in models.split())
     assert all(row.published for row in presets.ROWS if row.dataset in ("FB15k", "wn18", "Freebase", "wikikg2", "biokg"))
 
 
-@pytest.mark.parametrize("row", presets.ROWS, ids=lambda row: f"{row.model}-{row.dataset}")
+@pytest.mark.parametrize("row", presets.ROWS, ids=lambda row: f"{row.name}-{row.dataset}")
 def test_a_row_is_a_run_without_contradictions_or_fill_ins(row: presets.Preset) -> None:
     config = Config(model_name=row.model, dataset=row.dataset, **row.values())
     assert settle(config) == (config, [])
@@ -59,6 +59,16 @@ def test_a_row_is_a_run_without_contradictions_or_fill_ins(row: presets.Preset) 
 def test_rows_hold_the_published_options(model: str, dataset: str, expected: dict[str, object]) -> None:
     values = presets.find(model, dataset).values()
     assert {name: values[name] for name in expected} == expected
+
+
+def test_an_encoder_has_rows_of_its_own() -> None:
+    words = ["--dataset", "FB15k-237", "--model_name", "DistMult", "--preset"]
+    config = parse("train", [*words, "--encoder", "relgnn", "--num_proc", "1"]).config
+    assert (config.hidden_dim, config.encoder_dim, config.encoder_lr, config.fanout) == (64, 32, 0.001, (25, 10))
+    with pytest.raises(OptionError, match="there is none for DistMult behind sage on FB15k-237; .*DistMult behind rgcn"):
+        parse("train", [*words, "--encoder", "sage"])
+    with pytest.raises(OptionError, match="there is none for DistMult on FB15k-237; "):
+        parse("train", words)
 
 
 def test_names_are_looked_up_without_case_and_with_aliases() -> None:
