@@ -167,7 +167,7 @@ class Evaluation(dict[str, Any]):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """mrr, mr, hits@1, hits@3, hits@10, amri."""
+        """mrr, mr, hits@1, hits@3, hits@10, auc-roc, amri; the last two are None where no query had a rival."""
         found: dict[str, float] = self["all"][self["ties"]]
         return found
 
@@ -195,6 +195,11 @@ class Evaluation(dict[str, Any]):
     def hits10(self) -> float:
         """Share of ranks of at most 10."""
         return self.metrics["hits@10"]
+
+    @property
+    def auc_roc(self) -> float | None:
+        """Mean share of rivals that score below the true entity, ties counting half by the realistic rank."""
+        return self.metrics["auc-roc"]
 
     def __repr__(self) -> str:
         return "\n".join([protocol_line(self), *report_table(self)])

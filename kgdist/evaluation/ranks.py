@@ -1,4 +1,4 @@
-"""Ranks and what is read off them: MR, MRR, HITS@k and AMRI under three tie policies, per side, relation and relation
+"""Ranks and what is read off them: MR, MRR, HITS@k, AUC-ROC and AMRI under three tie policies, per side, relation and relation
 category.
 
 Pure functions over counts, which `kgdist.evaluation.counting` finds; and metrics as text: the lines that DGL-KE prints, and a
@@ -17,7 +17,7 @@ import numpy as np
 from kgdist.base.types import Side
 from kgdist.data.statistics import CATEGORIES, UNSEEN
 
-METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10", "amri")
+METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10", "auc-roc", "amri")
 HITS = (1, 3, 10)
 SIDES = (Side.HEAD, Side.TAIL)  # the codes in `Ranks.side`
 
@@ -87,19 +87,28 @@ class Ranks:
 
 
 def metrics(ranks: Ranks, ties: Ties = Ties.REALISTIC) -> dict[str, float | None]:
-    """The six `METRICS` of at least one query; raises ValueError for none.
+    """The `METRICS` of at least one query; raises ValueError for none.
 
-    `hits@k` is the share of ranks <= k. `amri` is the adjusted mean rank index 1 - sum(rank - 1) / sum(expected rank - 1) of
-    Berrendorf et al. 2020 (Ambiguity of Rank-Based Evaluation), a random order of a query's own n candidates being expected
-    to rank at (n + 1) / 2: 1 is perfect, 0 is random. None when no query had a rival.
+    `hits@k` is the share of ranks <= k.
+
+    `auc-roc` is the area under the ROC curve of each query, whose one positive meets its own n - 1 rivals, as a mean over the
+    queries that have any: 1 - (rank - 1) / (n - 1), the share of rivals that score below the true entity, and by the realistic
+    rank, which is that of Mann and Whitney, half of those that tie. 1 is perfect, .5 is random.
+
+    `amri` is the adjusted mean rank index 1 - sum(rank - 1) / sum(expected rank - 1) of Berrendorf et al. 2020 (Ambiguity of
+    Rank-Based Evaluation), a random order of a query's own n candidates being expected to rank at (n + 1) / 2: 1 is perfect, 0
+    is random. It is 2 * `auc-roc` - 1 where all queries have equally many candidates; else those with more count for more.
+
+    Both are None when no query had a rival.
     """
     if not len(ranks):
         raise ValueError("metrics of no ranks")
-    rank = ranks.rank(ties)
-    rivals = float((ranks.candidates - 1).sum())
+    rank, rivals = ranks.rank(ties), ranks.candidates - 1
+    asked = rivals > 0
     values: dict[str, float | None] = {"mrr": float((1 / rank).mean()), "mr": float(rank.mean())}
     values.update({f"hits@{k}": float((rank <= k).mean()) for k in HITS})
-    values["amri"] = 1 - 2 * float((rank - 1).sum()) / rivals if rivals else None
+    values["auc-roc"] = float((1 - (rank[asked] - 1) / rivals[asked]).mean()) if asked.any() else None
+    values["amri"] = 1 - 2 * float((rank - 1).sum()) / float(rivals.sum()) if asked.any() else None
     return values
 
 
@@ -158,12 +167,12 @@ def _by_relation(ranks: Ranks) -> Iterator[tuple[int, Ranks]]:
         yield int(relation), ordered[int(start) : int(stop)]
 
 
-PRINTED = METRICS[:5]  # by DGL-KE, in its order
+PRINTED = METRICS[:6]  # the five of DGL-KE, in its order, and one more
 
 
 def reference_lines(split: str, metrics: Mapping[str, float | None]) -> list[str]:
-    """``Test average MRR : 0.671234`` and so on, as DGL-KE prints and scripts parse."""
-    return [f"{split.capitalize()} average {name.upper()} : {metrics[name]:.6f}" for name in PRINTED]
+    """``Test average MRR : 0.671234`` and so on, as DGL-KE prints and scripts parse; then AUC-ROC, where it is defined."""
+    return [f"{split.capitalize()} average {name.upper()} : {metrics[name]:.6f}" for name in PRINTED if metrics[name] is not None]
 
 
 def protocol_line(report: Mapping[str, Any]) -> str:

@@ -156,8 +156,8 @@ class Observer:
 def validation(report: Mapping[str, Any], step: int, total: int, best: bool, where: str) -> Validation:
     """The event of a validation that has given `report`."""
     found = report["all"]["realistic"]
-    hits = {f"hits{k}": found[f"hits@{k}"] for k in HITS}
-    return Validation(step=step, total=total, mrr=found["mrr"], mr=found["mr"], best=best, report=report, folder=where, **hits)
+    values = {name: found[name] for name in ("mrr", "mr")} | {f"hits{k}": found[f"hits@{k}"] for k in HITS}
+    return Validation(step=step, total=total, auc_roc=found["auc-roc"], best=best, report=report, folder=where, **values)
 
 
 def curves_writer() -> Any:

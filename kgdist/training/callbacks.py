@@ -57,6 +57,7 @@ class Validation:
     hits1: float
     hits3: float
     hits10: float
+    auc_roc: float | None  # None where no query had a rival
     best: bool  # no validation before had a higher MRR
     report: Mapping[str, Any]  # all of valid.json
     folder: str

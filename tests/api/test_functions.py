@@ -210,6 +210,7 @@ def test_an_evaluation_is_that_of_the_command_and_writes_nothing(capsys: pytest.
     assert found.mrr == saved["all"]["realistic"]["mrr"] and "filtered by train, valid, test" in repr(found)
     assert eval_command.main([str(run.path), "--rank_ties", "pessimistic", "--no_eval_filter"]) == 0
     assert pessimistic.hits10 == metrics(run.path)["all"]["pessimistic"]["hits@10"]
+    assert pessimistic.auc_roc == metrics(run.path)["all"]["pessimistic"]["auc-roc"]
     assert run.evaluate("train").mr < found.mr
     for split, options, message in (
         ("tset", {}, "no tset triples"),
@@ -316,6 +317,7 @@ def test_callbacks_hear_what_metrics_jsonl_says(how: dict[str, Any]) -> None:
         assert [getattr(event, name) for event in heard] == [line[name] for line in written]
     validations = [event for event in events if isinstance(event, kgdist.Validation)]
     assert validations[0].best and validations[0].hits10 == validations[0].report["all"]["realistic"]["hits@10"]
+    assert validations[0].auc_roc == validations[0].report["all"]["realistic"]["auc-roc"]
 
 
 @pytest.mark.parametrize("how", [{}, {"num_proc": 2}])

@@ -76,10 +76,10 @@ def test_the_report_is_the_summary_of_filtered_ranks(
     assert read_json(tmp_path / "test.json") == report
     printed = capsys.readouterr().out.splitlines()
     for number, (line, name) in enumerate(
-        [("MRR", "mrr"), ("MR", "mr"), ("HITS@1", "hits@1"), ("HITS@3", "hits@3"), ("HITS@10", "hits@10")]
+        [("MRR", "mrr"), ("MR", "mr"), ("HITS@1", "hits@1"), ("HITS@3", "hits@3"), ("HITS@10", "hits@10"), ("AUC-ROC", "auc-roc")]
     ):
         assert printed[number] == f"Test average {line} : {report['all']['realistic'][name]:.6f}"
-    assert printed[5].startswith("test ranks: filtered by train, valid, test, among all 30 entities (")
+    assert printed[6].startswith("test ranks: filtered by train, valid, test, among all 30 entities (")
 
 
 def test_the_filter_takes_every_split(dataset: Dataset, model: Model, tables: MemoryTables) -> None:

@@ -15,7 +15,7 @@ from kgdist.cli import train as train_command
 from kgdist.report.comparison import RESULTS, UNSHOWN, compare
 from tests.cli.graphs import Bench
 
-METRICS = RESULTS[:6]
+METRICS = RESULTS[:7]
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +61,13 @@ def test_only_options_that_differ(ckpts: Path) -> None:
 
 def test_a_run_without_metrics_has_blanks_and_a_note(ckpts: Path) -> None:
     found = compare([ckpts])
-    assert found.names[-1] == "TransE_l2_toy_1" and [found.results[column][-1] for column in METRICS] == [None] * 6
+    assert found.names[-1] == "TransE_l2_toy_1" and [found.results[column][-1] for column in METRICS] == [None] * 7
     assert [note for note in found.notes if note.startswith("TransE_l2_toy_1: has no metrics")] and len(found.notes) == 1
 
 
-@pytest.mark.parametrize(("sort", "sign"), [("mrr", -1), ("MR", 1), ("hits@10", -1), ("seconds", 1), ("lr", 1), ("run", 1)])
+@pytest.mark.parametrize(
+    ("sort", "sign"), [("mrr", -1), ("MR", 1), ("hits@10", -1), ("AUC-ROC", -1), ("seconds", 1), ("lr", 1), ("run", 1)]
+)
 def test_the_order(ckpts: Path, sort: str, sign: int) -> None:
     found = compare([ckpts], sort)
     column: list[Any] = {"run": found.names, "lr": [folder.config.lr for folder in found.folders]}.get(sort) or [
@@ -100,7 +102,7 @@ def test_the_terminal(ckpts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([str(ckpts), "--sort", "run"]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
-    assert lines[0].split()[:7] == ["run", *METRICS]
+    assert lines[0].split()[:8] == ["run", *METRICS]
     assert lines[1].split()[0] == "DistMult_toy_0" and f"{reports(ckpts)['DistMult_toy_0']['mrr']:.4f}" in lines[1]
     assert out.count("*") >= 6 and "lr" in lines[5].split()
     assert err.count("has no metrics") == 1

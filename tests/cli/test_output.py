@@ -14,7 +14,7 @@ from kgdist.runs import checkpoint
 from tests.cli.graphs import FILES, Bench, embeddings, metrics, rows, state, tree
 
 NUMBER = r"-?[0-9.]+(e-?[0-9]+)?"
-RESULTS = re.compile(r"(Test|Valid) average (MR|MRR|HITS@(1|3|10)) : [0-9.]+")
+RESULTS = re.compile(r"(Test|Valid) average (MR|MRR|HITS@(1|3|10)|AUC-ROC) : [0-9.]+")
 
 
 def test_log_lines_are_those_of_dglke(bench: Bench) -> None:
@@ -38,10 +38,10 @@ def test_pairwise_training_has_one_loss(bench: Bench) -> None:
 def test_result_lines_and_quiet(bench: Bench) -> None:
     bench.train("--test", "--valid")
     loud = bench.out()
-    assert len([line for line in loud.splitlines() if RESULTS.fullmatch(line)]) == 10
+    assert len([line for line in loud.splitlines() if RESULTS.fullmatch(line)]) == 12
     run = bench.train("--test", "--valid", "--quiet", "--neg_sample_size", "5")  # 16 is rounded up to 20: a note
     shown = bench.capsys.readouterr()
-    assert len([line for line in shown.out.splitlines() if RESULTS.fullmatch(line)]) == 10
+    assert len([line for line in shown.out.splitlines() if RESULTS.fullmatch(line)]) == 12
     assert "[Train]" not in shown.out and "rounded" not in shown.out and "entities, " not in shown.out.split("Valid")[0]
     assert shown.err == "" and str(run) in shown.out
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,9 +112,8 @@ def key(comparator: str, q: list[float], c: list[float]) -> float:
     return total
 
 
-def brute_force(w: World, *, filtered: bool, pool: Pool | None = None) -> list[tuple[int, int, int]]:
-    """(greater, equal, candidates) of every query, one candidate at a time."""
-    found = []
+def contests(w: World, *, filtered: bool, pool: Pool | None = None) -> Iterator[tuple[float, list[float]]]:
+    """Of every query the order of the true entity, and those of its rivals, one candidate at a time."""
     facts = set(map(tuple, w.facts.tolist()))
     rows = w.tables.rows["entity"]
     for side in (Side.HEAD, Side.TAIL):
@@ -135,17 +135,20 @@ def brute_force(w: World, *, filtered: bool, pool: Pool | None = None) -> list[t
                 own = w.triples[batch * pool.batch : (batch + 1) * pool.batch, side.pick(0, 2)]
                 ids = pool.draw(w.tables, w.entities, batch, side, own).ids.tolist()
             target = key(w.model.compare, query, seen[true].tolist())
-            greater = equal = 0
-            candidates = 1
+            rivals = []
             for c in ids:
                 if c == true or (filtered and side.pick(head=(c, r, t), tail=(h, r, c)) in facts):
                     continue
-                value = key(w.model.compare, query, seen[c].tolist())
-                candidates += 1
-                greater += value > target
-                equal += value == target
-            found.append((greater, equal, candidates))
-    return found
+                rivals.append(key(w.model.compare, query, seen[c].tolist()))
+            yield target, rivals
+
+
+def brute_force(w: World, *, filtered: bool, pool: Pool | None = None) -> list[tuple[int, int, int]]:
+    """(greater, equal, candidates) of every query."""
+    return [
+        (sum(value > target for value in rivals), sum(value == target for value in rivals), len(rivals) + 1)
+        for target, rivals in contests(w, filtered=filtered, pool=pool)
+    ]
 
 
 def as_rows(ranks: Ranks) -> list[tuple[int, int, int]]:
@@ -181,6 +184,26 @@ def test_ranks_among_a_sample_are_those_of_plain_loops_over_it(name: str, data: 
     pool = Pool(data.draw(st.integers(1, w.entities)), in_batch, data.draw(st.integers(1, 10)), data.draw(st.integers(0, 5)))
     ranks = w.evaluate(filtered=filtered, pool=pool, block=data.draw(st.integers(1, 16)))
     assert as_rows(ranks) == brute_force(w, filtered=filtered, pool=pool)
+
+
+@pytest.mark.parametrize(
+    ("filtered", "pool"),
+    [(True, None), (False, None), (True, Pool(5, batch=3)), (False, Pool(5, batch=3)), (False, Pool(4, in_batch=True, batch=3))],
+)
+@pytest.mark.parametrize("name", ["DistMult", "TransE_l1", "PairRE"])
+def test_auc_is_the_mean_of_what_scikit_learn_finds_for_each_query(name: str, filtered: bool, pool: Pool | None) -> None:
+    """Of the true entity as the one positive among its rivals, many of which tie."""
+    score = pytest.importorskip("sklearn.metrics").roc_auc_score
+    w = world(name, 8, entities=14, triples=40)
+    expected = [
+        score([1] + [0] * len(rivals), [target, *rivals])
+        for target, rivals in contests(w, filtered=filtered, pool=pool)
+        if rivals
+    ]
+    for threads, queries, block in ((1, 1000, 2048), (3, 7, 5)):
+        ranks = w.evaluate(filtered=filtered, pool=pool, threads=threads, queries=queries, block=block)
+        assert ranks.equal.any() and ranks.greater.any()
+        assert metrics(ranks)["auc-roc"] == pytest.approx(np.mean(expected), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", formulas.NAMES)

@@ -50,6 +50,7 @@ def test_metrics_by_hand() -> None:
     assert found["mrr"] == pytest.approx((1 + 1 / 2 + 1 / 4 + 1 / 10 + 1 / 3.5) / 5)
     assert (found["hits@1"], found["hits@3"], found["hits@10"]) == (1 / 5, 2 / 5, 1)  # 3.5 is not within 3
     assert found["amri"] == pytest.approx(1 - 2 * (20.5 - 5) / 500)
+    assert found["auc-roc"] == pytest.approx((1.0 + 0.99 + 0.97 + 0.91 + 0.975) / 5)
     assert metrics(ranks, Ties.PESSIMISTIC)["hits@3"] == 2 / 5
     assert metrics(ranks, Ties.OPTIMISTIC)["hits@1"] == 2 / 5
 
@@ -65,8 +66,21 @@ def test_amri_is_0_for_a_constant_model_1_for_a_perfect_and_minus_1_for_the_wors
     assert metrics(ranks_of([(n - 1, 0, n) for n in sizes]))["amri"] == pytest.approx(-1)
 
 
-def test_amri_without_rivals_is_undefined_and_shown_as_a_dash() -> None:
-    assert metrics(ranks_of([(0, 0, 1)]))["amri"] is None
+def test_without_rivals_amri_and_auc_are_undefined_and_shown_as_a_dash_or_not_at_all() -> None:
+    found = metrics(ranks_of([(0, 0, 1)]))
+    assert found["amri"] is None and found["auc-roc"] is None
+    assert len(reference_lines("test", found)) == 5  # those of DGL-KE
+    assert metrics(ranks_of([(0, 0, 1), (1, 0, 3)]))["auc-roc"] == 0.5  # of the one query that has any
+
+
+def test_auc_weighs_all_queries_alike() -> None:
+    assert metrics(ranks_of([(0, 0, 3), (8, 0, 9)]))["auc-roc"] == pytest.approx((1 + 0) / 2)
+
+
+@given(st.integers(2, 1000).flatmap(lambda n: st.lists(st.integers(0, n - 1).map(lambda above: (above, 0, n)), min_size=1)))
+def test_amri_is_auc_on_another_scale_where_all_have_equally_many_candidates(rows: list[tuple[int, int, int]]) -> None:
+    found = metrics(ranks_of(rows))
+    assert found["amri"] == pytest.approx(2 * (found["auc-roc"] or 0) - 1, abs=1e-12)
 
 
 def test_nothing_has_no_metrics() -> None:
@@ -81,7 +95,7 @@ def test_the_realistic_rank_lies_in_the_middle(rows: list[tuple[int, int, int]])
     ranks = ranks_of(rows)
     low, middle, high = (ranks.rank(ties) for ties in (Ties.OPTIMISTIC, Ties.REALISTIC, Ties.PESSIMISTIC))
     assert (low + high == 2 * middle).all() and (low >= 1).all() and (high <= ranks.candidates).all()
-    for name in ("mrr", "hits@1", "hits@3", "hits@10", "amri"):
+    for name in ("mrr", "hits@1", "hits@3", "hits@10", "auc-roc", "amri"):
         values = [metrics(ranks, ties)[name] for ties in (Ties.OPTIMISTIC, Ties.REALISTIC, Ties.PESSIMISTIC)]
         if values[0] is not None:
             assert values == sorted(values, reverse=True)
@@ -155,14 +169,15 @@ def test_lines_and_table() -> None:
         "Test average HITS@1 : 0.500000",
         "Test average HITS@3 : 0.500000",
         "Test average HITS@10 : 1.000000",
+        "Test average AUC-ROC : 0.250000",
     ]
     lines = report_table(report)
     assert len({len(line) for line in lines}) == 1
     cells = [line.split() for line in lines]
-    assert cells[0] == ["queries", "MRR", "MR", "HITS@1", "HITS@3", "HITS@10", "AMRI"]
-    assert ["pessimistic", "2", "0.5714", "4.00", "0.5000", "0.5000", "1.0000", "-0.5000"] in cells
-    assert ["heads", "(pessimistic)", "1", "1.0000", "1.00", "1.0000", "1.0000", "1.0000", "-"] in cells
-    assert ["1-1", "(pessimistic)", "2", "0.5714", "4.00", "0.5000", "0.5000", "1.0000", "-0.5000"] in cells
+    assert cells[0] == ["queries", "MRR", "MR", "HITS@1", "HITS@3", "HITS@10", "AUC-ROC", "AMRI"]
+    assert ["pessimistic", "2", "0.5714", "4.00", "0.5000", "0.5000", "1.0000", "0.2500", "-0.5000"] in cells
+    assert ["heads", "(pessimistic)", "1", "1.0000", "1.00", "1.0000", "1.0000", "1.0000", "-", "-"] in cells
+    assert ["1-1", "(pessimistic)", "2", "0.5714", "4.00", "0.5000", "0.5000", "1.0000", "0.2500", "-0.5000"] in cells
 
 
 def test_the_protocol_stands_beside_the_numbers() -> None:

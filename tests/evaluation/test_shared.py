@@ -80,6 +80,7 @@ def test_shares_give_the_report_of_the_whole(
         alone = Evaluator(data, config)
         whole = alone.report(alone.rank(model, original, "test"), "test")
     assert report["all"] == whole["all"] and report["relations"] == whole["relations"]
+    assert 0 < report["all"]["pessimistic"]["auc-roc"] < 1  # one of those
     assert report["protocol"] == whole["protocol"]
 
 

@@ -46,7 +46,7 @@ class Rows:
             raise KeyboardInterrupt
         if (mrr := self.mrrs[self.rows]) == FAILS:
             raise EvaluationError("no numbers")
-        return {"all": {"realistic": {"mrr": mrr, "mr": 1.0, "hits@1": mrr, "hits@3": mrr, "hits@10": mrr}}}
+        return {"all": {"realistic": {"mrr": mrr, "mr": 1.0, "hits@1": mrr, "hits@3": mrr, "hits@10": mrr, "auc-roc": mrr}}}
 
     def _room(self) -> list[str]:
         if self.ended and self.full > 0:
