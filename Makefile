@@ -157,7 +157,7 @@ bench-encoder-accuracy: $(STAMP)
 	$(BIN)/python benchmarks/encoder_accuracy.py --data $(DATA)
 
 bench-inductive: $(STAMP)
-	$(ONE_THREAD) $(BIN)/python benchmarks/inductive.py $(if $(DATA),--data $(DATA))
+	$(ONE_THREAD) $(BIN)/python benchmarks/inductive.py $(if $(DATA),--data $(DATA)) $(MORE)
 
 bench-emb-sim: $(STAMP)
 	$(BIN)/python benchmarks/similar.py
