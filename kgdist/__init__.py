@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     )
     from kgdist.models.base import Model
     from kgdist.models.registry import register
+    from kgdist.runtime.gnn import train_gnn
     from kgdist.sampling.neighbours import seed, to_block
-    from kgdist.training.callbacks import STOP, Progress, Validation
+    from kgdist.training.callbacks import STOP, Progress, Saved, Validation
 
 __all__ = [
     "EID",
@@ -63,6 +64,7 @@ __all__ = [
     "Model",
     "Progress",
     "Run",
+    "Saved",
     "Side",
     "Table",
     "UsageError",
@@ -90,6 +92,7 @@ __all__ = [
     "to_block",
     "to_homogeneous",
     "train",
+    "train_gnn",
 ]
 
 
@@ -103,8 +106,10 @@ _HOMES: dict[str, Callable[[], ModuleType]] = {
     "load": lambda: import_module("kgdist.api.functions"),
     "load_dataset": lambda: import_module("kgdist.api.functions"),
     "train": lambda: import_module("kgdist.api.functions"),
+    "train_gnn": lambda: import_module("kgdist.runtime.gnn"),
     "STOP": lambda: import_module("kgdist.training.callbacks"),
     "Progress": lambda: import_module("kgdist.training.callbacks"),
+    "Saved": lambda: import_module("kgdist.training.callbacks"),
     "Validation": lambda: import_module("kgdist.training.callbacks"),
     "Dataset": lambda: import_module("kgdist.data.dataset"),
     "KGEmbedder": lambda: import_module("kgdist.api.estimator"),

@@ -20,6 +20,7 @@ from kgdist.options import parse
 from tests.faults.sshd import free_port
 from tests.own_models import as_before, forget
 from tests.patience import patience
+from tests.runtime.rays import TOKEN, cluster_of
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -286,3 +287,64 @@ def output_of(words: list[str], folder: Path, variables: dict[str, str]) -> tupl
         os.killpg(process.pid, signal.SIGTERM)
         out, err = process.communicate(timeout=patience(100))
     return out, err, process.returncode
+
+
+def ours_and(tmp_path: Path) -> dict[str, str]:
+    """The environment of an example that starts this Python."""
+    (tmp_path / "tmp").mkdir()  # where torchrun and Ray leave files
+    return os.environ | ours() | {"PYTHON": sys.executable, "WORK": str(tmp_path / "work"), "TMPDIR": str(tmp_path / "tmp")}
+
+
+def little_freebase(folder: Path) -> list[str]:
+    """A graph and attributes of its entities, small: the words that name them to run.sh."""
+    draw = random.Random(2)
+    people = [f"p{number}" for number in range(80)]
+    (folder / "little").mkdir()
+    for split, count in (("train", 600), ("valid", 30), ("test", 30)):
+        lines = [f"{draw.choice(people)}\tr{draw.randrange(3)}\t{draw.choice(people)}\n" for _ in range(count)]
+        (folder / "little" / f"{split}.txt").write_text("".join(lines))
+    rows = [f"{person}\t{1900 + number}\tof kind {number % 4}\n" for number, person in enumerate(people[:60])]
+    (folder / "entities.tsv").write_text("entity\tborn\tdescription\n" + "".join(rows))
+    schema = "key: entity\nattributes:\n  born: {kind: numeric, bins: 4}\n  description: {kind: text, encoder: hashed, dim: 4}\n"
+    (folder / "schema.yaml").write_text(schema)
+    return [str(folder / "little"), str(folder / "entities.tsv"), str(folder / "schema.yaml")]
+
+
+SHORT = ["--max_step", "6", "--eval_interval", "3", "--batch_size", "64", "--neg_sample_size", "16", "--hidden_dim", "8"]
+SHORT += ["--encoder_dim", "8", "--num_bases", "2"]
+
+
+@pytest.mark.parametrize("engine", [[], ["local"]])
+def test_graph_encoders(engine: list[str], tmp_path: Path) -> None:
+    words = [str(EXAMPLES / "graph_encoders" / "run.sh"), *little_freebase(tmp_path), *(engine or ["one"]), *SHORT]
+    out, err, code = output_of(words, tmp_path, ours_and(tmp_path))
+    assert code == 0 and "Test average MRR" in out, out + err
+    assert (tmp_path / "work" / "ckpts" / "DistMult_little_0" / "little_DistMult_entity.npy").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_graph_encoders_on_ray(tmp_path: Path) -> None:
+    """By both ways on one cluster, a sweep on it, too: the same losses by Ray Train as by our own agents."""
+    pytest.importorskip("ray.train.torch", reason="Ray Train is not installed")
+    named, said = little_freebase(tmp_path), []
+    with cluster_of(1, 1, 1) as address:
+        variables = ours_and(tmp_path) | TOKEN | {"RAY_ADDRESS": address}
+        for engine in ("ray", "ray-train"):
+            where = ["--ray_address", address, "--ray_placement", "spread"]
+            words = [str(EXAMPLES / "graph_encoders" / "run.sh"), *named, engine, *SHORT, *where]
+            out, err, code = output_of(words, tmp_path, variables)
+            assert code == 0, out + err
+            said.append(re.findall(r"Test average .*", out))
+        out, err, code = output_of([sys.executable, str(EXAMPLES / "graph_encoders" / "sweep.py"), "2", "8"], tmp_path, variables)
+    assert said[0] == said[1] != []
+    assert code == 0 and re.search(r"best MRR 0\.\d+: kgdist-train --encoder \w+ --dropout 0\.\d+", out), out + err
+
+
+def test_workers_by_torchrun(tmp_path: Path) -> None:
+    folder = EXAMPLES / "graph_encoders"
+    (partition,) = [words for words in commands(folder / "README.md") if words[0] == "kgdist-partition"]
+    assert run([*partition[:-1], str(tmp_path / "wordnet"), "--quiet"]) == 0
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(free_port())]
+    out, err, code = output_of([*words, str(folder / "worker.py"), str(tmp_path / "wordnet"), "20"], tmp_path, ours_and(tmp_path))
+    assert code == 0 and "step 20 of 20: MRR 0." in out and "dog.n.01" in out, out + err

@@ -44,7 +44,7 @@ HOMES = {
     "pymetis": ("partition/metis",),
     "zmq": ("kvstore/server", "kvstore/client", "kvstore/wire", "runtime/doctor"),
     "paramiko": ("runtime/channels/ssh",),
-    "ray": ("runtime/ray_session", "runtime/ray_agents"),
+    "ray": ("runtime/ray_session", "runtime/ray_agents", "runtime/ray_train"),
     "plotly": ("report/",),
     "jinja2": ("report/",),
     "faiss": ("predict/index",),

@@ -19,6 +19,7 @@ A message is one line: where, what is wrong, what to do. `kgdist.cli` prints it 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 
 def one_line(text: str) -> str:
@@ -31,10 +32,20 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
+def _made_again(kind: type[KgdistError], args: tuple[Any, ...], values: dict[str, Any]) -> KgdistError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(values)
+    return error
+
+
 class KgdistError(Exception):
     """Base of all errors raised on purpose."""
 
     exit_code = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Ray and multiprocessing hand errors on; some are made of more than their line.
+        return _made_again, (type(self), self.args, self.__dict__)
 
 
 class UsageError(KgdistError):

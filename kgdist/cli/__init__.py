@@ -12,6 +12,7 @@ emb_sim.py     kgdist-emb-sim
 encode.py      kgdist-encode
 eval.py        kgdist-eval
 export.py      kgdist-export
+gnn.py         a worker of kgdist-dist-train --encoder
 import_.py     kgdist-import
 kgdist.py      kgdist: all commands by one name
 launch.py      kgdist-launch

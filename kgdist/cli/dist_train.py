@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from kgdist.base.errors import OptionError
 from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
 from kgdist.options.config import Config
@@ -22,7 +23,11 @@ def main(argv: Sequence[str]) -> int:
     machines: list[Machine] = []
 
     def count(config: Config) -> int:
-        if config.backend == "ray":  # one for each partition
+        if config.backend in ("ray", "ray-train") and config.encoder != "none":
+            from kgdist.runtime.cluster.encoder_job import machines_for
+
+            machines[:] = unplaced(machines_for(config))
+        elif config.backend == "ray":  # one for each partition
             from kgdist.partition.folder import Partition
             from kgdist.runtime.cluster.training_plan import partition_folder
 
@@ -35,11 +40,11 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.base import log
     from kgdist.models.registry import settle
     from kgdist.runtime.checks import check_connections
-    from kgdist.runtime.cluster import connect, launch
+    from kgdist.runtime.cluster import connect, encoder_job, launch
     from kgdist.runtime.interrupt import Interrupts
 
     config = parsed.config
-    if config.backend == "ray":  # whose processes begin anywhere
+    if config.backend in ("ray", "ray-train"):  # whose processes begin anywhere
         config = config.replace(path=os.path.abspath(os.path.expanduser(config.path)))
     set_up_log(config)
     if not machines:
@@ -47,7 +52,10 @@ def main(argv: Sequence[str]) -> int:
     if config.resume:
         config = launch.resumed(config, parsed.over)
     config = launch.sourced(config, parsed.explicit)
-    if config.force_sync_interval < 0 and (len(machines) > 1 or config.num_proc == 1):
+    apart = config.encoder == "none"  # trainers need not make the same step
+    if not apart and "force_sync_interval" in parsed.explicit:
+        raise OptionError("--force_sync_interval", "has no say here: the workers of --encoder are all at the same step; drop it")
+    if apart and config.force_sync_interval < 0 and (len(machines) > 1 or config.num_proc == 1):
         config = config.replace(force_sync_interval=TOGETHER)
     config, notes = settle(config, {*parsed.explicit, "dataset"})
     for note in (*parsed.notes, *notes):
@@ -57,22 +65,32 @@ def main(argv: Sequence[str]) -> int:
 
         control_of(config, machines)  # refused here as well where nothing is done yet
     if config.dry_run:
-        plan, partition = launch.plan_of(config, machines)
-        check_connections(plan)
-        lines = launch.describe(plan, partition)
+        if apart:
+            plan, partition = launch.plan_of(config, machines)
+            check_connections(plan)
+            lines = launch.describe(plan, partition)
+        else:
+            lines = encoder_job.describe(config, encoder_job.plan_of(config, machines))
         for line in lines:
             log.say(line)
         log.result({"plan": lines})
         return 0
+    if config.backend == "ray-train":
+        from kgdist.runtime.ray_train import launch as launch_by_ray
+
+        ended = launch_by_ray(config)
+        log.result({"run": None if ended.folder is None else str(ended.folder), "interrupted": False, "test": ended.metrics})
+        return 0
     if config.copy:
         from kgdist.runtime.copy.send import copy_partitions
 
-        if config.backend == "ssh":
+        if config.backend == "ssh" and apart:
             with Interrupts() as interrupts, connect.connecting(config, machines, interrupts) as start:
                 launch.ask(config, machines, start, interrupts)
         copy_partitions(config, machines, log.say)
     with Interrupts() as interrupts, connect.connecting(config, machines, interrupts) as start:
-        result = launch.launch(config, machines, start, interrupts)
+        work = launch.launch if apart else encoder_job.launch
+        result = work(config, machines, start, interrupts)
     folder = None if result.folder is None else str(result.folder)
     log.result({"run": folder, "interrupted": result.interrupted, "test": result.metrics})
     return 130 if result.interrupted else 0

@@ -119,8 +119,10 @@ def make(config: Config, dataset: Dataset, root: Path, own: Path) -> int:
     from kgdist.partition.partition_graph import check_place, write_partitions
     from kgdist.partition.typed_graph import of_triples
     from kgdist.partition.typed_write import Plan, data_of
-    from kgdist.partition.write import write
+    from kgdist.partition.write import check_replaced, write
 
+    if config.layout == "kgdist" and config.method != "dglke":
+        check_replaced(root)  # said now, and not when all is divided
     entities, relations, train = len(dataset.entities), len(dataset.relations), dataset.train.array
     graph = of_triples(dataset, config.features) if config.layout == "graph" else None
     if graph is not None:

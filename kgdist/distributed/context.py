@@ -11,7 +11,6 @@ import faulthandler
 import hashlib
 import json
 import os
-import re
 import signal
 import sys
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from kgdist.base.errors import KgdistError, UsageError
+from kgdist.base.gloo import let_gloo_rest
 from kgdist.base.integers import integer
 from kgdist.distributed.initialisers import filled, function_at, mapped, path_of
 from kgdist.kvstore.messages import Identity
@@ -34,7 +34,6 @@ from kgdist.version import __version__
 ALONE = "standalone"
 BEATS = 20  # in --peer_timeout, that a server shows its agent
 TURN = 0.05  # seconds that a server serves before it looks at its line
-GLOO = 1.0  # seconds at most that the end of a trainer waits for the threads of torch.distributed
 BEFORE = "call kgdist.distributed.initialize() first: this script was started by kgdist-launch"
 
 Handles = dict[str, dict[str, Any]]
@@ -263,32 +262,9 @@ def initialize(
     assert own.role == TRAINER
     line.call("initialize", num_workers=workers)
     _job[:] = [own]
-    atexit.register(_let_gloo_rest)
+    atexit.register(let_gloo_rest)
     for do in _joined:
         do(own)
-
-
-def _let_gloo_rest() -> None:
-    """Before Python ends, let gloo's threads let go of the tensors of their last work: a trainer in a hundred was killed by
-    SIGABRT, for up to Python 3.13 a thread that asks for the interpreter while that ends takes the process with it (see pull
-    request 179291 of pytorch/pytorch). To destroy the group does not end them: torch holds it, as default of functions that it
-    imports later."""
-    still, deadline = 0, time.monotonic() + GLOO
-    while still < 2 and "torch.distributed" in sys.modules and time.monotonic() < deadline:
-        states = list(filter(None, map(_state_for_gloo, Path("/proc/self/task").glob("*"))))
-        if not states:
-            return
-        still = still + 1 if set(states) == {"S"} else 0
-        time.sleep(0.005)  # the interpreter is theirs meanwhile
-
-
-def _state_for_gloo(thread: Path) -> str:
-    """Of one of gloo's, its state, as proc(5) calls it."""
-    try:
-        name, state = re.findall(r"\((.*)\) (.)", (thread / "stat").read_text())[0]
-    except OSError:
-        return ""
-    return state if name.startswith("pt_gloo") else ""
 
 
 def _refuse(**given: bool) -> None:

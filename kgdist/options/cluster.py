@@ -59,8 +59,8 @@ class ReachOptions:
         "ssh",
         "how machines are reached: ssh; local, all of them as processes of this machine; manual, by kgdist-server and "
         "kgdist-client started by hand or by a scheduler; ray, a cluster of Ray places one for each partition, wherever it has "
-        "room, and --ip_config is not read",
-        choices=("ssh", "local", "manual", "ray"),
+        "room, and --ip_config is not read; ray-train, Ray Train's TorchTrainer runs the workers of --encoder, one a partition",
+        choices=("ssh", "local", "manual", "ray", "ray-train"),
         ours=_REACH,
     )
     ssh_key: str | None = _ssh(None, "private key; otherwise those of the agent, of ssh_config and of ~/.ssh", dglke=_REACH)

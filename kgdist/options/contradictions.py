@@ -21,6 +21,7 @@ from kgdist.options.tools import (
     EncodeOptions,
     ExportOptions,
     ImportOptions,
+    LaunchOptions,
     Lists,
     PredictOptions,
     PreprocessOptions,
@@ -51,9 +52,13 @@ def of_a_command_line(o: Config, given: Given) -> Rows:
     graphs = "contradicts --part_config, which names the graph"
     yield o.part_config is not None and "dataset" in given, "dataset", graphs
     manual = "manual reaches no machine; copy what it needs to each by your own means"
-    placed = o.backend == "ray"
+    placed = o.backend in ("ray", "ray-train")
     for name in ("ray_address", "ray_placement", "ray_wait"):
         yield name in given and not placed, name, "goes with --backend ray; add that, or drop it"
+    encoders = "ray-train runs the workers of graph encoders: name one with --encoder, or take --backend ray"
+    yield o.backend == "ray-train" and o.encoder == "none", "backend", encoders
+    one = "has no say with --backend ray-train, which places one worker for each partition; drop it"
+    yield o.backend == "ray-train" and "num_client_proc" in given, "num_client_proc", one
     yield placed and "ip_config" in given, "ip_config", "has no say with --backend ray, which places the machines; drop it"
     shared = "knows no machine before Ray has placed it; put the partitions where all nodes of the cluster see them"
     yield placed and o.copy, "copy", shared
@@ -98,6 +103,13 @@ def _of_an_encoder(o: Config, given: Given) -> Rows:
     yield o.relation_blocks and not o.num_bases, "relation_blocks", "needs --num_bases, how many blocks there are"
     for name, owner in (("num_bases", "rgcn"), ("relation_blocks", "rgcn"), ("num_heads", "gat")):
         yield o.encoder != owner and name in given, name, f"is an option of --encoder {owner}; drop it"
+    shared = "is about a parameter store, and workers of --encoder share gradients by torch.distributed; drop it"
+    for name in ("local_update", "transport_dtype", "pull_ahead", "max_inflight", "transport_security"):
+        yield name in given, name, shared
+    drawn = "has no say here: with --encoder every worker draws them among the core entities of its partition; drop it"
+    yield "negatives" in given, "negatives", drawn
+    by_hand = "manual knows no workers of --encoder; start them by torchrun (kgdist.train_gnn)"
+    yield o.backend == "manual", "backend", by_hand
     yield o.init_from, "init_from", "begins with rows of a run, but an encoder makes them; drop one of them"
     yield o.async_update, "async_update", "contradicts --encoder, which needs the rows of the step before; drop it"
 
@@ -257,6 +269,10 @@ def of_encoding(o: EncodeOptions, given: Given) -> Rows:
         yield idle, name, "says what --triples and --test are, and there is neither; drop it"
 
 
+def of_launching(o: LaunchOptions, given: Given) -> Rows:
+    yield o.backend == "ray-train", "backend", "ray-train runs the workers of kgdist-dist-train --encoder; scripts take ray"
+
+
 OF_TOOLS: dict[str, Callable[[Any, Given], Rows]] = {
     "predict": of_predicting,
     "emb-sim": of_comparing_embeddings,
@@ -265,4 +281,5 @@ OF_TOOLS: dict[str, Callable[[Any, Given], Rows]] = {
     "import": of_importing,
     "preprocess": of_preprocessing,
     "encode": of_encoding,
+    "launch": of_launching,
 }

@@ -10,7 +10,7 @@ from kgdist.options.option import option
 
 ENCODERS = ("rgcn", "compgcn", "relgnn", "sage", "gat")
 
-_encoder = partial(option, group="encoder", ours=("train",))
+_encoder = partial(option, group="encoder", ours=("train", "dist-train"))
 
 
 def _whole_path(text: str) -> str:
@@ -47,11 +47,13 @@ class EncoderOptions:
         "one next to the triples themselves; -1: all",
         low=1,
         besides=(-1,),
-        ours=("train", "partition"),
+        ours=("train", "dist-train", "partition"),
         metavar="N",
     )
     no_inverse: bool = _encoder(
-        False, "messages go from heads to tails only, and not by inverse relations as well", ours=("train", "partition")
+        False,
+        "messages go from heads to tails only, and not by inverse relations as well",
+        ours=("train", "dist-train", "partition"),
     )
     num_bases: int = _encoder(
         16,

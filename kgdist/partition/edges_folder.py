@@ -25,12 +25,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kgdist.base.errors import CheckpointError
-from kgdist.base.files import PathLike, sha256_of_json
+from kgdist.base.files import PathLike, sha256, sha256_of_json
 from kgdist.data.dataset import Triples
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.partition.expansion import Reach
 from kgdist.partition.folder import names_in
-from kgdist.partition.manifest import KINDS, Manifest
+from kgdist.partition.manifest import KINDS, NAME, Manifest
 from kgdist.partition.typed_folder import whole
 
 SETS = ("core", "support")
@@ -146,6 +146,11 @@ class EdgePartition:
     def num_core(self) -> int:
         """How many core vertices there are."""
         return int(self.hops[1])
+
+    def files(self) -> dict[str, tuple[int, str]]:
+        """Name -> bytes and sha256 of each file, partition.json too: what copying the partition means."""
+        path = self.folder / NAME
+        return {**self.manifest.files, NAME: (path.stat().st_size, sha256(path))}
 
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         """The names of entities and relations by original id; partition 0 has them."""

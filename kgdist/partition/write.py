@@ -97,7 +97,10 @@ def staged(root: Path, parts: int, *, kind: type[InCommon] = Common, option: str
 
 
 def check_replaced(root: Path, kind: type[InCommon] = Common, option: str = "--out") -> None:
-    """Raises OptionError for folders partition_0, ... in `root` that are no partitions of this kind: they are not replaced."""
+    """Raises OptionError for folders partition_0, ... in `root` that are no partitions of this kind: they are not replaced; and
+    for a `root` that is a file."""
+    if root.exists() and not root.is_dir():
+        raise OptionError(option, f"{root} is a file; name a folder")
     for folder in numbered(root):
         there = KINDS.get(version_of(folder), kind.KIND)
         if there != kind.KIND:

@@ -3,6 +3,7 @@
 checks.py     what is refused before anything is written, here and on each machine
 course.py     what happens while all stand still: validation, checkpoint, the end
 doctor.py     whether this machine has what kgdist needs
+gnn.py        a training by workers that have a partition each, side by side
 interrupt.py  what Ctrl-C, SIGTERM and SIGHUP mean
 ip_config.py  the machines of ip_config.txt
 job.py        what a run consists of, from its options
@@ -13,5 +14,7 @@ protocol.py   what launcher and agents say to each other: the table
 ray_agents.py   a cluster of Ray as machines
 ray_chunks.py   chunks of attributes as tasks of Ray
 ray_session.py  Ray, from its beginning to its end
+ray_train.py    Ray Train as what starts workers
+share.py      what one of such workers trains on
 start.py      where rows and steps start: at random, another run, a checkpoint
 """

@@ -19,7 +19,7 @@ from kgdist.options.config import Config
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import rhythm_of
 from kgdist.runtime.observe import Observer, validation
-from kgdist.training.callbacks import Callbacks
+from kgdist.training.callbacks import Callbacks, Saved
 
 AGAIN = 30.0  # seconds between two tries to save what would be lost otherwise
 PATIENCE = 600.0  # seconds in which it must succeed, all tries of a course together
@@ -132,8 +132,14 @@ class Course:
 
     def _checkpoint(self, step: int) -> None:
         began = time.monotonic()
-        self._warn(self.place.save(step), "training goes on")
+        problems = self.place.save(step)
+        self._warn(problems, "training goes on")
+        self._saved(step, problems)
         self.rhythm.written(time.monotonic() - began)
+
+    def _saved(self, step: int, problems: list[str]) -> None:
+        if not problems:
+            self.callbacks.tell(Saved(step, self.total, self.place.where))
 
     def _validate(self, step: int) -> None:
         """Raises EvaluationError."""
@@ -174,6 +180,8 @@ class Course:
         if self.callbacks.stop and step < self.total:
             say(f"stopped at step {step} of {self.total} by a callback")
         problems = self._insist(partial(place.save, step)) if keep else []
+        if keep:
+            self._saved(step, problems)
         self._warn(problems, "the embeddings themselves may find room")
         if config.valid and self._leaving() and not problems:
             return self._left(step)  # the last rows need not be the best ones: those are chosen when it goes on
@@ -227,7 +235,8 @@ class Course:
             try:
                 self._validate(step)
             except EvaluationError as error:
-                return log.warning("%s; the embeddings of step %d are kept", error, step)
+                kept = step if self.config.no_save_emb else place.best["step"] or step
+                log.warning("%s; the embeddings of step %d are kept", error, kept)
             except KgdistError:
                 raise
             except Exception:

@@ -134,8 +134,9 @@ def trainer_of(
         tables = AsyncTables(tables)
     machines = seat.machines if seat is not None else 1
     device = device_of(config, rank)
+    shown = rank if encoding is None else number  # also whose draws of neighbours are its own
     return Trainer(
-        config, model, tables, batches, negatives, device=device, total=total, rank=rank, machines=machines, encoding=encoding
+        config, model, tables, batches, negatives, device=device, total=total, rank=shown, machines=machines, encoding=encoding
     )
 
 

@@ -50,6 +50,7 @@ from kgdist.runtime.processes.control import SharedControl, WorkerControl
 from kgdist.runtime.processes.workers import Processes, Say, Threads, Workers
 from kgdist.runtime.start import NEVER, fresh, resumed
 from kgdist.training.callbacks import Callback, Callbacks
+from kgdist.training.loop import Control, Trainer
 from kgdist.training.step import Losses
 
 ROWS = 4096  # looked at together
@@ -96,7 +97,7 @@ class Session:
         self.dataset = dataset
         self.interrupts = interrupts
         self.model = model_of(config)
-        self.total = steps_of(config, len(dataset.train))
+        self.total = self._steps()
         self.meeting = meetings_of(config)
         self.start = [0] * config.num_proc  # steps done by each process before
         self.best = dict(NEVER)
@@ -111,7 +112,7 @@ class Session:
         if config.huge_pages and (reason := huge_pages_refused(shared=apart)):
             log.warning("--huge_pages: %s", reason)
         self.tables = MemoryTables.create(shapes, config.optimizer, shared=apart, device=device, huge=config.huge_pages)
-        self.encoding = Encoding.of(config, dataset.train.array, *self.sizes)
+        self.encoding = self._encoding()
         self.weights = weights_of(self.encoding, shared=apart) if self.encoding is not None else None
         if self.weights is not None:
             self.tables.add(self.weights)
@@ -135,9 +136,21 @@ class Session:
         config = self.config
         if config.num_proc > 1:  # the share that is empty first is the last one of relations, and the first one of slices
             last = config.num_proc - 1 if config.rel_part else 0
-            trainer_of(config, self.dataset.train, self.tables, last, encoding=self.encoding)
+            self._trainer(last)
         if config.tensorboard:
             curves_writer()
+
+    def _steps(self) -> int:
+        return steps_of(self.config, len(self.dataset.train))
+
+    def _encoding(self) -> Encoding | None:
+        return Encoding.of(self.config, self.dataset.train.array, *self.sizes)
+
+    def _trainer(self, rank: int) -> Trainer:
+        return trainer_of(self.config, self.dataset.train, self.tables, rank, encoding=self.encoding)
+
+    def _control(self) -> Control:
+        return SoloControl(self)
 
     def _workers(self) -> Workers:
         """The workers, still without work: processes import meanwhile."""
@@ -184,8 +197,7 @@ class Session:
         self.course.begin()  # compiling is no training
         try:
             if self.workers is None:
-                trainer = trainer_of(self.config, self.dataset.train, self.tables, 0, encoding=self.encoding)
-                self.steps = [trainer.run(_SoloControl(self), self.start[0])]
+                self.steps = [self._trainer(0).run(self._control(), self.start[0])]
             else:
                 self._watch(self.workers)
         except Exception as error:
@@ -282,7 +294,7 @@ class Session:
     def save(self, step: int) -> list[str]:
         """See Place; what each process has done goes with it."""
         meta = {"steps": self.steps, "best": self.best}
-        return self._written(partial(checkpoint.save, self.folder, step, self.tables.arrays(), meta))
+        return self._written(partial(checkpoint.save, self.folder, step, self._arrays(), meta))
 
     def save_best(self, step: int, mrr: float) -> list[str]:
         problems = self._written(partial(checkpoint.save, self.folder, step, self._rows(), {"mrr": mrr}, name="best"))
@@ -316,9 +328,13 @@ class Session:
         rows = {name: made if name == "entity" else self.tables.rows[name] for name in self.model.tables(1, 1)}
         return MemoryTables(rows, {name: {} for name in rows}, "sgd")
 
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """What a checkpoint holds, by key."""
+        return self.tables.arrays()
+
     def _rows(self) -> dict[str, np.ndarray]:
         """The embeddings, without the optimiser's state."""
-        return {name: array for name, array in self.tables.arrays().items() if "." not in name}
+        return {name: array for name, array in self._arrays().items() if "." not in name}
 
     def _written(self, save: Callable[..., object]) -> list[str]:
         with watched(self.folder) as moved:
@@ -344,7 +360,7 @@ def _problems(work: Callable[[], object]) -> list[str]:
     return []
 
 
-class _SoloControl:
+class SoloControl:
     """`Control` of a loop in this process."""
 
     def __init__(self, session: Session) -> None:

@@ -23,7 +23,7 @@ from kgdist.options.cluster import ReachOptions
 from kgdist.runtime.channels.channel import AGENT, PATIENCE, TICK, Channel, Heard, Piped
 from kgdist.runtime.cluster.fleet import Fleet
 from kgdist.runtime.ip_config import Machine
-from kgdist.runtime.ray_session import first_line, ray_of
+from kgdist.runtime.ray_session import Hear, first_line, ray_of
 
 AT_ONCE = 8  # calls that an actor answers at the same time: two that read, one that writes, and what comes in between
 REACHED = 120.0  # seconds for all actors to be there, once there is a place for them
@@ -149,9 +149,10 @@ class RayCluster:
         self._kept = contextlib.ExitStack()
         self._group: Any = None
 
-    def begin(self) -> None:
-        """Reach the cluster. Raises what `ray_of` raises."""
-        self._ray = self._kept.enter_context(ray_of("--backend ray", self.config.ray_address or "auto"))
+    def begin(self, hear: Hear | None = None) -> None:
+        """Reach the cluster, of whose processes `hear` gets what they print. Raises what `ray_of` raises."""
+        flag = f"--backend {self.config.backend}"
+        self._ray = self._kept.enter_context(ray_of(flag, self.config.ray_address or "auto", hear))
 
     def __enter__(self) -> RayCluster:
         return self
@@ -194,9 +195,7 @@ class RayCluster:
     def _place(self) -> None:
         """Have a bundle for each machine. Raises UsageError where there is none in time."""
         ray, config = self._ray, self.config
-        lacking = self._lacking()
-        if lacking and not config.ray_wait:
-            raise UsageError(f"--backend ray: {lacking}; add nodes, or give --ray_wait where the cluster grows by itself")
+        self.check()
         bundles = [{"CPU": self.cores} for _ in self.machines]
         self._group = ray.util.placement_group(bundles, strategy=STRATEGIES[config.ray_placement])
         began, told = time.monotonic(), False
@@ -208,6 +207,13 @@ class RayCluster:
             if waited > SAYS and not told:
                 told = True
                 log.info("waiting up to %g s for Ray: %s", patience, self._lacking() or f"{self._wanted()}, which others use")
+
+    def check(self) -> None:
+        """Raise UsageError for a cluster that is too small and is not waited for."""
+        lacking = self._lacking()
+        if lacking and not self.config.ray_wait:
+            more = "add nodes, or give --ray_wait where the cluster grows by itself"
+            raise UsageError(f"--backend {self.config.backend}: {lacking}; {more}")
 
     def _wanted(self) -> str:
         apart = ", each on a node of its own" if self.config.ray_placement == "strict_spread" else ""

@@ -10,12 +10,13 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.log import log
 
+Hear = Callable[[Mapping[str, Any]], None]  # of `lines`, `is_err`, `actor_name` and more, as Ray has it
 ANSWER = 10.0  # seconds that a cluster has to answer
 
 
@@ -39,16 +40,21 @@ def first_line(error: Exception) -> str:
     return told[0] if told else type(error).__name__
 
 
+def aside(data: Mapping[str, Any]) -> None:
+    """What Ray says of itself is for --debug."""
+    for line in data["lines"]:
+        log.debug("Ray: %s", line)
+
+
 @contextlib.contextmanager
-def _heard(ray: Any) -> Iterator[None]:
-    """Ray prints on stdout, where results belong, what it hears of processes that were lost; with --debug it is told here. Where
-    another Ray has no such function, it prints."""
+def _heard(ray: Any, hear: Hear) -> Iterator[None]:
+    """Ray prints on stdout, where results belong, what it hears of processes that were lost, or of what others print; `hear` gets
+    it instead. Where another Ray has no such function, it prints."""
     worker = ray._private.worker
     before = getattr(worker, "print_to_stdstream", None)
 
     def tell(data: dict[str, Any], ignore_prefix: bool) -> None:
-        for line in data["lines"]:
-            log.debug("Ray: %s", line)
+        hear(data)
 
     worker.print_to_stdstream = tell
     try:
@@ -59,11 +65,12 @@ def _heard(ray: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def ray_of(flag: str, address: str, **how: Any) -> Iterator[Any]:
+def ray_of(flag: str, address: str, hear: Hear | None = None, **how: Any) -> Iterator[Any]:
     """The module `ray`, of the cluster at `address`, or of a new one that ends with the block ("local").
 
-    `flag`: what needs it, for messages; `how`: what else `ray.init` is told. Raises UsageError without Ray, OptionError for a
-    cluster that is not there, or is of another version of Ray or Python.
+    `flag`: what needs it, for messages; `hear`: gets what the cluster's processes print, see `_heard`; `how`: what else
+    `ray.init` is told. Raises UsageError without Ray, OptionError for a cluster that is not there, or is of another version of
+    Ray or Python.
     """
     try:
         import ray
@@ -76,9 +83,10 @@ def ray_of(flag: str, address: str, **how: Any) -> Iterator[Any]:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)} if main else {}
     with contextlib.ExitStack() as kept:
         kept.callback(_end, ray)
-        kept.enter_context(_heard(ray))
+        kept.enter_context(_heard(ray, hear or aside))
         try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, **how)
+            how |= {"log_to_driver": hear is not None, "logging_level": logging.ERROR, "configure_logging": False}
+            ray.init(address=address, **how)
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise OptionError("--ray_address", f"{address}: {first_line(error)}") from error
         finally:

@@ -63,7 +63,16 @@ class Validation:
     folder: str
 
 
-Event = Progress | Validation
+@dataclass(frozen=True)
+class Saved:
+    """After each checkpoint that was written, the folder `ckpt-<step>` of the run folder."""
+
+    step: int
+    total: int
+    folder: str
+
+
+Event = Progress | Validation | Saved
 Callback = Callable[[Any], object]  # gets an Event; STOP is the one answer that means something
 
 

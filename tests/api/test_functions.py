@@ -388,8 +388,8 @@ options = {SMALL | {"num_proc": 2}!r}
 thread = threading.Thread(target=lambda: made.append(kgdist.train({TRAIN!r}, test={TEST!r}, callbacks=[heard.append], **options)))
 thread.start()
 thread.join({patience(300)})
-each = {{event.step for event in heard}}
-print(made[0].config.num_proc, torch.get_num_threads(), made[0].path.name, 0 < len(heard) == len(each))
+kinds = [(type(event), event.step) for event in heard]
+print(made[0].config.num_proc, torch.get_num_threads(), made[0].path.name, 1 < len(kinds) == len(set(kinds)))
 """
     (tmp_path / "script.py").write_text(script)
     paths = os.pathsep.join(filter(None, (str(Path(kgdist.__file__).parents[2]), os.environ.get("PYTHONPATH"))))

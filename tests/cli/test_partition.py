@@ -152,7 +152,7 @@ def test_what_cannot_be_is_refused_in_one_line(bench: Bench, words: str, message
 def test_a_folder_that_cannot_be_written_is_named(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     bench.capsys.readouterr()
-    assert command.main(flags(bench, "-k", "2", "--out", str(tmp_path / "file"))) == 1
+    assert command.main(flags(bench, "-k", "2", "--out", str(tmp_path / "file" / "below"))) == 1
     assert "the partitions cannot be written" in bench.capsys.readouterr().err
 
 
@@ -262,6 +262,13 @@ def test_valid_and_test_are_taken_from_train(bench: Bench) -> None:
     common = open_edges(bench.root / "edges")[0].manifest.common
     assert common.splits == {"train": 120, "valid": 15, "test": 15} and common.source["split"] == [0.8, 0.1, 0.1]
     assert open_all(bench.data / "toy")[0].manifest.common.digest == common.digest
+
+
+@pytest.mark.parametrize("words", [[], ["--edges"]])
+def test_a_file_is_no_place_and_that_is_said_at_once(bench: Bench, words: list[str]) -> None:
+    (bench.root / "taken").write_text("mine")
+    assert "taken is a file; name a folder" in refused(bench, "-k", "2", *words, "--out", str(bench.root / "taken"))
+    assert (bench.root / "taken").read_text() == "mine" and "hop" not in bench.capsys.readouterr().out
 
 
 def test_a_chunked_graph_needs_a_place(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -15,6 +16,7 @@ from kgdist.options import parse
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import from_json
 from kgdist.options.model_file import bring
+from kgdist.options.of_encoders import EncoderOptions
 from tests.faults.jobs import command, ip_config, run, workspace
 from tests.faults.sshd import Sshd
 
@@ -75,7 +77,8 @@ GROUPS: list[dict[str, Any]] = [
 
 
 def test_every_option_of_the_command_is_tried_here() -> None:
-    covered = HERE | FIXED | {name for group in GROUPS for name in group}
+    encoders = {each.name for each in dataclasses.fields(EncoderOptions)}  # test_gnn.py has these
+    covered = HERE | FIXED | encoders | {name for group in GROUPS for name in group}
     assert covered >= {row.name for row in parse.options("dist-train")}
     for group in GROUPS:
         assert all(value != OPTIONS[name].default for name, value in group.items())

@@ -25,6 +25,17 @@ REFUSED = [
         "--script_folder a --backend manual",
         "--backend: manual reaches no machine; copy what it needs to each by your own means",
     ),
+    (
+        "dist-train",
+        "--backend ray-train",
+        "--backend: ray-train runs the workers of graph encoders: name one with --encoder, or take --backend ray",
+    ),
+    (
+        "dist-train",
+        "--backend ray-train --encoder sage --num_client_proc 2",
+        "--num_client_proc: has no say with --backend ray-train, which places one worker for each partition; drop it",
+    ),
+    ("launch", "--backend ray-train x", "--backend: ray-train runs the workers of kgdist-dist-train --encoder; scripts take ray"),
     ("dist-train", "--ray_wait 3", "--ray_wait: goes with --backend ray; add that, or drop it"),
     (
         "dist-train",
@@ -81,6 +92,21 @@ REFUSED = [
         "train",
         "--encoder gat --init_from a",
         "--init_from: begins with rows of a run, but an encoder makes them; drop one of them",
+    ),
+    (
+        "dist-train",
+        "--encoder sage --transport_dtype bf16",
+        "--transport_dtype: is about a parameter store, and workers of --encoder share gradients by torch.distributed; drop it",
+    ),
+    (
+        "dist-train",
+        "--encoder sage --negatives local",
+        "--negatives: has no say here: with --encoder every worker draws them among the core entities of its partition; drop it",
+    ),
+    (
+        "dist-train",
+        "--encoder sage --backend manual",
+        "--backend: manual knows no workers of --encoder; start them by torchrun (kgdist.train_gnn)",
     ),
     (
         "train",

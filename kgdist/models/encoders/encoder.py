@@ -138,9 +138,16 @@ class Encoder(torch.nn.Module):
 
     Args:
         attributes: what entities begin with that have any; the others, and all where it is None, begin with rows of their own.
+        entities: int[n], which of those of the attributes they are; all, in order, where it is None.
     """
 
-    def __init__(self, config: Config, num_relations: int, attributes: NodeAttributes | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        num_relations: int,
+        attributes: NodeAttributes | None = None,
+        entities: np.ndarray | None = None,
+    ) -> None:
         super().__init__()
         widths = [config.encoder_dim] * config.num_layers + [config.entity_dim]
         for out in widths[1:]:
@@ -155,7 +162,8 @@ class Encoder(torch.nn.Module):
             torch.manual_seed(config.seed)
             self.attributes = None
             if attributes is not None:
-                self.attributes = nn.AttributeEmbedding(attributes, attributes.rows, config.encoder_dim)
+                rows = attributes.rows if entities is None else attributes.rows[entities]
+                self.attributes = nn.AttributeEmbedding(attributes, rows, config.encoder_dim)
             kind = LAYERS[config.encoder]
             self.layers = torch.nn.ModuleList()
             for width, out in pairwise(widths):
@@ -219,13 +227,24 @@ class Encoding(NamedTuple):
     messages: MessageGraph
 
     @classmethod
-    def of(cls, config: Config, triples: np.ndarray, num_entities: int, num_relations: int) -> Encoding | None:
-        """On training triples int[T, 3]; None where the options name no encoder. Raises as `Encoder` and `attributes_of`."""
+    def of(
+        cls,
+        config: Config,
+        triples: np.ndarray,
+        num_entities: int,
+        num_relations: int,
+        entities: np.ndarray | None = None,
+        total: int | None = None,
+    ) -> Encoding | None:
+        """On training triples int[T, 3]; None where the options name no encoder. Raises as `Encoder` and `attributes_of`.
+
+        Of a part of a graph of `total` entities, `entities` int[num_entities] are the numbers that they have there.
+        """
         if config.encoder == "none":
             return None
         messages = MessageGraph.of(triples, num_entities, num_relations, inverse=not config.no_inverse)
-        attributes = attributes_of(config, num_entities) if config.attributes is not None else None
-        return cls(Encoder(config, messages.num_relations, attributes), messages)
+        attributes = attributes_of(config, num_entities if total is None else total) if config.attributes is not None else None
+        return cls(Encoder(config, messages.num_relations, attributes, entities), messages)
 
 
 def attributes_of(config: Config, num_entities: int) -> NodeAttributes:

@@ -322,7 +322,10 @@ class ScriptSite(Site):
         return "", "", 0
 
     def stop(self, leave: bool = False) -> None:
-        """See Site: a script has no step to finish."""
+        """See Site: trainers hear it as SIGTERM."""
+        for (role, _), process in self._processes.items():
+            if role == TRAINER and not process.ended:
+                process.send_signal(signal.SIGTERM)
 
     def memory(self) -> int:
         return used_now(self._keeper.pids() if self._keeper is not None else [])

@@ -3,6 +3,7 @@
 agreement.py         what the trainers of a script do together
 attempt.py           one attempt after another, from connecting to the end
 connect.py           how the machines' agents are started
+encoder_job.py       a training with a graph encoder, as a script of workers
 fleet.py             the agents, told and heard together
 jobfile.py           how agents find their launcher
 launch.py            a training, from options to its end

@@ -18,6 +18,7 @@ from kgdist.options.configfile import read_run
 from kgdist.options.model_file import digest_of
 from kgdist.partition.folder import Partition
 from kgdist.runtime.checks import check_job, check_same
+from kgdist.runtime.cluster import encoder_job
 from kgdist.runtime.cluster.attempt import Connect, endure
 from kgdist.runtime.cluster.saved import Saved
 from kgdist.runtime.cluster.training_attempt import TrainingAttempt
@@ -89,7 +90,7 @@ def resumed(config: Config, over: Callable[[Config], Config]) -> Config:
 
 def sourced(config: Config, explicit: Collection[str]) -> Config:
     """With the options that the partitions' data set was read with. Raises KgdistError where --format contradicts them."""
-    partition = Partition.open(partition_folder(config, 0))
+    partition = Partition.open(partition_folder(config, 0)) if config.encoder == "none" else encoder_job.partition_of(config)
     source = partition.manifest.common.source
     if "format" in explicit and config.format != source.get("format", config.format):
         message = f"the partitions of {partition.name} were made from {source['format']}; drop it, or partition again"

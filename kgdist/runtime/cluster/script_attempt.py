@@ -58,16 +58,24 @@ class ScriptAttempt(Attempt[ScriptPlan, int]):
 
     def run(self) -> int:
         with self.interrupts.immediate():
-            self._same_graph({n: answer["graph"] for n, answer in self.preflight().items()})
-            port = self.fleet.ask("port", "port", 60.0, [0])[0]
-            self.fleet.tell("launch", address=self.plan.machines[0].address, port=port)
-            self.began = True
-            while self._falls or any(role == TRAINER for role, _ in self._left):
-                self._pump()
-            if self._serving:
-                self._dismiss()
-            self.fleet.tell("end")
+            self._begin()
+            self._work()
         return 0
+
+    def _begin(self) -> None:
+        """Ask everything, and start the trainers."""
+        self._same_graph({n: answer["graph"] for n, answer in self.preflight().items()})
+        port = self.fleet.ask("port", "port", 60.0, [0])[0]
+        self.fleet.tell("launch", address=self.plan.machines[0].address, port=port)
+        self.began = True
+
+    def _work(self) -> None:
+        """Until all trainers have ended."""
+        while self._falls or any(role == TRAINER for role, _ in self._left):
+            self._pump()
+        if self._serving:
+            self._dismiss()
+        self.fleet.tell("end")
 
     def _same_graph(self, found: dict[int, str]) -> None:
         """Refuse machines that have partitions of different graphs, by their digests. Raises UsageError."""

@@ -20,10 +20,13 @@ from kgdist.base.errors import KgdistError, OptionError, PeersLost, UsageError, 
 from kgdist.base.files import size
 from kgdist.base.log import bar, log
 from kgdist.options.config import Config
+from kgdist.partition.edges_folder import EdgePartition, EdgesInCommon
 from kgdist.partition.folder import Partition
+from kgdist.partition.manifest import version_of
 from kgdist.runtime.channels.channel import Ending, Heard
 from kgdist.runtime.channels.ssh_config import SshOptions
 from kgdist.runtime.checks import check_parts
+from kgdist.runtime.cluster.encoder_job import folders_of
 from kgdist.runtime.cluster.training_plan import partition_folder
 from kgdist.runtime.copy.receive import MANIFEST, part_name
 from kgdist.runtime.ip_config import Machine
@@ -77,11 +80,13 @@ def deliveries_of(config: Config, machines: list[Machine]) -> list[Delivery]:
     """The partitions that lie here, for the machines. Raises UsageError when one is missing or belongs to another graph."""
     found = []
     graph = None
-    for machine in machines:
-        folder = partition_folder(config, machine.number)
-        partition = Partition.open(folder)
-        check_parts(partition.book.parts, machines, partition.name)
-        if partition.part != machine.number or (graph or partition.graph) != partition.graph:
+    sufficient = version_of(partition_folder(config, 0)) == EdgesInCommon.FORMAT
+    if not sufficient:
+        check_parts(Partition.open(partition_folder(config, 0)).book.parts, machines, config.dataset)
+    places = folders_of(config, machines) if sufficient else [(each, partition_folder(config, each.number)) for each in machines]
+    for number, (machine, folder) in enumerate(places):
+        partition = EdgePartition.open(folder) if sufficient else Partition.open(folder)
+        if partition.part != number or (graph or partition.graph) != partition.graph:
             raise UsageError(f"{folder}: belongs to another partitioning than partition_0; make the partitions again")
         graph = partition.graph
         files = partition.files()

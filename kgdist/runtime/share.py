@@ -1,0 +1,119 @@
+"""What a worker trains on that trains side by side with others: its partition, with numbers for the entities that it has."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from kgdist.base.errors import OptionError, UsageError, counted
+from kgdist.data.dataset import Dataset, Triples
+from kgdist.kvstore.tables import MemoryTables
+from kgdist.models.encoders.encode import encode
+from kgdist.models.encoders.encoder import TABLE as ENCODER
+from kgdist.models.encoders.encoder import Encoding
+from kgdist.options.config import Config
+from kgdist.partition.edges_folder import EdgePartition
+from kgdist.runtime.cluster.training_plan import partition_folder
+from kgdist.runtime.job import Seat, trainer_of
+from kgdist.training.loop import Trainer
+from kgdist.training.peers import Peers, PeerTables
+
+
+class Share(NamedTuple):
+    """What a worker trains on. Its entities have numbers of their own, core entities first."""
+
+    part: EdgePartition
+    entities: np.ndarray  # int64[n], the number in the whole graph of each; those of the first worker are all there are
+
+    @classmethod
+    def of(cls, config: Config, peers: Peers) -> Share:
+        """The partition of this worker. Raises CheckpointError, OptionError, UsageError."""
+        part = EdgePartition.open(partition_folder(config, peers.rank))
+        check_partitions(config, part, peers.world)
+        if not peers.same(part.graph):
+            raise UsageError(f"{part.folder}: the workers have partitions of different graphs; copy them anew")
+        entities = part.entities.astype(np.int64)
+        if peers.rank == 0:
+            others = np.ones(part.manifest.common.entities, bool)
+            others[entities] = False
+            entities = np.concatenate([entities, np.flatnonzero(others)])
+        return cls(part, entities)
+
+    @property
+    def total(self) -> int:
+        """Entities of the whole graph."""
+        return self.part.manifest.common.entities
+
+    @property
+    def relations(self) -> int:
+        """Of the whole graph."""
+        return self.part.manifest.common.relations
+
+    def encoding(self, config: Config) -> Encoding:
+        """What makes rows of its entities."""
+        messages = np.concatenate([self.part.core.array, self.part.support.array])
+        made = Encoding.of(config, messages, len(self.entities), self.relations, self.entities, self.total)
+        assert made is not None, "an encoder is named"
+        return made
+
+    def seat(self, peers: Peers) -> Seat:
+        """Among the workers, as if each had as many triples as the one with most: all make as many steps."""
+        triples = peers.world * peers.most(len(self.part.core))
+        return Seat(peers.rank, peers.world, triples, (0, self.part.num_core))
+
+    def trainer(self, config: Config, seat: Seat, tables: MemoryTables, encoding: Encoding, peers: Peers) -> Trainer:
+        """The training of its worker; negatives are core entities. Raises OptionError where it has no triples."""
+        shared = PeerTables(tables, peers, self.entities, self.total)
+        return trainer_of(config.replace(negatives="local"), self.part.core, shared, 0, seat, encoding)
+
+    def encode(self, encoding: Encoding, tables: MemoryTables) -> torch.Tensor:
+        """float32[n, D], rows of its entities; right are those of core entities, and of those without triples."""
+        encoding.encoder.use(tables.rows[ENCODER].clone())
+        return encode(encoding.encoder, encoding.messages, tables.rows["entity"])
+
+    def dataset(self, config: Config, peers: Peers) -> Dataset | None:
+        """The whole graph for the first worker, of all workers' triples: it ranks, and has the names."""
+        common = self.part.manifest.common
+        core = np.array(self.part.core.array)
+        core[:, 0::2] = self.entities[core[:, 0::2]]
+        weights = self.part.core.weights
+        columns = [torch.from_numpy(np.array(array)) for array in (self.part.core_ids, core, weights) if array is not None]
+        if peers.rank:
+            peers.send(torch.tensor([len(core)]))
+            for column in columns:
+                peers.send(column)
+            return None
+        train = np.empty((common.splits["train"], 3), np.int32)
+        weighing = np.empty(len(train), np.float32) if weights is not None else None
+        for rank in range(peers.world):
+            if rank:
+                count = int(peers.receive(torch.empty(1, dtype=torch.int64), rank))
+                columns = [peers.receive(torch.empty(count, *column.shape[1:], dtype=column.dtype), rank) for column in columns]
+            places = columns[0].numpy()
+            train[places] = columns[1].numpy()
+            if weighing is not None:
+                weighing[places] = columns[2].numpy()
+        entities, relations = self.part.vocabularies()
+        held = self.part.splits
+        valid, test = held.get("valid"), held.get("test")
+        whole = Triples(train, weighing)
+        folder, source = self.part.folder, common.source
+        return Dataset(self.part.name, entities, relations, whole, valid, test, common.digest, folder, source)
+
+
+def check_partitions(config: Config, part: EdgePartition, workers: int) -> None:
+    """Refuse partitions of another number, or that do not hold all that the encoder needs. Raises OptionError, UsageError."""
+    common = part.manifest.common
+    if len(common.contents) != workers:
+        many = f"{part.name} is in {counted(len(common.contents), 'partition')}"
+        raise UsageError(f"{many}, and there are {counted(workers, 'worker')}: one worker trains one partition")
+    if common.reach.hops < config.num_layers:
+        hops = f"the partitions reach {counted(common.reach.hops, 'hop')}"
+        raise OptionError("--num_layers", f"{hops}, and each layer needs one; partition again with --expand {config.num_layers}")
+    if common.reach.inverse == config.no_inverse:
+        other = "with" if common.reach.inverse else "without"
+        raise OptionError("--no_inverse", f"the partitions were made for messages {other} inverse relations")
+    if config.has_edge_importance and not common.weighted:
+        raise OptionError("--has_edge_importance", f"the triples of {part.name} have no weights; partition with it as well")

@@ -1,0 +1,112 @@
+"""Ray Train runs the workers of a graph encoder: the same training as by the own launcher, begun again when one is killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kgdist.cli import partition as partition_command
+from tests.faults.jobs import command, graph, ip_config, run
+from tests.patience import patience
+from tests.runtime.rays import TOKEN, cluster_of, processes
+from tests.runtime.test_ray_agents import ROOT, finished, started
+
+pytest.importorskip("ray.train.torch", reason="Ray Train is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+SMALL = ["--dataset", "toy", "--encoder", "rgcn", "--model_name", "DistMult", "--hidden_dim", "8", "--encoder_dim", "8"]
+SMALL += ["--num_bases", "2", "--batch_size", "64", "--neg_sample_size", "16", "--lr", "0.1", "--gamma", "8"]
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    """A workspace with a small graph in two self-sufficient partitions."""
+    data = tmp_path / "data" / "toy"
+    data.mkdir(parents=True)
+    graph(data)
+    files = [str(data / f"{split}.tsv") for split in ("train", "valid", "test")]
+    words = ["--dataset", "toy", "--format", "raw_udd_hrt", "--data_path", str(tmp_path / "data"), "--data_files", *files]
+    assert partition_command.main([*words, "-k", "2", "--edges", "--quiet"]) == 0
+    ip_config(tmp_path, parts=2)
+    return tmp_path
+
+
+def by_ray(address: str, path: Path, *words: str) -> subprocess.Popen[str]:
+    places = ["--path", str(path), "--data_path", "data", "--ray_address", address, "--ray_placement", "spread"]
+    return started("dist_train", *places, "--backend", "ray-train", *SMALL, *words)
+
+
+def test_it_is_the_training_of_the_own_launcher_to_the_bit(space: Path) -> None:
+    steps = ["--max_step", "30", "--checkpoint_interval", "15", "--log_interval", "10", "--valid", "--eval_interval", "15"]
+    with cluster_of(1, 1, 1) as address:
+        text = finished(by_ray(address, space, *steps, "--save_path", "ray", "--test"), 0)
+        small = finished(by_ray(address, space, *steps, "--num_thread", "2"), 2)
+    assert "Reporting training result" not in text and "Test average MRR" in text
+    assert len(small.splitlines()) == 1 and "--backend ray-train: the cluster has room for 0 of 2 machines" in small
+    words = [*SMALL, *steps, "--save_path", "own", "--test", "--path", str(space), "--data_path", "data", "--backend", "local"]
+    own = run(command("dist_train", *words), space)
+    assert own.returncode == 0, own.stderr
+    values = re.compile(r"average .*")
+    assert values.findall(text) == values.findall(own.stdout)
+    for name in ("toy_DistMult_entity.npy", "toy_DistMult_relation.npy"):
+        (one,), (other,) = ((space / folder).glob(f"*/{name}") for folder in ("ray", "own"))
+        assert np.array_equal(np.load(one), np.load(other))
+    kept = list((space / "ray" / "ray_train").glob("*/checkpoint_*/DistMult_toy_0/ckpt-30/manifest.json"))
+    assert len(kept) == 1, "what Ray Train keeps is a run folder"
+
+
+def test_a_worker_that_is_killed_is_begun_again_from_what_ray_keeps(space: Path) -> None:
+    with cluster_of(1, 1, 1) as address:
+        process = by_ray(address, space, "--max_step", "400", "--checkpoint_interval", "40", "--log_interval", "40")
+        deadline = time.monotonic() + patience(100)
+        while not list(space.glob("ckpts/ray_train/*/checkpoint_*/DistMult_toy_0/ckpt-*/manifest.json")):
+            assert time.monotonic() < deadline and process.poll() is None, process.communicate()[0]
+            time.sleep(0.1)
+        (worker, *_) = processes(b"ray::RayTrainWorker")
+        os.kill(worker, signal.SIGKILL)
+        text = finished(process, 0)
+    resumed = re.findall(r"resumed .*DistMult_toy_0 at step (\d+) of 400", text)
+    assert len(resumed) == 1 and int(resumed[0]) >= 40
+
+
+ALONE = """
+import os, sys
+import ray
+from ray import train
+from ray.train.torch import TorchConfig, TorchTrainer
+from kgdist.runtime.ray_train import train_worker
+
+ray.init(address=sys.argv[1], log_to_driver=False)
+config = {"dataset": "wordnet", "encoder": "sage", "model_name": "DistMult", "hidden_dim": 8, "encoder_dim": 8, "batch_size": 64,
+          "neg_sample_size": 16, "max_step": 8, "checkpoint_interval": "4", "log_interval": 4,
+          "save_path": os.path.abspath("ray")}
+made = TorchTrainer(train_worker, train_loop_config={"config": config, "run": "one"}, torch_config=TorchConfig(backend="gloo"),
+                    scaling_config=train.ScalingConfig(num_workers=1, resources_per_worker={"CPU": 1}),
+                    run_config=train.RunConfig(name="one", storage_path=os.path.abspath("kept")))
+found = made.fit()
+print(found.metrics["step"], sorted(found.metrics))
+import kgdist
+kgdist.train(**config | {"save_path": os.path.abspath("own")})
+"""
+
+
+def test_one_worker_is_one_process_to_the_bit(tmp_path: Path) -> None:
+    with cluster_of(0, 2) as address:
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(ALONE), address],
+            cwd=tmp_path, env=os.environ | TOKEN | {"PYTHONPATH": ROOT}, capture_output=True, text=True,
+            timeout=patience(150), check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "8 ['loss', 'step', 'triples_per_second']" in done.stdout
+    for name in ("wordnet_DistMult_entity.npy", "wordnet_DistMult_relation.npy"):
+        (one,), (other,) = ((tmp_path / folder).glob(f"*/{name}") for folder in ("ray", "own"))
+        assert np.array_equal(np.load(one), np.load(other))
