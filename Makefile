@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
 
-.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-edges bench-nodes bench-sampling bench-dist-sampling bench-ray bench-encoders bench-encoder-accuracy bench-workers bench-emb-sim bench-beside bench-tune bench-gpu faults soak soak-script test-slow-machine bench-preprocess clean
+.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-edges bench-nodes bench-sampling bench-dist-sampling bench-ray bench-encoders bench-encoder-accuracy bench-inductive bench-workers bench-emb-sim bench-beside bench-tune bench-gpu faults soak soak-script test-slow-machine bench-preprocess clean
 .DELETE_ON_ERROR:
 
 help:
@@ -38,6 +38,7 @@ help:
 	@echo "make bench-dist-sampling  the same on two machines with features, beside one process; rows, memory"
 	@echo "make bench-ray       two machines placed by Ray, beside SSH (KGDIST_DATA=folder of archives)"
 	@echo "make bench-encoders  R-GCN's layer beside PyG's, FB15k-237: time and memory"
+	@echo "make bench-inductive   ranks of entities that no training has seen, FB15k-237 (KGDIST_DATA=folder of archives)"
 	@echo "make bench-workers   graph encoders by 1, 2 and 4 workers, FB15k-237 (DATA=folder that has it), half an hour"
 	@echo "make bench-encoder-accuracy  ranks of graph encoders, FB15k-237 (DATA=folder that has it), hours"
 	@echo "make bench-emb-sim   speed and memory of the most similar of all pairs"
@@ -156,6 +157,8 @@ bench-encoders: $(STAMP)
 bench-encoder-accuracy: $(STAMP)
 	$(BIN)/python benchmarks/encoder_accuracy.py --data $(DATA)
 
+bench-inductive: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/inductive.py $(if $(DATA),--data $(DATA)) $(MORE)
 bench-workers: $(STAMP)
 	$(BIN)/python benchmarks/workers.py --data $(DATA)
 

@@ -19,6 +19,7 @@ preprocess.py        from files to the folder
 scanning.py          the one pass over a file
 text_model.py        texts by a model of sentences
 transforming.py      chunks, and who transforms them
+unseen.py            attributes of entities that were not there when it was fitted
 vector_file.py       vectors of an .npy file
 
 Each name below is imported when it is first used.

@@ -1,6 +1,6 @@
 """A folder of attributes: what `kgdist-preprocess` leaves, and reading it, mapped.
 
-manifest.json               the node types; of each attribute its kind, width, coverage; a digest of every file
+manifest.json               the node types; of each attribute its kind, settings, width, coverage; a digest of every file
 <node type>/entities.*.npy  the names of the entities, in the order of the dictionary or of the file
 <node type>/rows.npy        int64[entities]: the row of each in the arrays below, -1 without attributes
 <node type>/fitted.json     what was fitted, and <n>.components.npy: entities never seen can be transformed by it

@@ -116,13 +116,21 @@ class _Run:
         described = zip(attributes, found.fits, coverage, strict=True)
         return {
             "entities": entities,
+            "key": self.declaration.key,
             "numbered": self.vocabulary is not None and self.vocabulary.count is not None,
             "digest": self.vocabulary.digest if self.vocabulary is not None else Vocabulary.load(self.folder, ENTITIES).digest,
             "rows": found.rows,
             "unknown": found.unknown,
             "fitted_on": found.fitted_on,
             "attributes": [
-                {"name": each.name, "kind": each.kind, "width": width, "nan": found.nans.get(each.name, 0), **covered}
+                {
+                    "name": each.name,
+                    "kind": each.kind,
+                    "settings": dataclasses.asdict(each.settings),
+                    "width": width,
+                    "nan": found.nans.get(each.name, 0),
+                    **covered,
+                }
                 for each, (_, width), covered in described
             ],
         }

@@ -153,7 +153,7 @@ def scan(
     seen = 0
     with bar(desc=f"reading {path.name}", unit=" entities") as progress:
         for piece in read_entities(path, declaration.columns):
-            names = _names(path, declaration.key, piece)
+            names = names_of(path, declaration.key, piece)
             rows = numbers.add(names, piece.lines)
             kept = rows >= 0
             if not kept.all():
@@ -200,7 +200,7 @@ def _mask(chosen: np.ndarray) -> Any:
     return pa.array(chosen)
 
 
-def _names(path: Path, key: str, piece: Piece) -> Any:
+def names_of(path: Path, key: str, piece: Piece) -> Any:
     """The names of a piece: pa.StringArray[n]. Raises DataError for one that cannot be."""
     import pyarrow as pa
 

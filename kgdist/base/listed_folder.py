@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from kgdist.base.errors import KgdistError, UsageError
@@ -13,15 +13,18 @@ LIST = "export.json"  # in each folder of an export: what it holds, and the name
 
 
 @contextlib.contextmanager
-def listed_folder(out: Path, about: dict[str, object], *, force: bool, listing: str = LIST) -> Iterator[Path]:
+def listed_folder(
+    out: Path, about: dict[str, object], *, force: bool, listing: str = LIST, besides: Collection[str] = ()
+) -> Iterator[Path]:
     """Give an empty folder that gets the name `out` when the block ends without an error; what `about` holds by then goes into
     its file `listing`.
 
-    `force` replaces a folder that was made here before, and no other: a slip in a path costs nobody his home. Raises UsageError
-    when `out` cannot be made, and KgdistError when a file in it cannot be written (disk full); `out` is then as it was.
+    `force` replaces a folder that was made here before, and no other: a slip in a path costs nobody his home. Files `besides`
+    those of the list may have come into it since. Raises UsageError when `out` cannot be made, and KgdistError when a file in it
+    cannot be written (disk full); `out` is then as it was.
     """
     sweep(out.parent)
-    check_replaceable(out, force, listing)
+    check_replaceable(out, force, listing, besides)
     with contextlib.ExitStack() as stack:
         try:
             (folder,) = stack.enter_context(whole_folders([out], replaced=[out] if out.exists() else []))
@@ -38,7 +41,7 @@ def listed_folder(out: Path, about: dict[str, object], *, force: bool, listing: 
             raise KgdistError(f"{out}: cannot be written ({cause.strerror or cause}); nothing there has changed") from error
 
 
-def check_replaceable(out: Path, force: bool, listing: str = LIST) -> None:
+def check_replaceable(out: Path, force: bool, listing: str = LIST, besides: Collection[str] = ()) -> None:
     """Raise UsageError unless `out` is absent, empty, or made here before and to be replaced."""
     if not out.is_symlink() and not out.exists():
         return
@@ -53,6 +56,6 @@ def check_replaceable(out: Path, force: bool, listing: str = LIST) -> None:
         raise UsageError(f"{out}: is there already; --force replaces it")
     saved = read_json(out / listing)
     listed = saved.get("files") if isinstance(saved, dict) else None
-    strange = inside - {listing, *(listed if isinstance(listed, list) else ())}
+    strange = inside - {listing, *besides, *(listed if isinstance(listed, list) else ())}
     if strange:
         raise UsageError(f"{out / min(strange)}: not a file of what is there; move it away, or name a new folder")

@@ -9,6 +9,7 @@ copy.py        kgdist-copy
 dist_train.py  kgdist-dist-train
 doctor.py      kgdist doctor
 emb_sim.py     kgdist-emb-sim
+encode.py      kgdist-encode
 eval.py        kgdist-eval
 export.py      kgdist-export
 gnn.py         a worker of kgdist-dist-train --encoder

@@ -4,6 +4,7 @@ batches.py     the positives of each step
 build.py       files to arrays, in one pass; names to ids
 cache.py       where the arrays lie, and whether they are current
 dataset.py     a data set: int32 triples, memory-mapped, and vocabularies
+growing.py     triples of new entities, whose ids follow those that are known
 held_out.py    valid and test taken from train
 known.py       the filter: all known answers of a query
 memory.py      triples in memory, to files that are read as any others

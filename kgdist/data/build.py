@@ -147,7 +147,7 @@ class ById:
         self._vocabularies = (entities, relations)
 
     def encode(self, path: Path, rows: Rows) -> np.ndarray:
-        return _stack(*(column.to_numpy(zero_copy_only=False) for column in rows[:3]))
+        return stacked(*(column.to_numpy(zero_copy_only=False) for column in rows[:3]))
 
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         return self._vocabularies
@@ -161,23 +161,32 @@ class ByVocabulary:
         self._where = where
 
     def encode(self, path: Path, rows: Rows) -> np.ndarray:
-        unknown: list[tuple[int, str]] = []
-        columns = []
-        for letter, column in zip("hrt", rows[:3], strict=True):
-            ids = self._vocabularies[letter == "r"].find(column.dictionary)
-            codes = column.indices.to_numpy()
-            if len(ids) and ids.min() < 0:
-                row = int(np.flatnonzero(ids[codes] < 0)[0])
-                name = shown(column.dictionary[int(codes[row])])
-                unknown.append((row, f"{NOUNS[letter]} {name} is not in {self._where[letter == 'r']}"))
-            columns.append(ids[codes])
-        if unknown:
-            row, message = min(unknown, key=lambda found: found[0])
-            raise DataError(path, message, line=rows.place(row))
-        return _stack(*columns)
+        return stacked(*look_up(path, rows, "hrt", self._vocabularies, self._where))
 
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         return self._vocabularies
+
+
+def look_up(
+    path: Path, rows: Rows, letters: str, vocabularies: tuple[Vocabulary, Vocabulary], where: tuple[str, str]
+) -> list[np.ndarray]:
+    """The columns h, r, t that `letters` name as ids, int32[n] each. Raises DataError with the line of the first name that is not
+    in the vocabularies of entities and relations, which `where` calls by what the user knows."""
+    unknown: list[tuple[int, str]] = []
+    columns = []
+    for letter in letters:
+        column: Any = rows["hrt".index(letter)]
+        ids = vocabularies[letter == "r"].find(column.dictionary)
+        codes = column.indices.to_numpy()
+        if len(ids) and ids.min() < 0:
+            row = int(np.flatnonzero(ids[codes] < 0)[0])
+            name = shown(column.dictionary[int(codes[row])])
+            unknown.append((row, f"{NOUNS[letter]} {name} is not in {where[letter == 'r']}"))
+        columns.append(ids[codes])
+    if unknown:
+        row, message = min(unknown, key=lambda found: found[0])
+        raise DataError(path, message, line=rows.place(row))
+    return columns
 
 
 class ByAppearance:
@@ -187,15 +196,15 @@ class ByAppearance:
         self._entities, self._relations = Interner("entities"), Interner("relations")
 
     def encode(self, path: Path, rows: Rows) -> np.ndarray:
-        heads, tails = _number(self._entities, [rows.heads, rows.tails])
-        (relations,) = _number(self._relations, [rows.relations])
-        return _stack(heads, relations, tails)
+        heads, tails = number_by_appearance(self._entities, [rows.heads, rows.tails])
+        (relations,) = number_by_appearance(self._relations, [rows.relations])
+        return stacked(heads, relations, tails)
 
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         return Vocabulary(*self._entities.finish()), Vocabulary(*self._relations.finish())
 
 
-def _number(interner: Interner, columns: list[Any]) -> list[np.ndarray]:
+def number_by_appearance(interner: Interner, columns: list[Any]) -> list[np.ndarray]:
     """int64[n] ids for each dictionary<string>[n] column, new names numbered row by row, columns in order within a row."""
     codes = [column.indices.to_numpy() for column in columns]
     names = [as_binary(column.dictionary) for column in columns]
@@ -220,7 +229,7 @@ def _number(interner: Interner, columns: list[Any]) -> list[np.ndarray]:
     return [ids[column] for ids, column in zip(found, codes, strict=True)]
 
 
-def _stack(heads: np.ndarray, relations: np.ndarray, tails: np.ndarray) -> np.ndarray:
+def stacked(heads: np.ndarray, relations: np.ndarray, tails: np.ndarray) -> np.ndarray:
     triples = np.empty((len(heads), 3), np.int32)
     triples[:, 0], triples[:, 1], triples[:, 2] = heads, relations, tails
     return triples

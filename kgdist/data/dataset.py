@@ -192,7 +192,7 @@ def _warn(name: str, meta: dict[str, Any]) -> None:
     entities, relations = meta["unseen"]
     if entities or relations:
         log.warning(
-            "%s: valid and test hold %d entities and %d relations that train lacks; their embeddings stay as initialised",
+            "%s: valid and test hold %d entities and %d relations that train lacks; no training triple tells of them",
             name,
             entities,
             relations,

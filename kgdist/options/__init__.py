@@ -9,10 +9,11 @@ contradictions.py  what is refused of one option because of another
 interval.py        how often a checkpoint is written: steps or minutes
 model_file.py      the names and files of score functions of your own
 of_encoders.py     the options of graph encoders
-of_entities.py     the options of attributes of entities
+of_entities.py     the options of attributes of entities, and of entities never seen
 option.py          what one option is
 parse.py           the command line and --help, from the table
 presets.py         hyper-parameters that are known to work
 resolve.py         fills in what follows
+shell_words.py     what only a shell would understand
 tools.py           the options of the commands that come after a training
 """

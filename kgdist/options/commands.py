@@ -18,6 +18,7 @@ TEXTS = {
     "convert": "Write a knowledge graph in another format; names and the order of triples stay as they are.",
     "compare": "Put several runs side by side: options, metrics and curves.",
     "preprocess": "Turn the attributes of entities (numbers, dates, categories, words, texts, vectors) into features.",
+    "encode": "Embed entities that a run with an encoder has never seen, by their triples and attributes, and rank with them.",
     "tune": "Search for options that give the best validation MRR; those that lag are stopped early.",
     "doctor": "Check that this machine has what kgdist needs, and say what to do where it has not.",
     "completion": "Print a script that lets a shell complete the commands and their options.",
@@ -32,6 +33,7 @@ POSITIONAL = {  # an option without its flag
     "export": ("model_path", "RUN"),
     "import": ("model_path", "FOLDER"),
     "compare": ("runs", "RUN"),
+    "encode": ("model_path", "RUN"),
     "completion": ("shell", "SHELL"),
 }
 EXAMPLES = {
@@ -143,6 +145,13 @@ A schema says which column names the entity, and what the others are:
     types: {kind: multi, separator: "|", min_count: 5}
     description: {kind: text, encoder: hashed, dim: 64}
     image: {kind: vector, file: images.npy}""",
+    "encode": """\
+examples:
+  kgdist-encode ckpts/DistMult_wordnet_0 --triples new.tsv --out grown
+  kgdist-encode ckpts/DistMult_wordnet_0 --triples new.tsv --entities new_attributes.tsv --test held_out.tsv
+  kgdist-predict grown --head unicorn.n.01 --relation hypernym
+
+The run was trained with --encoder. The new run has the known entities, and then the new ones; every later command reads it.""",
     "tune": """\
 examples:
   kgdist-tune --dataset wordnet --model_name ComplEx --trials 30

@@ -18,6 +18,7 @@ from kgdist.options.option import show
 from kgdist.options.tools import (
     ConvertOptions,
     EmbSimOptions,
+    EncodeOptions,
     ExportOptions,
     ImportOptions,
     LaunchOptions,
@@ -258,6 +259,16 @@ def of_preprocessing(o: PreprocessOptions, given: Given) -> Rows:
     yield o.dataset is not None and o.format != "built_in" and not o.data_files, "data_files", f"--format {o.format} needs them"
 
 
+def of_encoding(o: EncodeOptions, given: Given) -> Rows:
+    nothing = o.triples is None and o.entities is None
+    yield nothing, "triples", "say what is known of the new entities: --triples, --entities with their attributes, or both"
+    names = "new entities have names, and no ids yet: raw_udd_XYZ"
+    yield not o.format.startswith("raw_udd_"), "format", names
+    for name in ("format", "delimiter", "header"):
+        idle = o.triples is None and o.test is None and name in given
+        yield idle, name, "says what --triples and --test are, and there is neither; drop it"
+
+
 def of_launching(o: LaunchOptions, given: Given) -> Rows:
     yield o.backend == "ray-train", "backend", "ray-train runs the workers of kgdist-dist-train --encoder; scripts take ray"
 
@@ -269,5 +280,6 @@ OF_TOOLS: dict[str, Callable[[Any, Given], Rows]] = {
     "convert": of_converting,
     "import": of_importing,
     "preprocess": of_preprocessing,
+    "encode": of_encoding,
     "launch": of_launching,
 }

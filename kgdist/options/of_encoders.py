@@ -64,4 +64,11 @@ class EncoderOptions:
     relation_blocks: bool = _encoder(False, "rgcn: matrices have --num_bases blocks instead of being sums")
     num_heads: int = _encoder(4, "gat: heads of the attention, which divide what a layer gives", low=1, high=1024)
     dropout: float = _encoder(0.2, "share of the numbers that come into a layer that training sets to 0", low=0, high=0.95)
+    neighbor_dropout: float = _encoder(
+        0.0,
+        "share of a step's entities whose triples all are left out of the messages of that step, so that rows of attributes "
+        "alone are learned, as entities without triples need them (kgdist-encode)",
+        low=0,
+        high=0.95,
+    )
     weight_decay: float = _encoder(0.0, "times the encoder's weights is added to their gradients", low=0)

@@ -1,8 +1,10 @@
-"""The options of attributes: files of entities, their schemas, the data set whose entities they are, who transforms them."""
+"""The options of attributes: files of entities, their schemas, the data set whose entities they are, who transforms them; and of
+entities that a run has never seen."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from functools import partial
 from pathlib import PurePath
 
@@ -12,6 +14,10 @@ from kgdist.options.option import option
 _what = partial(option, group="what is asked")
 _how = partial(option, group="how it is answered")
 _output = partial(option, group="output")
+
+
+def _whole_path(text: str) -> str:
+    return os.path.abspath(os.path.expanduser(text))
 
 
 def _page(path: str) -> str:
@@ -76,3 +82,45 @@ class EntityOptions:
         metavar="FILE.html",
     )
     force: bool = _output(False, "replace attributes, or a drafted schema, that are there")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NewEntityOptions:
+    """Of kgdist-encode."""
+
+    triples: str | None = _what(
+        None,
+        "triples among new and known entities, by name: a file as for a training, also .nt, .parquet and packed",
+        metavar="FILE",
+    )
+    entities: str | None = _what(
+        None,
+        "attributes of the new entities, for a run with --attributes: a file with the columns that kgdist-preprocess was given, "
+        ".tsv, .csv, .jsonl or .parquet. What was fitted then transforms them",
+        metavar="FILE",
+    )
+    test: str | None = _what(
+        None,
+        "triples to rank among all entities, when all rows are made; they become the test triples of the new run",
+        metavar="FILE",
+    )
+    format: str = _what(
+        "raw_udd_hrt",
+        "what --triples and --test are: raw_udd_XYZ, XYZ being the order of head, relation, tail",
+        clean=clean_format,
+    )
+    delimiter: str = _what("\t", "what parts the fields of a line of --triples and --test")
+    header: bool = _what(False, "the first line of each of these is a header, and skipped")
+    data_path: str | None = _what(None, "folder of the data that the run was trained on, if it has moved", metavar="FOLDER")
+    attributes: str | None = _what(
+        None, "folder of the attributes that the run was trained with, if it has moved", clean=_whole_path, metavar="FOLDER"
+    )
+    start: str = _how(
+        "mean",
+        "what new entities without attributes begin with, before their neighbours are heard: the mean of what known ones begin "
+        "with, or zeros",
+        choices=("mean", "zeros"),
+    )
+    num_thread: int | None = _how(None, "threads; all cores when not given", low=1, high=4096)
+    out: str | None = _output(None, "folder of the new run; <RUN>_encoded when not given", metavar="FOLDER")
+    force: bool = _output(False, "replace a run that kgdist-encode has written there")

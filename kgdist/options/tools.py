@@ -1,4 +1,4 @@
-"""The options of the commands that work on what a training left: predict, emb-sim, export, convert, compare, tune.
+"""The options of the commands that work on what a training left: predict, emb-sim, export, convert, compare, encode, tune.
 
 Each command has a table of its own, for the same words mean other things there than in a training (`--format h_r_*`).
 Names and defaults are those of DGL-KE's dglke_predict, dglke_emb_sim and dglke_convert where it has them.
@@ -7,16 +7,15 @@ Names and defaults are those of DGL-KE's dglke_predict, dglke_emb_sim and dglke_
 from __future__ import annotations
 
 import dataclasses
-import re
-import shlex
 from functools import partial
 from pathlib import PurePath
 from typing import Any, ClassVar, TypeVar
 
 from kgdist.options.cluster import ReachOptions
 from kgdist.options.config import clean_format
-from kgdist.options.of_entities import EntityOptions
+from kgdist.options.of_entities import EntityOptions, NewEntityOptions
 from kgdist.options.option import option, table
+from kgdist.options.shell_words import no_shell, variable
 
 Own = TypeVar("Own", bound="ToolOptions")
 _what = partial(option, group="what is asked")
@@ -31,35 +30,6 @@ def _page_or_text(path: str) -> str:
     if PurePath(path).suffix.lower() not in kinds:
         raise ValueError(f"must end in {', '.join(kinds)}, not {path[-60:]!r}")
     return path
-
-
-# Words by which a shell would be meant, where they stand without quotes: its operators, and what only it can do.
-_OPERATOR = re.compile(r"&&?|\|\|?|;|.*;|[0-9]*(>>?|<<?).*|&>.*")
-_OF_A_SHELL = {"cd", "export", "source", ".", "ulimit", "alias", "set", "eval", "exec"}
-_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-
-
-def _no_shell(text: str) -> str:
-    """A command line that needs no shell to be understood. Raises ValueError for one that does, and for quotes around quotes."""
-    try:
-        words, quoted = shlex.split(text), shlex.split(text, posix=False)
-    except ValueError:
-        return text  # what quotes are wrong is said when it is run
-    if len(words) == 1 and " " in words[0] and "/" not in words[0].split()[0]:
-        raise ValueError(f"{words[0][:60]!r} is one word, so no program: take away the inner quotes")
-    if words and _ASSIGNED.match(words[0]):
-        raise ValueError(f"no shell reads it, so {words[0][:60]!r} is no variable: give it by --extra_envs")
-    needs = [word for word in quoted if _OPERATOR.fullmatch(word)] or [word for word in words[:1] if word in _OF_A_SHELL]
-    if needs:
-        shell = "a shell of your own, bash -c '...' with all of it between the quotes"
-        raise ValueError(f"no shell reads it, so {needs[0][:60]!r} has no meaning: give {shell}")
-    return text
-
-
-def _variable(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*=.*", text, re.DOTALL):
-        raise ValueError(f"expected NAME=VALUE, not {text[:60]!r}; another option ends the list, so that the command can follow")
-    return text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -291,6 +261,14 @@ class PreprocessOptions(EntityOptions, ToolOptions):
     json: bool = _json()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncodeOptions(NewEntityOptions, RunOptions):
+    """kgdist-encode."""
+
+    model_path: str = _what("ckpts", "folder of the trained run", metavar="RUN")
+    json: bool = _json()
+
+
 # Options of kgdist-train that kgdist-tune takes for all of its trials: these groups, and these options.
 TUNE_GROUPS = ("data", "model", "training", "loss", "negative samples", "encoder", "hardware")
 TUNE_BESIDES = (
@@ -327,7 +305,7 @@ class LaunchOptions(ReachOptions, ToolOptions):
         None,
         "the command line of every process, in quotes: python3 as its first word is the Python that kgdist runs in there, and "
         "relative files are below --path. No shell reads it",
-        clean=_no_shell,
+        clean=no_shell,
         metavar="COMMAND",
     )
     num_trainers: int = _script(1, "trainers of each machine", synonyms=("--num_clients",), low=1, high=4096)
@@ -346,7 +324,7 @@ class LaunchOptions(ReachOptions, ToolOptions):
     num_omp_threads: int | None = _script(
         None, "OMP_NUM_THREADS of each process; the cores of its machine, shared out, when not given", low=1, high=4096
     )
-    extra_envs: tuple[str, ...] = _script((), "variables of every process's environment", clean=_variable, metavar="NAME=VALUE")
+    extra_envs: tuple[str, ...] = _script((), "variables of every process's environment", clean=variable, metavar="NAME=VALUE")
     stall_timeout: float = _script(
         1800.0,
         "seconds that trainers wait for others, at a barrier or where all make a tensor together, until the job ends and names "
@@ -392,6 +370,7 @@ TOOLS: dict[str, type[ToolOptions]] = {
     "import": ImportOptions,
     "compare": CompareOptions,
     "preprocess": PreprocessOptions,
+    "encode": EncodeOptions,
     "tune": TuneOptions,
     "launch": LaunchOptions,
     "doctor": DoctorOptions,

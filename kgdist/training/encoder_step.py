@@ -29,7 +29,9 @@ ONLY = np.zeros(1, np.int64)  # the one row of the weights
 class EncoderStep:
     """A step whose entities' rows an encoder makes (`kgdist.training.step.Step`).
 
-    The edges of the batch's own triples, and their inverses, are no messages: a triple could else be told by itself.
+    The edges of the batch's own triples, and their inverses, are no messages: a triple could else be told by itself. With
+    `--neighbor_dropout`, neither are those of some entities, drawn anew in each step: they are as if nothing were known of them
+    but their attributes.
 
     Args:
         inner: makes the step of the score function on tables in which the entities' rows are the encoder's.
@@ -60,13 +62,21 @@ class EncoderStep:
 
     def plan(self, batch: Batch) -> BatchPlan:
         plan = self.inner.plan(batch)
-        assert batch.numbers is not None, "which triples of the split the positives are"
-        own = self.messages.edges_of(batch.numbers)
+        own = self.messages.edges_of(self._unheard(plan.ids, batch))
         draw = Draw(self.config.seed + self.rank, batch.step)
         inputs, _, blocks = self.sampler.sample_blocks(self.messages.graph, plan.ids, own, draw)
         assert isinstance(inputs, torch.Tensor), "one type of nodes"
         wanted = plan.wanted | {"entity": inputs.numpy()}
         return plan._replace(wanted=wanted, blocks=tuple(blocks), decoded=plan.wanted["entity"])
+
+    def _unheard(self, entities: np.ndarray, batch: Batch) -> np.ndarray:
+        """int64[.]: the triples that are no messages: those of the batch, and of the entities int64[U] that hear nobody in it."""
+        assert batch.numbers is not None, "which triples of the split the positives are"
+        if not self.config.neighbor_dropout:
+            return batch.numbers
+        rng = np.random.default_rng((self.config.seed + self.rank, batch.step))
+        alone = np.sort(entities)[rng.random(len(entities)) < self.config.neighbor_dropout]
+        return np.union1d(batch.numbers, self.messages.triples_into(alone))
 
     def __call__(self, plan: BatchPlan, clock: Clock) -> tuple[dict[str, Update], Losses]:
         started = perf_counter()

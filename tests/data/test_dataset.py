@@ -76,7 +76,7 @@ def test_unseen_entities_are_kept_and_counted(tmp_path: Path, caplog: pytest.Log
         with caplog.at_level(logging.WARNING, "kgdist"):
             raw(tmp_path, files)
         assert [record.message for record in caplog.records] == [
-            "mine: valid and test hold 2 entities and 1 relations that train lacks; their embeddings stay as initialised"
+            "mine: valid and test hold 2 entities and 1 relations that train lacks; no training triple tells of them"
         ]
 
 

@@ -116,6 +116,7 @@ OURS = {
     "relation_blocks": (False, {"train"}),
     "num_heads": (4, {"train"}),
     "dropout": (0.2, {"train"}),
+    "neighbor_dropout": (0.0, {"train"}),
     "weight_decay": (0.0, {"train"}),
 }
 

@@ -112,6 +112,32 @@ def test_the_triples_of_a_batch_are_no_messages_of_theirs() -> None:
         assert len(own) == 2 * len(batch) and all(edges and not edges & own for edges in travelled)
 
 
+@pytest.mark.parametrize("no_inverse", [False, True])
+def test_with_neighbor_dropout_some_entities_are_as_if_they_had_no_triples(no_inverse: bool) -> None:
+    config = options("sage", "DistMult", batch_size=3, neighbor_dropout=0.4, no_inverse=no_inverse)
+    triples, tables, encoding = parts(config)
+    trainer = trainer_of(config, triples, tables, 0, encoding=encoding)
+    shares = []
+    for number in range(12):
+        plan = trainer._plan(number)
+        own = set(plan.batch.numbers.tolist())  # type: ignore[union-attr]
+        travelled = [{edge % len(triples) for edge in block.edata[EID].tolist()} for block in plan.blocks]
+        into = {
+            entity: {t for t in range(len(triples)) if entity in triples.array[t, [2] if no_inverse else [0, 2]]} - own
+            for entity in plan.ids.tolist()
+        }
+        alone = {entity for entity, all_of in into.items() if not all_of & travelled[-1]}
+        for entity in plan.ids.tolist():  # who is not alone lacks those of them only, at every hop
+            lost = into[entity] - travelled[-1]
+            assert entity in alone or all(alone & set(triples.array[t, [2] if no_inverse else [0, 2]].tolist()) for t in lost)
+        for entity in alone:
+            assert not into[entity] & set.union(*travelled)
+        shares.append(len(alone) / len(plan.ids))
+        again = trainer._plan(number)
+        assert [block.edata[EID].tolist() for block in again.blocks] == [block.edata[EID].tolist() for block in plan.blocks]
+    assert 0.25 < np.mean(shares) < 0.6 and len(set(shares)) > 3
+
+
 def test_fan_outs_bound_what_is_drawn_and_a_step_draws_anew() -> None:
     config = options("sage", "DistMult", fanout=(2, 1))
     triples, tables, encoding = parts(config)

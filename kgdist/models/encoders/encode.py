@@ -31,7 +31,6 @@ def parts_of(rows: torch.Tensor, size: int = 1 << 14) -> Iterator[tuple[int, tor
     return ((start, rows[start : start + size]) for start in range(0, len(rows), size))
 
 
-@torch.no_grad()
 def encode(
     encoder: Encoder, messages: MessageGraph, rows: torch.Tensor, heard: Callable[[int], object] = lambda done: None
 ) -> torch.Tensor:
@@ -40,11 +39,25 @@ def encode(
     Memory is that of two layers' rows and of what some hundred thousand edges need. `heard` is told how many entities of a layer
     are done.
     """
+    return through_layers(encoder, messages, beginnings(encoder, rows), heard)
+
+
+@torch.no_grad()
+def beginnings(encoder: Encoder, rows: torch.Tensor) -> torch.Tensor:
+    """What all entities begin with, float32[E, in], of their own rows."""
+    if encoder.attributes is None:
+        return rows
+    return torch.cat([encoder.begin(np.arange(start, start + len(part)), part) for start, part in parts_of(rows)])
+
+
+@torch.no_grad()
+def through_layers(
+    encoder: Encoder, messages: MessageGraph, rows: torch.Tensor, heard: Callable[[int], object] = lambda done: None
+) -> torch.Tensor:
+    """float32[E, out], of what entities begin with, float32[E, in]; see `encode`."""
     graph = messages.graph
     counts = fanouts(-1, graph.schema)
     starts = np.concatenate([[0], np.cumsum(graph.in_degrees().numpy())])
-    if encoder.attributes is not None:
-        rows = torch.cat([encoder.begin(np.arange(start, start + len(part)), part) for start, part in parts_of(rows)])
     for number in range(len(encoder.layers)):
         made: torch.Tensor | None = None
         for start, stop in spans(starts, EDGES_AT_ONCE):

@@ -9,7 +9,7 @@ import torch
 
 from kgdist.graphs.in_memory import Graph
 from kgdist.graphs.schema import EDGES, NODES
-from kgdist.graphs.structure import EID
+from kgdist.graphs.structure import EID, Draw, Question
 from kgdist.sampling.blocks import Block
 
 
@@ -38,6 +38,12 @@ class MessageGraph(NamedTuple):
     def edges_of(self, triples: np.ndarray) -> np.ndarray:
         """int64[.]: the edges of triples int64[B], by number, and their inverses."""
         return triples if len(self.relations) == self.triples else np.concatenate([triples, triples + self.triples])
+
+    def triples_into(self, entities: np.ndarray) -> np.ndarray:
+        """int64[.]: the triples, by number, by which messages come to entities int64[n], each once: all that they are in, where
+        there are inverse ones."""
+        found = self.graph.in_edges_of().neighbours(Question(EDGES, entities, -1), Draw(0), 0)
+        return np.unique(found.edges % max(self.triples, 1))
 
     def relations_of(self, block: Block) -> torch.Tensor:
         """int64[E]: the relation of each edge of a block."""
