@@ -105,9 +105,9 @@ def table(found: list[dict[str, Any]]) -> str:
     lines = [
         "# Graph encoders by several workers, FB15k-237",
         "",
-        "DistMult behind each, by their presets; one thread a worker, whose step has 4,096 triples of its own. Edges are messages of",
-        "both layers, inverse ones too; the share is that of all triples that the largest partition has. Ranks are filtered, among",
-        "all entities.",
+        "DistMult behind each, by their presets; one thread a worker, whose step has 4,096 triples of its own. Edges are",
+        "messages of both layers, inverse ones too; the share is that of all triples that the largest partition has. Ranks are",
+        "filtered, among all entities.",
         "",
         "| | workers | steps an epoch | edges a step | share | seconds an epoch | beside one worker | epochs | MRR | AUC-ROC |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
