@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,11 +20,12 @@ nbclient = pytest.importorskip("nbclient")
 
 FOLDER = EXAMPLES / "notebooks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
+ENCODERS = EXAMPLES / "graph_encoders" / "graph_encoders.ipynb"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_is_stored_without_what_a_run_leaves(name: str) -> None:
-    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+@pytest.mark.parametrize("path", [*(FOLDER / f"{name}.ipynb" for name in NAMES), ENCODERS], ids=lambda path: path.stem)
+def test_a_notebook_is_stored_without_what_a_run_leaves(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -39,30 +41,58 @@ def script_of(name: str, folder: Path) -> Path:
     return made
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_the_notebooks_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The kernel is this Python, and says so nowhere: its description is written for this test alone.
-    kernel = tmp_path / "jupyter" / "kernels" / "python3"
-    kernel.mkdir(parents=True)
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel is this Python, and says so nowhere: its description is written for this test alone."""
+    folder = tmp_path / "jupyter" / "kernels" / "python3"
+    folder.mkdir(parents=True)
     words = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    (kernel / "kernel.json").write_text(json.dumps({"argv": words, "display_name": "Python 3", "language": "python"}))
+    (folder / "kernel.json").write_text(json.dumps({"argv": words, "display_name": "Python 3", "language": "python"}))
     for variable, value in {"JUPYTER_PATH": tmp_path / "jupyter", "JUPYTER_RUNTIME_DIR": tmp_path / "runtime"}.items():
         monkeypatch.setenv(variable, str(value))
     for variable, value in ours().items():
         monkeypatch.setenv(variable, value)
+
+
+def executed(path: Path, work: Path, seconds: float = 120) -> Any:
+    """A notebook with what its cells have put out, in the folder `work`."""
+    notebook = nbformat.read(path, as_version=4)
+    where = {"metadata": {"path": str(work)}}
+    nbclient.NotebookClient(notebook, timeout=patience(seconds), kernel_name="python3", resources=where).execute()
+    return notebook
+
+
+def kinds_of(notebook: Any) -> set[str]:
+    """The MIME types of all outputs."""
+    return {kind for cell in notebook.cells for output in cell.get("outputs", []) for kind in output.get("data", {})}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("kernel")
+def test_the_notebooks_run_one_after_another(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     for name in NAMES:
-        notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
-        client = nbclient.NotebookClient(
-            notebook, timeout=patience(120), kernel_name="python3", resources={"metadata": {"path": str(work)}}
-        )
-        client.execute()
-        kinds = {kind for cell in notebook.cells for output in cell.get("outputs", []) for kind in output.get("data", {})}
+        kinds = kinds_of(executed(FOLDER / f"{name}.ipynb", work))
         assert name.startswith("2") or "image/png" in kinds, f"{name} draws nothing"
     assert {path.name for path in work.glob("*.png")} == {"graphsage.png", "embeddings.png"}
     assert {path.name for path in (work / "data").glob("*.png")} == {"cut.png", "balance.png"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("kernel")
+def test_graph_encoders_with_attributes(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    notebook = executed(ENCODERS, work, 200)
+    printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
+    found = {way: float(mrr) for way, mrr in re.findall(r"^(.*): MRR (0\.\d+)$", printed, re.MULTILINE)}
+    assert set(found) == {"alone", "encoder", "encoder, attributes"}
+    assert found["encoder, attributes"] > found["alone"] > 0
+    assert (work / "encoders.png").exists() and "image/png" in kinds_of(notebook)
+    assert "robot_dog.n.01" in (work / "grown" / "entities.tsv").read_text()
 
 
 @pytest.mark.slow

@@ -80,6 +80,10 @@ def test_workers_make_one_run_that_all_commands_read(tmp_path: Path, machines: i
     again = run(command("eval", str(folder), "--json"), tmp_path)
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout.splitlines()[-1])["test"]["all"]["realistic"] == result["test"]["all"]["realistic"]
+    (tmp_path / "new.tsv").write_text("new\tr0\te1\ne2\tr1\tnew\n")
+    grown = run(command("encode", str(folder), "--triples", "new.tsv", "--out", "grown"), tmp_path)
+    assert grown.returncode == 0, grown.stderr
+    assert np.isfinite(np.load(tmp_path / "grown" / "toy_DistMult_entity.npy")[-1]).all()
 
 
 def test_the_best_rows_are_encoded_by_all(tmp_path: Path) -> None:
@@ -163,7 +167,7 @@ def test_partitions_of_another_kind_are_refused(two: Path, tmp_path: Path) -> No
 
 OPTIONS_GIVEN: dict[str, Any] = {
     "encoder": "relgnn", "num_layers": 1, "encoder_dim": 12, "encoder_lr": 0.02, "fanout": (4,), "dropout": 0.3,
-    "weight_decay": 0.001, "no_inverse": True, "model_name": "DistMult", "hidden_dim": 8, "max_step": 2,
+    "weight_decay": 0.001, "neighbor_dropout": 0.25, "no_inverse": True, "model_name": "DistMult", "hidden_dim": 8, "max_step": 2,
 }  # fmt: skip
 OF_ONE_ENCODER = {"num_bases": 3, "relation_blocks": True, "num_heads": 2}
 
