@@ -1,5 +1,6 @@
 """python -m kgdist.cli.gnn OPTIONS JOB COMMAND: one worker of kgdist-dist-train --encoder, in whose environment torch.distributed
-finds the others. OPTIONS is a configuration as JSON, JOB names the training when it begins again, COMMAND goes on with it."""
+finds the others. OPTIONS is a configuration as JSON, JOB names the training when it begins again,
+and stands for the run folder in COMMAND, which goes on with it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ import torch
 
 from kgdist.base.errors import CheckpointError, OptionError, PeersLost, counted
 from kgdist.base.files import read_json, write_json
-from kgdist.base.log import background, say
+from kgdist.base.log import background, log, say
 from kgdist.base.machine import keep_freed_memory, usable_cores
 from kgdist.data.dataset import Dataset
 from kgdist.kvstore.tables import MemoryTables
@@ -90,6 +90,8 @@ class Leader(Session):
 
     def _resume(self, folder: Path) -> Path:
         found = super()._resume(folder)
+        if self.run is not None:
+            write_json(folder / JOB, {"run": self.run})
         self._own_order()
         return found
 
@@ -111,7 +113,7 @@ class Leader(Session):
 
     @property
     def command(self) -> str:
-        return super().command if self._resuming is None else self._resuming.replace("RUN", self.folder.name)
+        return super().command if self._resuming is None else self._resuming.replace(self.run or "RUN", self.folder.name)
 
     def give(self) -> None:
         """Let the others have rows and state."""
@@ -122,9 +124,15 @@ class Leader(Session):
     def take_best(self) -> list[str]:
         if not (problems := super().take_best()):
             self._own_order()  # the best rows have no state, but nothing is trained any more
-            self.peers.tell(LOAD)
-            self.give()
+            with self.peers.alone:  # nobody is told to wait on between the parts
+                self.peers.tell(LOAD)
+                self.give()
         return problems
+
+    def evaluate(self, split: str) -> dict[str, Any]:
+        rows = self._embeddings()  # to its end, whatever comes: the others are in it
+        with self.interrupts.immediate():
+            return self.evaluator.run(self.model, rows, split)
 
     def _embeddings(self) -> MemoryTables:
         """See Session; the others encode what is theirs."""
@@ -277,7 +285,7 @@ def train_gnn(
             `save_path`.
         reports: called in every worker whenever a checkpoint was written: in the first one with the values of the last validation
             and of the log before, the run folder and the step; in the others with {}, None and 0.
-        resuming: the command to name when it can be gone on with, RUN standing for the name of the run folder.
+        resuming: the command to name when it can be gone on with, in which `run` stands for the name of the run folder.
     Returns how it ended, in the first worker; the others know no run folder and no metrics.
     Raises KgdistError; PeersLost (exit code 3) when another worker has ended, or does not come within `stall_timeout`.
     """
@@ -342,6 +350,10 @@ def _lead(
         session.train()
         with peers.waiting():
             result = session.course.finish(session.step)
+    except KeyboardInterrupt:
+        if not config.no_save_emb:
+            log.warning("what was not saved is lost%s", session.hint)
+        raise
     finally:
         session.close()
     with contextlib.suppress(PeersLost):  # all is done

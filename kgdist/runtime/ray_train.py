@@ -21,6 +21,7 @@ from kgdist.base.log import complain, log, say
 from kgdist.options.config import Config
 from kgdist.options.configfile import from_json, to_json
 from kgdist.options.model_file import bring
+from kgdist.runs.rundir import resume_command
 from kgdist.runtime.cluster.encoder_job import found, partition_of
 from kgdist.runtime.cluster.training_plan import run_folder
 from kgdist.runtime.course import Result
@@ -39,17 +40,18 @@ def train_worker(given: dict[str, Any]) -> None:
     """What each worker of Ray Train does, the `train_loop_per_worker` of its TorchTrainer.
 
     Args:
-        given: `config`, a configuration as JSON or options by name, as `train_gnn` takes them; `run`, what names this training
-            when it is begun again.
+        given: `config`, options by name, as `train_gnn` takes them; `run`, what names this training when it is begun again,
+            from whatever Ray Train has kept. The command gives all options as `json`.
     """
     from ray import train
 
-    config = given["config"]
-    if isinstance(config, Mapping) and "num_client_proc" in config:  # all of them: as JSON
-        config = from_json(dict(config))
+    config: Config | dict[str, Any] = given.get("config", {})
+    save_path = Path(given.get("config", {}).get("save_path", Config.save_path))
+    if "json" in given:
+        config = from_json(given["json"])
+        save_path = Path(config.save_path)
         if config.model_file:
             bring(config.model_file)
-    save_path = Path(config.save_path if isinstance(config, Config) else config.get("save_path", Config.save_path))
     last = train.get_checkpoint()
     if last is not None and train.get_context().get_world_rank() == 0:
         with last.as_directory() as folder:
@@ -63,7 +65,7 @@ def train_worker(given: dict[str, Any]) -> None:
             _stage(folder, step, Path(staged) / folder.name)
             train.report(metrics, checkpoint=train.Checkpoint.from_directory(staged))
 
-    train_gnn(config, run=given["run"], reports=report)
+    train_gnn(config, run=given.get("run"), resuming=given.get("resuming"), reports=report)
 
 
 def _stage(folder: Path, step: int, target: Path) -> None:
@@ -97,14 +99,17 @@ def launch(config: Config) -> Result:
     workers = len(part.manifest.common.contents)
     check_partitions(config, part, workers)
     root = run_folder(config)
-    told = config.replace(save_path=str(root.absolute()))
     run = uuid.uuid4().hex[:16]
+    told = config.replace(save_path=str(root.absolute()))
+    if config.resume:
+        told = told.replace(resume=str(run_folder(config, config.resume).absolute()))
+    given = {"json": to_json(told), "run": run, "resuming": resume_command("kgdist-dist-train", run, config)}
     with RayCluster(config, unplaced(workers)) as cluster:
         cluster.begin(_tell)
         cluster.check()
         logging.getLogger("ray").setLevel(logging.ERROR)
         try:
-            trainer = _trainer(told, run, workers)
+            trainer = _trainer(told, given, workers)
         except ImportError as error:
             raise UsageError(f"--backend ray-train needs Ray Train ({error}): pip install 'kgdist[ray-train]'") from error
         if not config.quiet:
@@ -120,7 +125,7 @@ def launch(config: Config) -> Result:
     return Result(folder, False, read_json(folder / "test.json") if tested and folder is not None else None)
 
 
-def _trainer(config: Config, run: str, workers: int) -> Any:
+def _trainer(config: Config, given: dict[str, Any], workers: int) -> Any:
     from ray import train
     from ray.train.torch import TorchConfig, TorchTrainer
 
@@ -128,13 +133,13 @@ def _trainer(config: Config, run: str, workers: int) -> Any:
     placement = {"strict_spread": "STRICT_SPREAD", "spread": "SPREAD"}[config.ray_placement]
     return TorchTrainer(
         train_worker,
-        train_loop_config={"config": to_json(config), "run": run},
+        train_loop_config=given,
         torch_config=TorchConfig(backend="gloo", timeout_s=int(config.stall_timeout)),
         scaling_config=train.ScalingConfig(
             num_workers=workers, resources_per_worker={"CPU": config.cores}, placement_strategy=placement
         ),
         run_config=train.RunConfig(
-            name=f"kgdist-{run}",
+            name=f"kgdist-{given['run']}",
             storage_path=str(Path(config.save_path) / "ray_train"),
             failure_config=train.FailureConfig(max_failures=config.max_restarts),
             checkpoint_config=train.CheckpointConfig(num_to_keep=2),

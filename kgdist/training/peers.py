@@ -35,6 +35,7 @@ class Peers:
 
     Attributes:
         rank, world: of this worker, and how many there are.
+        alone: held by the first worker while it tells the others something that has several parts.
     """
 
     def __init__(self, patience: float) -> None:
@@ -47,7 +48,7 @@ class Peers:
                 backend="gloo", timeout=datetime.timedelta(seconds=patience)
             )  # fmt: skip
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        self._lock = threading.RLock()
+        self.alone = threading.RLock()  # what the first worker tells is told in one piece
 
     def sums(self, *numbers: int) -> list[int]:
         """Each number, added up over the workers."""
@@ -91,7 +92,7 @@ class Peers:
         """Let all have what the first worker has, in place, contiguous: in pieces."""
         flat = torch.from_numpy(array.reshape(-1))
         step = max(1, SENT // max(1, array.itemsize))
-        with self._lock, _together():
+        with self.alone, _together():
             for start in range(0, len(flat), step):
                 dist.broadcast(flat[start : start + step], 0, self._group)
 
@@ -110,7 +111,7 @@ class Peers:
 
     def tell(self, word: int) -> None:
         """Of the first worker: what all do next, at least 1."""
-        with self._lock, _together():
+        with self.alone, _together():
             dist.broadcast(torch.tensor([word]), 0, self._group)
 
     def hear(self) -> int:

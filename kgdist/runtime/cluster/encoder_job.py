@@ -57,7 +57,8 @@ def plan_of(config: Config, machines: list[Machine]) -> ScriptPlan:
     told = config.replace(path=".", ip_config=Config.ip_config)  # a worker begins in the workspace
     if config.resume:
         told = told.replace(resume=str(run_folder(told, config.resume)))
-    words = ["python3", "-m", "kgdist.cli.gnn", json.dumps(to_json(told)), run, _resuming(config)]
+    words = ["python3", "-m", "kgdist.cli.gnn", json.dumps(to_json(told)), run]
+    words.append(resume_command("kgdist-dist-train", run, config))
     shared = {each.name: getattr(config, each.name) for each in dataclasses.fields(ReachOptions)}
     options = LaunchOptions(
         **shared | {"transport_security": "none"},  # torch.distributed's own connections are what there is
@@ -70,11 +71,6 @@ def plan_of(config: Config, machines: list[Machine]) -> ScriptPlan:
         debug=config.debug,
     )
     return ScriptPlan(options, machines, run, 0, "", argv_of(options), security="none")
-
-
-def _resuming(config: Config) -> str:
-    """The command that goes on with the run, but for its name."""
-    return resume_command("kgdist-dist-train", "RUN", config)
 
 
 def describe(config: Config, plan: ScriptPlan) -> list[str]:
