@@ -15,7 +15,7 @@ def watch(event):
     """A callback: hears of the training while it runs, and ends it when it is good enough."""
     if isinstance(event, kgdist.Progress):
         print(f"step {event.step} of {event.total}: loss {event.loss:.3f}")
-    elif event.mrr > 0.95:
+    elif isinstance(event, kgdist.Validation) and event.mrr > 0.95:
         print(f"good enough: MRR {event.mrr:.2f} of what was held out")
         return kgdist.STOP
 
