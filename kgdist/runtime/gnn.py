@@ -183,7 +183,7 @@ class Follower:
     ) -> None:
         self.config, self.share, self.peers, self.interrupts, self.reports = config, share, peers, interrupts, reports
         shapes = shapes_of(config, model_of(config), len(share.entities), share.relations)
-        self.tables = MemoryTables.create(shapes, config.optimizer)
+        self.tables = MemoryTables.create(shapes, config.optimizer, huge=config.huge_pages)
         self.encoding = share.encoding(config)
         self.tables.add(weights_of(self.encoding))
         self.trainer = share.trainer(config, seat, self.tables, self.encoding, peers)
