@@ -111,7 +111,7 @@ def test_a_job_gives_the_very_rows_of_the_local_backend(tmp_path: Path, made: di
             ends(0, *halves)
         assert not (folder / "kgdist_job.json").exists()
         found[backend] = arrays(folder), files(folder), re.findall(r"Test average .*", text)
-    assert found["manual"][1:] == found["local"][1:] and len(found["local"][2]) == 5
+    assert found["manual"][1:] == found["local"][1:] and len(found["local"][2]) == 6
     for name, array in found["local"][0].items():
         assert np.array_equal(found["manual"][0][name], array), name
 
