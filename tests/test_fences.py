@@ -97,6 +97,7 @@ LONG_FILES: dict[str, str] = {}  # path -> why two nouns share that file
 
 HOSTS = {
     "www.apache.org",
+    "filesystem-spec.readthedocs.io",
     "data.dgl.ai",
     "arxiv.org",
     "doi.org",

@@ -54,6 +54,7 @@ HOMES = {
     "networkx": ("graphs/convert",),
     "torch_geometric": ("graphs/convert", "nn/"),
     "threadpoolctl": ("attributes/",),
+    "fsspec": ("runtime/storage",),
     "sentence_transformers": ("attributes/text_model",),
     "transformers": ("attributes/text_model",),
 }
@@ -76,6 +77,7 @@ LATE = {
     "pandas": "only for those who have it",
     "sklearn": "extra gnn",
     "threadpoolctl": "sklearn's",
+    "fsspec": "few need it",
     "shtab": "extra completion",
     "faiss": "extra index",
     "ray": "extra ray, and seconds",

@@ -19,8 +19,13 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.runtime.ip_config import read_cluster
 
     set_up_log(config)
-    if config.backend == "ray":
-        raise OptionError("--backend", "ray knows no machine before it has placed it; copy to what all nodes share")
+    if config.backend == "ray" and config.storage is None:
+        raise OptionError(
+            "--backend", "ray knows no machine before it has placed it; copy to what all nodes share, or to --storage"
+        )
+    if config.storage is not None:
+        copy_partitions(config, [], tell)
+        return 0
     machines = read_cluster(config.ip_config)
     if config.part_config is None and config.script_folder is None:
         copy_partitions(config, machines, tell)

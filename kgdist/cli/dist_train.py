@@ -29,8 +29,10 @@ def main(argv: Sequence[str]) -> int:
             machines[:] = unplaced(machines_for(config))
         elif config.backend == "ray":  # one for each partition
             from kgdist.partition.folder import Partition
+            from kgdist.runtime.cluster.launch import bring
             from kgdist.runtime.cluster.training_plan import partition_folder
 
+            bring(config)
             machines[:] = unplaced(Partition.open(partition_folder(config, 0)).book.parts)
         else:
             machines[:] = read_cluster(config.ip_config)
@@ -51,6 +53,7 @@ def main(argv: Sequence[str]) -> int:
         count(config)
     if config.resume:
         config = launch.resumed(config, parsed.over)
+    launch.bring(config)
     config = launch.sourced(config, parsed.explicit)
     apart = config.encoder == "none"  # trainers need not make the same step
     if not apart and "force_sync_interval" in parsed.explicit:
@@ -84,7 +87,7 @@ def main(argv: Sequence[str]) -> int:
     if config.copy:
         from kgdist.runtime.copy.send import copy_partitions
 
-        if config.backend == "ssh" and apart:
+        if config.backend == "ssh" and apart and config.storage is None:
             with Interrupts() as interrupts, connect.connecting(config, machines, interrupts) as start:
                 launch.ask(config, machines, start, interrupts)
         copy_partitions(config, machines, log.say)

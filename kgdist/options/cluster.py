@@ -6,6 +6,7 @@ They are fields of `kgdist.options.config.Config` like all others, in a file of 
 from __future__ import annotations
 
 import dataclasses
+import os
 from functools import partial
 
 from kgdist.options.option import option
@@ -22,6 +23,11 @@ _ray = partial(option, group="ray", ours=("dist-train",), sticky=False)
 _files = partial(option, group="script", ours=("copy",), sticky=False)
 _store = partial(option, group="parameter store")
 _partition = partial(option, group="partition", ours=_PARTITION, sticky=False)
+
+
+def _address(text: str) -> str:
+    """A folder with its whole path; an address as it is."""
+    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,6 +147,15 @@ class ClusterOptions(ReachOptions):
         "rows and ranks worse",
         choices=("global", "local"),
         ours=_DIST,
+    )
+    storage: str | None = _cluster(
+        None,
+        "what all machines reach, a folder or an address of fsspec (s3://bucket/folder, gs://, ...): each fetches its partition "
+        "from there into its own workspace, and sends its checkpoints, so that another machine can take its place; --copy puts "
+        "the partitions there",
+        ours=_REACH,
+        clean=_address,
+        metavar="ADDRESS",
     )
     copy: bool = _cluster(False, "first send every machine its partition, as kgdist-copy does", ours=_DIST, sticky=False)
     stall_timeout: float = _cluster(

@@ -60,8 +60,10 @@ def of_a_command_line(o: Config, given: Given) -> Rows:
     one = "has no say with --backend ray-train, which places one worker for each partition; drop it"
     yield o.backend == "ray-train" and "num_client_proc" in given, "num_client_proc", one
     yield placed and "ip_config" in given, "ip_config", "has no say with --backend ray, which places the machines; drop it"
-    shared = "knows no machine before Ray has placed it; put the partitions where all nodes of the cluster see them"
-    yield placed and o.copy, "copy", shared
+    shared = "knows no machine before Ray has placed it; put the partitions where all nodes see them, or name a --storage"
+    yield placed and o.copy and o.storage is None, "copy", shared
+    of_scripts = "keeps the partitions of trainings; put a script's where all machines see them"
+    yield o.storage is not None and (o.part_config or o.script_folder) is not None, "storage", of_scripts
     yield o.backend == "manual" and (o.part_config or o.script_folder) is not None, "backend", manual
 
 
@@ -108,6 +110,8 @@ def _of_an_encoder(o: Config, given: Given) -> Rows:
         yield name in given, name, shared
     drawn = "has no say here: with --encoder every worker draws them among the core entities of its partition; drop it"
     yield "negatives" in given, "negatives", drawn
+    stored = "is where trainings without --encoder keep partitions and checkpoints; put these where all machines see them"
+    yield o.storage is not None, "storage", stored
     by_hand = "manual knows no workers of --encoder; start them by torchrun (kgdist.train_gnn)"
     yield o.backend == "manual", "backend", by_hand
     yield o.init_from, "init_from", "begins with rows of a run, but an encoder makes them; drop one of them"

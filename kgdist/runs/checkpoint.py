@@ -18,7 +18,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,9 @@ from kgdist.runs.pieces import HASHES, FileEntry, Pieces
 
 FORMAT = 2  # 1 had one sha256 for each file, and is still read
 KEEP = 2
-_NAME = re.compile(r"ckpt-(\d+)")
-_NUMBERED = re.compile(r"(?:ckpt|best)-(\d+)")
+MANIFEST = "manifest.json"
+NAME = re.compile(r"ckpt-(\d+)")
+NUMBERED = re.compile(r"(?:ckpt|best)-(\d+)")  # names of those of one machine of several
 _KEYS = {"format", "step", "files", "meta", "digest"}  # of a manifest; the last one is missing in older ones
 # The name it is to have, the process that writes it, and, but in older versions, when that began and what no other folder has.
 _LEFT = re.compile(r"\.((?:ckpt|best)-\d+|best)\.(\d{1,9})(?:-(\d+)-[0-9a-f]{8})?\.(?:tmp|old)")
@@ -92,18 +93,29 @@ def save(
     says where it is.
     """
     folder = run / (name or f"ckpt-{step}")
-    mark = f"{os.getpid()}-{_began(os.getpid()) or 0}-{secrets.token_hex(4)}"  # numbers of processes are used again
-    temporary, replaced = (run / f".{folder.name}.{mark}.{kind}" for kind in ("tmp", "old"))
-    need = sum(array.nbytes for array in arrays.values())
-    try:
-        check_room(folder, int(need * 1.01) + (1 << 20))
-        temporary.mkdir()
+    with whole(folder) as temporary:
+        check_room(folder, int(sum(array.nbytes for array in arrays.values()) * 1.01) + (1 << 20))
         pieces = Pieces(moved)
         entries = {key: pieces.write(temporary / f"{key}.npy", array) for key, array in arrays.items()}
         pieces.done()
         files = {key: dataclasses.asdict(entry()) for key, entry in entries.items()}
         manifest = {"format": FORMAT, "step": step, "files": files, "meta": meta}
-        write_json(temporary / "manifest.json", manifest | {"digest": sha256_of_json(manifest)})
+        write_json(temporary / MANIFEST, manifest | {"digest": sha256_of_json(manifest)})
+    if name is None and keep:
+        drop(run, {found.name for _, found in numbered(run)[:keep]})
+    return folder
+
+
+@contextlib.contextmanager
+def whole(folder: Path) -> Iterator[Path]:
+    """An empty folder to write a checkpoint into, which takes the name `folder` when the block ends without an error; one that
+    had it is gone then. Raises KgdistError, as `save`."""
+    run = folder.parent
+    mark = f"{os.getpid()}-{_began(os.getpid()) or 0}-{secrets.token_hex(4)}"  # numbers of processes are used again
+    temporary, replaced = (run / f".{folder.name}.{mark}.{kind}" for kind in ("tmp", "old"))
+    try:
+        temporary.mkdir()
+        yield temporary
         sync_files(temporary)
         _replace(temporary, folder, replaced)
         sync_folder(run)
@@ -113,9 +125,6 @@ def save(
         raise KgdistError(f"{folder}: cannot be written ({error.strerror or error}); the previous checkpoint {before}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    if name is None and keep:
-        drop(run, {found.name for _, found in numbered(run)[:keep]})
-    return folder
 
 
 def _replace(temporary: Path, folder: Path, replaced: Path) -> None:
@@ -201,35 +210,21 @@ def _lives(pid: int, began: str | None) -> bool:
 def drop(run: Path, keep: Collection[str]) -> None:
     """Remove the checkpoints `ckpt-<step>` and `best-<step>` whose names are not in `keep`, as far as the system lets us."""
     for old in run.glob("*-*"):
-        if _NUMBERED.fullmatch(old.name) and old.name not in keep:
+        if NUMBERED.fullmatch(old.name) and old.name not in keep:
             with contextlib.suppress(OSError):
                 shutil.rmtree(old)
 
 
 def numbered(run: Path) -> list[tuple[int, Path]]:
     """(step, folder) of every checkpoint of a run, newest first."""
-    found = [(int(match[1]), path) for path in run.glob("ckpt-*") if (match := _NAME.fullmatch(path.name)) and path.is_dir()]
+    found = [(int(match[1]), path) for path in run.glob("ckpt-*") if (match := NAME.fullmatch(path.name)) and path.is_dir()]
     return sorted(found, reverse=True)
 
 
 def opened(path: Path) -> Checkpoint:
     """Open one checkpoint folder: its manifest, names, sizes and shapes. Raises CheckpointError naming what is wrong."""
-    manifest = read_json(path / "manifest.json")
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
-        raise CheckpointError(f"{path / 'manifest.json'}: not a manifest of kgdist")
-    if manifest["format"] > FORMAT:
-        raise CheckpointError(f"{path}: written by a newer kgdist (format {manifest['format']}, this one reads {FORMAT})")
-    try:
-        if odd := sorted(manifest.keys() - _KEYS):
-            raise ValueError(f"{odd[0]!r:.20} is not known")
-        if "digest" in manifest and manifest.pop("digest") != sha256_of_json(manifest):
-            raise CheckpointError(f"{path / 'manifest.json'}: its content has changed since it was written (sha256 differs)")
-        step, meta, files = int(manifest["step"]), dict(manifest["meta"]), dict(manifest["files"])
-        entries = {key: _entry(facts) for key, facts in files.items()}
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path / 'manifest.json'}: incomplete ({error})") from error
-    if (match := _NUMBERED.fullmatch(path.name)) and int(match[1]) != step:
-        raise CheckpointError(f"{path / 'manifest.json'}: of step {step}, which is not the folder's")
+    saved = described(read_json(path / MANIFEST), path)
+    entries = saved.entries
     present = {file.stem for file in path.glob("*.npy")}
     if present != set(entries):
         name = sorted(present ^ set(entries))[0]
@@ -243,7 +238,27 @@ def opened(path: Path) -> Checkpoint:
         if arrays[key].dtype != np.float32 or arrays[key].shape != entry.shape:
             found = f"{arrays[key].dtype}{list(arrays[key].shape)}"
             raise CheckpointError(f"{file}: expected float32{list(entry.shape)}, found {found}")
-    return Checkpoint(path, step, meta, arrays, entries)
+    return dataclasses.replace(saved, arrays=arrays)
+
+
+def described(manifest: Any, path: Path) -> Checkpoint:
+    """The checkpoint `path` as its manifest says, without arrays. Raises CheckpointError naming what is wrong."""
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
+        raise CheckpointError(f"{path / MANIFEST}: not a manifest of kgdist")
+    if manifest["format"] > FORMAT:
+        raise CheckpointError(f"{path}: written by a newer kgdist (format {manifest['format']}, this one reads {FORMAT})")
+    try:
+        if odd := sorted(manifest.keys() - _KEYS):
+            raise ValueError(f"{odd[0]!r:.20} is not known")
+        if "digest" in manifest and manifest.pop("digest") != sha256_of_json(manifest):
+            raise CheckpointError(f"{path / MANIFEST}: its content has changed since it was written (sha256 differs)")
+        step, meta, files = int(manifest["step"]), dict(manifest["meta"]), dict(manifest["files"])
+        entries = {key: _entry(facts) for key, facts in files.items()}
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path / MANIFEST}: incomplete ({error})") from error
+    if (match := NUMBERED.fullmatch(path.name)) and int(match[1]) != step:
+        raise CheckpointError(f"{path / MANIFEST}: of step {step}, which is not the folder's")
+    return Checkpoint(path, step, meta, {}, entries)
 
 
 def _entry(facts: dict[str, Any]) -> FileEntry:

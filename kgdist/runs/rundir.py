@@ -39,7 +39,7 @@ from kgdist.version import __version__
 
 SPAN = 64 << 20  # bytes of a file that are flushed at a time
 # Options of a launcher that a run does not remember, or that are needed to find it.
-ELSEWHERE = ("path", "ip_config", "model_file", "job", "control")
+ELSEWHERE = ("path", "ip_config", "model_file", "job", "control", "storage")
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def resume_command(command: str, run: object, config: Config) -> str:
     return shlex.join(words)
 
 
-def create(save_path: str | Path, name: str) -> Path:
-    """Make the folder `<save_path>/<name>_<n>`, n one more than the highest there is.
+def create(save_path: str | Path, name: str, besides: Iterable[str] = ()) -> Path:
+    """Make the folder `<save_path>/<name>_<n>`, n one more than the highest there is, here or in the names `besides`.
 
     Raises UsageError when it cannot be made.
     """
@@ -71,7 +71,9 @@ def create(save_path: str | Path, name: str) -> Path:
     try:
         root.mkdir(parents=True, exist_ok=True)
         pattern = re.compile(re.escape(name) + r"_(\d+)")
-        taken = [int(match[1]) for path in root.iterdir() if (match := pattern.fullmatch(path.name))]
+        taken = [
+            int(match[1]) for found in (*(path.name for path in root.iterdir()), *besides) if (match := pattern.fullmatch(found))
+        ]
         number = max(taken, default=-1) + 1
         while True:  # another run may take the number first
             try:

@@ -17,4 +17,5 @@ ray_session.py  Ray, from its beginning to its end
 ray_train.py    Ray Train as what starts workers
 share.py      what one of such workers trains on
 start.py      where rows and steps start: at random, another run, a checkpoint
+storage.py    what machines that come and go share: partitions and checkpoints
 """

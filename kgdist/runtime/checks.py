@@ -6,14 +6,16 @@ those, and tells all at once. Contradictions between options alone are refused e
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from kgdist.base.errors import CheckpointError, KgdistError, OptionError, UsageError, counted
-from kgdist.base.files import free_bytes, size
+from kgdist.base.files import Moved, free_bytes, size, unwatched
 from kgdist.base.machine import free_memory
 from kgdist.data.dataset import Dataset
 from kgdist.kvstore.places import too_many
@@ -32,6 +34,7 @@ from kgdist.runtime.ip_config import Machine
 from kgdist.runtime.job import bytes_of
 from kgdist.runtime.observe import curves_writer
 from kgdist.runtime.ports import port_problems
+from kgdist.runtime.storage import Storage
 
 STATE = (
     "optimizer",
@@ -161,18 +164,19 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     return None
 
 
-def problems(plan: TrainingPlan, number: int, *, copied: bool = True) -> list[str]:
+def problems(plan: TrainingPlan, number: int, *, copied: bool = True, moved: Moved = unwatched) -> list[str]:
     """One line for everything on machine `number` that keeps the job from running there; none if all is well.
 
-    Before the partition has been `copied` there may not even be a workspace.
+    Before the partition has been `copied` there may not even be a workspace. Where there is a storage, it is fetched from there.
     """
     config = plan.config
     root = workspace(config)
-    if not copied:
-        return _apart(plan, number)
-    if not root.is_dir():
+    if copied and config.storage is None and not root.is_dir():
         return [f"--path {root}: no such folder here"]
-    return [*_partition(plan, number), *_apart(plan, number)]
+    try:
+        return [*(_partition(plan, number, moved) if copied else ()), *_apart(plan, number)]
+    except KgdistError as error:  # of the storage
+        return [str(error)]
 
 
 def _apart(plan: TrainingPlan, number: int) -> list[str]:
@@ -180,12 +184,14 @@ def _apart(plan: TrainingPlan, number: int) -> list[str]:
     return [*_resumed(plan, number), *_connections(plan, number), *_freed(plan, number), *_disk(plan, number)]
 
 
-def _partition(plan: TrainingPlan, number: int) -> list[str]:
-    folder = plan.partition(number)
-    try:
-        partition = Partition.open(folder, verify=True)
-    except KgdistError as error:
-        return [f"{error}; or {_sent(plan)}"]
+def _partition(plan: TrainingPlan, number: int, moved: Moved = unwatched) -> list[str]:
+    folder, storage = plan.partition(number), Storage.of(plan.config)
+    partition, why = _opened(folder)
+    if storage is not None and (partition is None or partition.graph != plan.graph):
+        storage.fetch_partition(folder, plan.graph, moved)
+        partition, why = _opened(folder)
+    if partition is None:
+        return [f"{why}; or {_sent(plan)}"]
     if partition.part != number or partition.graph != plan.graph:
         found = f"partition {partition.part} of graph {partition.graph[:12]}"
         message = f"{folder}: is {found}, but the launcher has a graph {plan.graph[:12]}, of which this is partition {number}"
@@ -193,10 +199,18 @@ def _partition(plan: TrainingPlan, number: int) -> list[str]:
     return []
 
 
+def _opened(folder: Path) -> tuple[Partition | None, str]:
+    """The partition that is here whole, or why there is none."""
+    try:
+        return Partition.open(folder, verify=True), ""
+    except KgdistError as error:
+        return None, str(error)
+
+
 def _sent(plan: TrainingPlan, *, again: bool = False) -> str:
     """How a partition comes here."""
     if plan.config.backend == "ray":
-        return "put it where all nodes of the cluster see it, for any of them may be this machine"
+        return "put it where all nodes of the cluster see it, or where they fetch it (--storage): any of them may be this machine"
     if plan.config.backend == "manual":  # which reaches no machine
         return "copy it here again" if again else "copy it here"
     return "send it again with --copy" if again else "send it with --copy"
@@ -208,18 +222,28 @@ def _resumed(plan: TrainingPlan, number: int) -> list[str]:
     if not plan.config.resume:
         return []
     place = plan.checkpoints(number, plan.config.resume)
-    hidden = place.glob(".ckpt-*")  # that a killed process has left: it may be put back
-    for path in (*(path for _, path in checkpoint.numbered(place)), *hidden):
-        try:
-            meta = checkpoint.opened(path).meta
-        except (CheckpointError, OSError):
-            continue  # it is passed over, with a warning, where the rows are read
+    if (storage := Storage.of(plan.config)) is not None:
+        metas = [(each.path, each.meta) for each in storage.checkpoints(place)]
+    else:
+        metas = _metas(place)
+    for path, meta in metas:
         if (graph := str(meta.get("graph", plan.graph))) != plan.graph:
             message = f"was trained on another partition of the data (graph {graph[:12]}, this one is {plan.graph[:12]})"
             return [f"--resume: {path} {message}; put the partitions back that it was made with, or train anew"]
         if difference := changed(meta.get("options") or {}, meaning(plan.config, *STATE)):
             return [f"--resume: {path} was trained with {difference}"]
     return []
+
+
+def _metas(place: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """The checkpoints in a folder, newest first, and what they say of themselves. One that cannot be read is passed over, with a
+    warning, where the rows are read."""
+    hidden = place.glob(".ckpt-*")  # that a killed process has left: it may be put back
+    found = []
+    for path in (*(path for _, path in checkpoint.numbered(place)), *hidden):
+        with contextlib.suppress(CheckpointError, OSError):
+            found.append((path, checkpoint.opened(path).meta))
+    return found
 
 
 def _connections(plan: TrainingPlan, number: int) -> list[str]:

@@ -13,6 +13,7 @@ those of `fits`: a type, [shape] for a list, a tuple of shapes for a list of jus
     release   let trainers that wait at `step` go on
     save      write a checkpoint, or the best rows                                         saved
     keep      remove all checkpoints but these
+    send      keep files of the run folder in the storage, all or those that are text      sent
     best      take the best rows, or only see whether they are whole (`trial`)             loaded
     task      let trainers rank a share of a split, or write the embeddings of all         result, finished
     write     write JSON into the run folder
@@ -65,6 +66,7 @@ COMMANDS: dict[str, dict[str, Any]] = {
     "release": {"step": int},
     "save": {"step": int, "meta": dict, "best": bool},
     "keep": {"steps": [int], "best": [int]},
+    "send": {"rows": bool},
     "best": {"step": int, "trial": bool},
     "task": {"what": {"what": str, "number": int}, "ranks": [int]},
     "write": {"name": str, "value": JSON},
@@ -88,6 +90,7 @@ ANSWERS: dict[str, Any] = {  # events that are waited for
     "ready": bool,
     "saved": {"problem": str},
     "loaded": {"problem": str},
+    "sent": {"problem": str},
     "memory": int,
     "port": int,
 }

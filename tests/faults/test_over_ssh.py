@@ -52,7 +52,7 @@ def test_the_documents_commands_from_partition_to_the_model_on_the_first_machine
 OWN = str(Path(__file__).parents[1] / "paired.py")
 # Options that are carried out by the launcher alone, or name where it finds things.
 HERE = {"config", "preset", "dry_run", "quiet", "json", "debug", "job", "control", "backend", "copy", "resume"}
-HERE |= {"num_client_proc", "path", "ray_address", "ray_placement", "ray_wait"}
+HERE |= {"num_client_proc", "path", "ray_address", "ray_placement", "ray_wait", "storage"}
 FIXED = {"dataset", "data_path", "save_path", "ip_config"} | {name for name in OPTIONS if name.startswith("ssh_")}
 FIXED |= {"remote_python", "jump_host", "accept_new_host_keys"}
 GROUPS: list[dict[str, Any]] = [

@@ -45,7 +45,17 @@ REFUSED = [
     (
         "dist-train",
         "--backend ray --copy",
-        "--copy: knows no machine before Ray has placed it; put the partitions where all nodes of the cluster see them",
+        "--copy: knows no machine before Ray has placed it; put the partitions where all nodes see them, or name a --storage",
+    ),
+    (
+        "copy",
+        "--script_folder a --storage b",
+        "--storage: keeps the partitions of trainings; put a script's where all machines see them",
+    ),
+    (
+        "dist-train",
+        "--encoder sage --storage b",
+        "--storage: is where trainings without --encoder keep partitions and checkpoints; put these where all machines see them",
     ),
     ("dist-train", "--num_client_proc 2 --num_proc 3", "--num_proc: means the same as --num_client_proc; give one of them"),
     ("train", "--max_step 9 --max_epoch 1", "--max_step: contradicts --max_epoch; give one of them"),

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from kgdist.base.errors import KgdistError
+from kgdist.options.config import Config
 from kgdist.runs import checkpoint
 from kgdist.runtime.agent.shard import Shard
 from tests.patience import patience
@@ -190,7 +191,7 @@ def test_a_machine_of_several_lists_what_it_has_put_back(tmp_path: Path, monkeyp
     monkeypatch.setattr(Shard, "_make", lambda _: None)
     monkeypatch.setattr(Shard, "place", lambda *_: tmp_path)
     monkeypatch.setattr(Shard, "tables", None)
-    shard = Shard(SimpleNamespace(config=None), 0)  # type: ignore[arg-type]
+    shard = Shard(SimpleNamespace(config=Config()), 0)  # type: ignore[arg-type]
     for step, meta in ((1, {"steps": [1, 2]}), (2, {"steps": []})):
         checkpoint.save(tmp_path, step, ARRAYS, meta | {"stamp": "job:0", "best": {}})
     (tmp_path / "ckpt-1").rename(tmp_path / f".ckpt-1.{os.getpid()}.old")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from kgdist.cli import copy as copy_command
 from kgdist.cli import dist_train
 from kgdist.cli import partition as partition_command
 from kgdist.runtime.ports import free_port
@@ -91,6 +92,12 @@ def test_a_training_is_placed_and_placed_anew(space: Path) -> None:
         assert "Test average MRR" in text and "encrypted (CURVE)" in text
         assert (space / "ckpts/TransE_l2_g_0/entities.tsv").exists()
         until(lambda: not ours() and not processes(ACTOR), "actors or agents are left")
+
+        shared = str(space / "shared")  # instead of a workspace that all nodes see
+        assert copy_command.main(["--dataset", "g", "--data_path", str(space), "--storage", shared]) == 0
+        own = ["--storage", shared, "--path", str(space / "own"), "--data_path", "."]
+        finished(started("dist_train", *words_of(address, max_step="20"), *own), 0)
+        assert (space / "own" / "g" / "partition_1").is_dir() and list(space.glob("shared/runs/*_g_0/*_entity.npy"))
 
         text = finished(started("dist_train", *words_of(address, num_client_proc="2")), 2)
         assert "the cluster has room for 0 of 2 machines with 2 CPUs, each on a node of its own" in text.splitlines()[-1]

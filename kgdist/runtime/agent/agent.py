@@ -186,7 +186,7 @@ class Agent:
         def work() -> None:
             site = site_of(plan, machine, self.tell, self._keys)
             checkpoints = []
-            if not (found := site.problems(copied=copied)):
+            if not (found := site.problems(copied=copied, moved=self._beside.moved)):
                 self._site = site
                 checkpoints = site.checkpoints(run, self._beside.moved) if run else []
             self.tell(checked={"problems": found, "checkpoints": checkpoints, "graph": site.graph})
@@ -201,7 +201,7 @@ class Agent:
             from kgdist.runs import rundir
 
             shard = site.shard
-            self.run_name = run or rundir.create(shard.folder("x").parent, site.config.run_name).name
+            self.run_name = run or rundir.create(shard.folder("x").parent, site.config.run_name, shard.taken()).name
             shard.fill(self.run_name, resume, self._beside.moved)
 
         def then() -> None:  # in the loop: children end with the thread that has started them
@@ -225,6 +225,11 @@ class Agent:
         what = f"{'best rows' if best else 'checkpoint'} of step {step}"
         work = partial(shard.save, self.run_name, step, meta, best=best, moved=self._beside.moved)
         self._try("saved", "written", what, work)
+
+    def send(self, rows: bool) -> None:
+        """Keep the files of the run folder in the storage; a failure is told and is not the end."""
+        shard = self.training.shard
+        self._try("sent", "written", "the run", partial(shard.send, self.run_name, rows=rows, moved=self._beside.moved))
 
     def keep(self, steps: list[int], best: list[int]) -> None:
         """Remove checkpoints but these."""

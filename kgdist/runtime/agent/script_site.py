@@ -75,7 +75,7 @@ class ScriptSite(Site):
 
     # ---- before the start
 
-    def problems(self, *, copied: bool) -> list[str]:
+    def problems(self, *, copied: bool, moved: Moved) -> list[str]:
         root = workspace(self.config)
         if not root.is_dir():
             return [f"--workspace {root}: no such folder here"]

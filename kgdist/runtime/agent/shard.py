@@ -1,7 +1,8 @@
 """One machine's rows in a training on several: filled, shared with its processes, saved and loaded. No processes here.
 
 A machine saves its rows by itself, below the run folder in a folder of its own; whether a checkpoint is one of the whole job is
-known to the launcher alone (`kgdist.runtime.cluster.saved`), which also says what may be removed.
+known to the launcher alone (`kgdist.runtime.cluster.saved`), which also says what may be removed. Where there is a storage, what
+it keeps is what counts: each checkpoint is sent there before it is one, and is fetched where it is not here.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from kgdist.runtime.checks import STATE, meaning
 from kgdist.runtime.cluster.training_plan import TrainingPlan, run_folder
 from kgdist.runtime.processes.control import DONE, RELEASED, SharedControl
 from kgdist.runtime.start import at_random, shared_out, steps_done, take
+from kgdist.runtime.storage import Storage
 
 
 class Shard:
@@ -30,6 +32,7 @@ class Shard:
         self.plan, self.number, self.config = plan, number, plan.config
         self._tables: MemoryTables | None = None
         self._control: SharedControl | None = None
+        self.storage = Storage.of(self.config)
         self._taken: Path | None = None  # the checkpoint that the rows are of
 
     @property
@@ -64,12 +67,14 @@ class Shard:
         self.place(run).mkdir(parents=True, exist_ok=True)
         checkpoint.sweep(self.place(run), moved)
         steps = [0] * self.config.num_proc
+        if self.storage is not None and self.number == 0 and resume is not None:
+            self.storage.fetch_run(self.folder(run), ("metrics.jsonl",), moved)
         if resume is None:
             for name in self.tables.names():
                 first, _ = layout.machine_range(name, self.number)
                 at_random(self.config, model, self.tables, name, first=first, total=self.plan.shapes[name][0], moved=moved)
         else:
-            saved = checkpoint.opened(self.place(run) / f"ckpt-{resume}")
+            saved = self._opened(run, f"ckpt-{resume}", moved)
             if self._taken != saved.path:
                 take(saved, self.tables, moved)
             steps = shared_out(steps_done(saved), self.config.num_proc)
@@ -93,19 +98,43 @@ class Shard:
         steps = [int(done) for done in self.control.workers[:, DONE]]
         made = {"graph": self.plan.graph, "options": meaning(self.config, *STATE)}  # preflight compares both before it is taken
         meta = meta | {"steps": steps, "stamp": self.plan.stamp} | made
-        checkpoint.save(self.place(run), step, arrays, meta, name=f"best-{step}" if best else None, keep=0, moved=moved)
+        name = f"best-{step}" if best else None
+        path = checkpoint.save(self.place(run), step, arrays, meta, name=name, keep=0, moved=moved)
+        if self.storage is not None:
+            self.storage.send_checkpoint(path, moved)
+            if self.number == 0:
+                self.send(run, rows=False, moved=moved)
 
     def keep(self, run: str, steps: list[int], best: list[int]) -> None:
         """Remove all checkpoints but those of `steps`, and all best rows but those of the steps `best`."""
-        checkpoint.drop(self.place(run), {f"ckpt-{step}" for step in steps} | {f"best-{step}" for step in best})
+        names = {f"ckpt-{step}" for step in steps} | {f"best-{step}" for step in best}
+        checkpoint.drop(self.place(run), names)
+        if self.storage is not None:
+            self.storage.keep(self.place(run), names)
+
+    def send(self, run: str, *, rows: bool, moved: Moved = unwatched) -> None:
+        """Keep the files of the run folder in the storage; without `rows`, settings and metrics alone. Raises KgdistError."""
+        if self.storage is not None:
+            self.storage.send_run(self.folder(run), moved, suffixes=() if rows else (".json", ".jsonl"))
+
+    def taken(self) -> list[str]:
+        """Names of runs that are known besides those that are here. Raises KgdistError."""
+        return self.storage.runs() if self.storage is not None else []
 
     def best(self, run: str, step: int, *, trial: bool, moved: Moved = unwatched) -> None:
         """Take the best rows, those of `step`; a `trial` before only verifies them. Raises KgdistError."""
-        saved = checkpoint.opened(self.place(run) / f"best-{step}")
+        saved = self._opened(run, f"best-{step}", moved)
         if trial:
             saved.read({}, moved)
         else:
             self._load(saved.arrays, moved)
+
+    def _opened(self, run: str, name: str, moved: Moved) -> checkpoint.Checkpoint:
+        """The checkpoint of that name, fetched where it is not here. Raises KgdistError."""
+        path = self.place(run) / name
+        if self.storage is not None:
+            self.storage.fetch_checkpoint(path, moved)
+        return checkpoint.opened(path)
 
     def _make(self) -> None:
         if self._tables is None:
@@ -119,10 +148,12 @@ class Shard:
         and the older ones are when they are read.
         """
         found: list[list[Any]] = []
-        checkpoint.sweep(self.place(run), moved)
-        for step, path in checkpoint.numbered(self.place(run)):
+        place = self.place(run)
+        checkpoint.sweep(place, moved)
+        kept = None if self.storage is None else {each.path: each for each in self.storage.checkpoints(place)}
+        for path in [path for _, path in checkpoint.numbered(place)] if kept is None else kept:
             try:
-                saved = checkpoint.opened(path)
+                saved = self._opened(run, path.name, moved) if kept is None or not found else kept[path]
                 trainers = len(steps_done(saved))
                 if not found:
                     self._make()
@@ -131,7 +162,7 @@ class Shard:
                     if not {"graph", "options"} <= saved.meta.keys():
                         log.warning("%s: does not say what it was trained on (an older kgdist wrote it); it is taken", path)
                 meta = saved.meta
-                found.append([step, str(meta.get("stamp")), meta.get("best", {}), trainers])
+                found.append([saved.step, str(meta.get("stamp")), meta.get("best", {}), trainers])
             except CheckpointError as error:
                 log.warning("%s; it is passed over", error)
         return found

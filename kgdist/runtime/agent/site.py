@@ -64,8 +64,9 @@ class Site(ABC):
     graph: str  # digest of the graph of which a partition is here; empty where there is none
 
     @abstractmethod
-    def problems(self, *, copied: bool) -> list[str]:
-        """One line for everything that keeps the job from running here; `copied`: the partition is here."""
+    def problems(self, *, copied: bool, moved: Moved) -> list[str]:
+        """One line for everything that keeps the job from running here; `copied`: the partition is here, or where it is fetched
+        from."""
 
     @abstractmethod
     def checkpoints(self, run: str, moved: Moved) -> list[list[Any]]:

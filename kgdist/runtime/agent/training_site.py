@@ -62,8 +62,8 @@ class TrainingSite(Site):
         self._turns: Turns | None = None
         self._told = 0.0
 
-    def problems(self, *, copied: bool) -> list[str]:
-        return problems(self.plan, self.number, copied=copied)
+    def problems(self, *, copied: bool, moved: Moved) -> list[str]:
+        return problems(self.plan, self.number, copied=copied, moved=moved)
 
     def checkpoints(self, run: str, moved: Moved) -> list[list[Any]]:
         return self.shard.checkpoints(run, moved)

@@ -17,6 +17,7 @@ from kgdist.options.config import Config
 from kgdist.options.configfile import read_run
 from kgdist.options.model_file import digest_of
 from kgdist.partition.folder import Partition
+from kgdist.partition.manifest import NAME as PARTITION
 from kgdist.runtime.checks import check_job, check_same
 from kgdist.runtime.cluster import encoder_job
 from kgdist.runtime.cluster.attempt import Connect, endure
@@ -26,6 +27,7 @@ from kgdist.runtime.cluster.training_plan import TrainingPlan, partition_folder,
 from kgdist.runtime.course import Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.ip_config import Machine
+from kgdist.runtime.storage import Storage
 
 
 def launch(config: Config, machines: list[Machine], connect: Connect, interrupts: Interrupts) -> Result:
@@ -80,12 +82,21 @@ def resumed(config: Config, over: Callable[[Config], Config]) -> Config:
         config = config.replace(save_path=str(asked.parent))
     name = asked.name
     folder = run_folder(config, name)
+    if (storage := Storage.of(config)) is not None and not (folder / "config.json").exists():
+        storage.fetch_run(folder, ("config.json",))
     if not (folder / "config.json").exists():
         log.warning("%s: no config.json here, so the options are taken from the command line alone", folder)
         return config.replace(resume=name)
     saved = read_run(folder)
     check_same(over(saved), saved)
-    return over(saved).replace(resume=name, path=config.path, save_path=config.save_path)
+    return over(saved).replace(resume=name, path=config.path, save_path=config.save_path, storage=config.storage)
+
+
+def bring(config: Config) -> None:
+    """Have partition 0 here, from the storage where it is not. Raises KgdistError."""
+    folder = partition_folder(config, 0)
+    if (storage := Storage.of(config)) is not None and not (folder / PARTITION).exists():
+        storage.fetch_partition(folder, None)
 
 
 def sourced(config: Config, explicit: Collection[str]) -> Config:

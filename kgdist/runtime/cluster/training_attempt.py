@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.base.errors import EvaluationError
+from kgdist.base.errors import EvaluationError, KgdistError
 from kgdist.base.log import log, say
 from kgdist.evaluation.shared import Collected, SharedEvaluator
 from kgdist.options.configfile import run_json
@@ -121,10 +121,21 @@ class TrainingAttempt(Attempt[TrainingPlan, Result]):
             result = course.finish(min(done for steps in self._trained.values() for done in steps))
             if result.interrupted:
                 fleet.tell("stop", leave=True)
+            if config.storage is not None:
+                if problems := self._send(rows=False):
+                    raise KgdistError(f"{problems[-1]}; the run is in {self.where}")
+                if not config.quiet:
+                    say(f"kept in {config.storage}/runs/{self.saved.run}")
             fleet.tell("end")
             return result
         finally:
             observer.close()
+
+    def _send(self, *, rows: bool) -> list[str]:
+        """Keep the files of the run in the storage, or settings and metrics alone; what went wrong."""
+        with self.interrupts.immediate():
+            problem = self.fleet.ask("sent", "send", None, [0], rows=rows)[0]["problem"]
+        return [f"{self.fleet.name(0)}: {problem}"] if problem else []
 
     def _progress(self) -> int:
         """Grows with whatever a trainer does."""
@@ -228,7 +239,8 @@ class TrainingAttempt(Attempt[TrainingPlan, Result]):
 
     def publish(self) -> list[str]:
         """See Place: the first machine reads the rows of all."""
-        return self._task("assemble", {0: [0]}, run=self.saved.run, settings=self._settings())
+        problems = self._task("assemble", {0: [0]}, run=self.saved.run, settings=self._settings())
+        return problems if problems or self.config.storage is None else self._send(rows=True)
 
     def write(self, name: str, value: dict[str, Any]) -> list[str]:
         """See Place; the first machine's agent says what goes wrong."""

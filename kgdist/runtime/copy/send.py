@@ -22,14 +22,15 @@ from kgdist.base.log import bar, log
 from kgdist.options.config import Config
 from kgdist.partition.edges_folder import EdgePartition, EdgesInCommon
 from kgdist.partition.folder import Partition
-from kgdist.partition.manifest import version_of
+from kgdist.partition.manifest import numbered, version_of
 from kgdist.runtime.channels.channel import Ending, Heard
 from kgdist.runtime.channels.ssh_config import SshOptions
 from kgdist.runtime.checks import check_parts
 from kgdist.runtime.cluster.encoder_job import folders_of
 from kgdist.runtime.cluster.training_plan import partition_folder
 from kgdist.runtime.copy.receive import MANIFEST, part_name
-from kgdist.runtime.ip_config import Machine
+from kgdist.runtime.ip_config import Machine, unplaced
+from kgdist.runtime.storage import Storage
 
 if TYPE_CHECKING:
     from kgdist.runtime.channels.ssh import SshChannel
@@ -57,13 +58,31 @@ class Delivery:
 
 
 def copy_partitions(config: Config, machines: list[Machine], tell: Callable[[str], None]) -> None:
-    """kgdist-copy: send partition n to machine n, unless it is there. `tell` gets a line for each machine.
+    """kgdist-copy: send partition n to machine n, or all to the storage, unless it is there. `tell` gets a line for each.
 
     Raises KgdistError; what has arrived stays and is not sent again.
     """
+    if (storage := Storage.of(config)) is not None:
+        keep_partitions(config, storage, tell)
+        return
     if config.backend == "manual":
         raise OptionError("--backend", "manual reaches no machine; copy partition_<n> to the machine of line n by your own means")
     deliver(config, deliveries_of(config, machines), tell)
+
+
+def keep_partitions(config: Config, storage: Storage, tell: Callable[[str], None]) -> None:
+    """Send the partitions that lie here to the storage. Raises KgdistError."""
+    deliveries = deliveries_of(config, unplaced(len(numbered(partition_folder(config, 0).parent))))
+    if config.dry_run:
+        for d in deliveries:
+            tell(f"{d.source} ({size(_total(d.files))}) would be sent to {storage.address}")
+        return
+    with bar(total=sum(_total(d.files) for d in deliveries), desc="copy", unit="B") as shown:
+        for d in deliveries:
+            sent = storage.send_partition(d.source, d.files, shown.update)
+            if not sent:
+                shown.update(_total(d.files))
+            tell(f"{d.source}: {len(d.files)} files, {size(_total(d.files))}, {'sent' if sent else 'there already'}")
 
 
 def deliver(config: Config, deliveries: list[Delivery], tell: Callable[[str], None]) -> None:
