@@ -62,7 +62,7 @@ def of_a_command_line(o: Config, given: Given) -> Rows:
     yield placed and "ip_config" in given, "ip_config", "has no say with --backend ray, which places the machines; drop it"
     shared = "knows no machine before Ray has placed it; put the partitions where all nodes see them, or name a --storage"
     yield placed and o.copy and o.storage is None, "copy", shared
-    of_scripts = "keeps the partitions of trainings; put a script's where all machines see them"
+    of_scripts = "is for trainings; put a script's files where all machines see them"
     yield o.storage is not None and (o.part_config or o.script_folder) is not None, "storage", of_scripts
     yield o.backend == "manual" and (o.part_config or o.script_folder) is not None, "backend", manual
 
@@ -105,6 +105,8 @@ def _of_an_encoder(o: Config, given: Given) -> Rows:
     yield o.relation_blocks and not o.num_bases, "relation_blocks", "needs --num_bases, how many blocks there are"
     for name, owner in (("num_bases", "rgcn"), ("relation_blocks", "rgcn"), ("num_heads", "gat")):
         yield o.encoder != owner and name in given, name, f"is an option of --encoder {owner}; drop it"
+    alone = "goes with --attributes: without these all entities have rows; drop it"
+    yield o.own_rows and o.attributes is None, "own_rows", alone
     shared = "is about a parameter store, and workers of --encoder share gradients by torch.distributed; drop it"
     for name in ("local_update", "transport_dtype", "pull_ahead", "max_inflight", "transport_security"):
         yield name in given, name, shared

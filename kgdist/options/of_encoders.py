@@ -35,6 +35,11 @@ class EncoderOptions:
         clean=_whole_path,
         metavar="FOLDER",
     )
+    own_rows: bool = _encoder(
+        False,
+        "entities with attributes have a row of their own as well, which is added to what these make: where attributes alone say "
+        "too little of an entity",
+    )
     num_layers: int = _encoder(2, "layers of the encoder: how many hops away it looks", low=1, high=16)
     encoder_dim: int = _encoder(64, "size of entities' own rows, and of what layers hand on; the last gives --hidden_dim", low=1,
                                 high=1_000_000)  # fmt: skip

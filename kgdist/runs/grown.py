@@ -95,6 +95,8 @@ class Trained:
             embedding = AttributeEmbedding(new.features.attributes, new.features.rows, config.encoder_dim)
             embedding.matrices = self.encoder.attributes.matrices
             made, there = embedding(np.arange(count - known))
+            if config.own_rows and start == "mean" and not config.neighbor_dropout:  # which trains attributes without such rows
+                made = made + self.rows.mean(0)
             own = torch.where(there[:, None], made, own)
         with bar(total=len(self.encoder.layers) * count, desc=desc, unit="entity") as shown:
             return through_layers(self.encoder, messages, torch.cat([begin, own]), shown.update)

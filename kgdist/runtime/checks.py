@@ -44,6 +44,7 @@ STATE = (
     "num_bases",
     "relation_blocks",
     "no_inverse",
+    "own_rows",
 )  # on these depends what a checkpoint holds besides rows
 ENTRY = 8  # bytes in which a page table has a page
 LIBRARIES = 450 << 20  # bytes of the agent and of what its processes are forked from, which share the libraries

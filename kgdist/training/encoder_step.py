@@ -74,9 +74,12 @@ class EncoderStep:
         assert batch.numbers is not None, "which triples of the split the positives are"
         if not self.config.neighbor_dropout:
             return batch.numbers
-        rng = np.random.default_rng((self.config.seed + self.rank, batch.step))
-        alone = np.sort(entities)[rng.random(len(entities)) < self.config.neighbor_dropout]
-        return np.union1d(batch.numbers, self.messages.triples_into(alone))
+        return np.union1d(batch.numbers, self.messages.triples_into(self._alone(entities, batch.step)))
+
+    def _alone(self, entities: np.ndarray, step: int) -> np.ndarray:
+        """int64[.]: of the entities int64[U] of a step, those that `--neighbor_dropout` leaves with their attributes."""
+        rng = np.random.default_rng((self.config.seed + self.rank, step))
+        return np.asarray(np.sort(entities)[rng.random(len(entities)) < self.config.neighbor_dropout])
 
     def __call__(self, plan: BatchPlan, clock: Clock) -> tuple[dict[str, Update], Losses]:
         started = perf_counter()
@@ -86,7 +89,10 @@ class EncoderStep:
         self.encoder.use(weights)
         blocks = [block.to(self.device) for block in plan.blocks]
         generator = torch.Generator().manual_seed(int(neighbour_key(self.config.seed + self.rank, number, 0, 0) >> np.uint64(1)))
-        first = self.encoder.begin(inputs, rows)
+        silent = None
+        if self.config.neighbor_dropout:
+            silent = torch.from_numpy(np.isin(inputs, self._alone(plan.ids, number))).to(self.device)
+        first = self.encoder.begin(inputs, rows, silent)
         made = self.encoder(blocks, [self.messages.relations_of(block) for block in blocks], first, generator)
         self.encoded.hold(plan.ids, made.detach())
         clock.forward += perf_counter() - started

@@ -174,7 +174,10 @@ OF_ONE_ENCODER = {"num_bases": 3, "relation_blocks": True, "num_heads": 2}
 
 def test_options_are_what_they_were_given_as_in_the_workers(tmp_path: Path) -> None:
     names = {each.name for each in dataclasses.fields(EncoderOptions)}
-    assert names == OPTIONS_GIVEN.keys() & names | OF_ONE_ENCODER.keys() | {"attributes"}  # tests of one machine have these
+    assert names == OPTIONS_GIVEN.keys() & names | OF_ONE_ENCODER.keys() | {
+        "attributes",
+        "own_rows",
+    }  # tests of one machine have these
     assert all(value != OPTIONS[name].default for name, value in OPTIONS_GIVEN.items())
     path = parts(tmp_path, 2, "--expand", "1", "--no_inverse", weighted=True)
     given = OPTIONS_GIVEN | {"has_edge_importance": True}

@@ -117,6 +117,7 @@ OURS = {
     "num_heads": (4, {"train"}),
     "dropout": (0.2, {"train"}),
     "neighbor_dropout": (0.0, {"train"}),
+    "own_rows": (False, {"train"}),
     "weight_decay": (0.0, {"train"}),
 }
 

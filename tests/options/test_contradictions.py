@@ -47,11 +47,8 @@ REFUSED = [
         "--backend ray --copy",
         "--copy: knows no machine before Ray has placed it; put the partitions where all nodes see them, or name a --storage",
     ),
-    (
-        "copy",
-        "--script_folder a --storage b",
-        "--storage: keeps the partitions of trainings; put a script's where all machines see them",
-    ),
+    ("copy", "--script_folder a --storage b", "--storage: is for trainings; put a script's files where all machines see them"),
+    ("train", "--encoder sage --own_rows", "--own_rows: goes with --attributes: without these all entities have rows; drop it"),
     (
         "dist-train",
         "--encoder sage --storage b",

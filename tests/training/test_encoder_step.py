@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from kgdist.attributes.attribute_folder import NumbersOfRows
 from kgdist.data.batches import Batches
 from kgdist.data.dataset import Triples
 from kgdist.graphs.structure import EID
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.encoders.encoder import TABLE, Encoding
 from kgdist.models.registry import model_of, settle
+from kgdist.nn import AttributeEmbedding
 from kgdist.options.config import Config
 from kgdist.options.of_encoders import ENCODERS
 from kgdist.runtime.job import shapes_of, trainer_of, weights_of
@@ -33,13 +35,14 @@ def options(encoder: str, model: str, **more: object) -> Config:
     return settle(config, {"seed"})[0]
 
 
-def parts(config: Config) -> tuple[Triples, MemoryTables, Encoding]:
+def parts(config: Config, attributes: AttributeEmbedding | None = None) -> tuple[Triples, MemoryTables, Encoding]:
     rng = np.random.default_rng(2)
     columns = [rng.integers(top, size=90) for top in (ENTITIES, RELATIONS, ENTITIES)]
     triples = Triples(np.stack(columns, axis=1).astype(np.int32), None)
     tables = MemoryTables.create(shapes_of(config, model_of(config), ENTITIES, RELATIONS), "sgd")
     encoding = Encoding.of(config, triples.array, ENTITIES, RELATIONS)
     assert encoding is not None
+    encoding.encoder.attributes = attributes
     tables.add(weights_of(encoding))
     for rows in tables.rows.values():
         rows.uniform_(-0.5, 0.5, generator=torch.Generator().manual_seed(5))
@@ -136,6 +139,39 @@ def test_with_neighbor_dropout_some_entities_are_as_if_they_had_no_triples(no_in
         again = trainer._plan(number)
         assert [block.edata[EID].tolist() for block in again.blocks] == [block.edata[EID].tolist() for block in plan.blocks]
     assert 0.25 < np.mean(shares) < 0.6 and len(set(shares)) > 3
+
+
+def test_rows_beside_attributes() -> None:
+    """`--own_rows` adds both; those that are to be known by their attributes alone in a step have no row then."""
+    config = options("sage", "DistMult", batch_size=3, neighbor_dropout=0.4)
+    has = np.arange(ENTITIES) % 3 > 0
+    rows = np.where(has, np.arange(ENTITIES), -1)
+    numbers = NumbersOfRows(2, has, np.random.default_rng(3).normal(size=(ENTITIES, 2)).astype(np.float32))
+    triples, tables, encoding = parts(config, AttributeEmbedding({"size": numbers}, rows, config.encoder_dim))
+    encoder = encoding.encoder
+    encoder.own_rows = True
+    own, everyone = tables.rows["entity"], np.arange(ENTITIES)
+    made, known = encoder.attributes(everyone)
+    silent = torch.arange(ENTITIES) % 2 == 0
+    torch.testing.assert_close(encoder.begin(everyone, own), own + made)
+    kept = ~silent | ~known
+    torch.testing.assert_close(encoder.begin(everyone, own, silent), own * kept[:, None] + made)
+    encoder.own_rows = False
+    torch.testing.assert_close(encoder.begin(everyone, own, silent), torch.where(known[:, None], made, own))
+    encoder.own_rows = True
+
+    trainer = trainer_of(config, triples, tables, 0, encoding=encoding)
+    step = trainer._step
+    assert isinstance(step, EncoderStep)
+    met = set()
+    for number in range(6):
+        plan = trainer._plan(number)
+        alone = np.isin(plan.wanted["entity"], step._alone(plan.ids, number)) & has[plan.wanted["entity"]]
+        updates, _ = step(plan, Clock())
+        moved = updates["entity"].grads.any(1).numpy()
+        assert not moved[alone].any() and moved[~alone & np.isin(plan.wanted["entity"], plan.ids)].all()
+        met |= set(alone.tolist())
+    assert met == {True, False}
 
 
 def test_fan_outs_bound_what_is_drawn_and_a_step_draws_anew() -> None:

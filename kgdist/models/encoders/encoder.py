@@ -157,7 +157,7 @@ class Encoder(torch.nn.Module):
                 raise OptionError(
                     "--num_bases", f"no {config.num_bases} equal blocks can be made of {widths[0]} and {out} numbers"
                 )
-        self.share = config.dropout
+        self.share, self.own_rows = config.dropout, config.own_rows
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             self.attributes = None
@@ -170,12 +170,16 @@ class Encoder(torch.nn.Module):
                 before = self.layers[-1] if len(self.layers) else None
                 self.layers.append(kind(config, width, out, num_relations, before))
 
-    def begin(self, entities: np.ndarray, rows: torch.Tensor) -> torch.Tensor:
-        """What entities int64[n] begin with, float32[n, in], of rows of their own: that of their attributes, if they have any."""
+    def begin(self, entities: np.ndarray, rows: torch.Tensor, silent: torch.Tensor | None = None) -> torch.Tensor:
+        """What entities int64[n] begin with, float32[n, in], of rows of their own: what their attributes make, if they have any;
+        with `--own_rows` both are added, but for those that are `silent`, bool[n]."""
         if self.attributes is None:
             return rows
         made, known = self.attributes(entities)
-        return torch.where(known[:, None], made, rows)
+        if not self.own_rows:
+            return torch.where(known[:, None], made, rows)
+        both: torch.Tensor = made + (rows if silent is None else rows.masked_fill((silent & known)[:, None], 0))
+        return both
 
     def layer(
         self,
