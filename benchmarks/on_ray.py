@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -51,19 +52,27 @@ def trained(words: list[str], out: Path) -> dict[str, float]:
     return {"rate": float(rate[1].replace(",", "")), "mrr": metrics["mrr"], "seconds": time.perf_counter() - began}
 
 
+def wait(done: Callable[[], bool], log: Path) -> None:
+    """Until it is done. Raises TimeoutError after two minutes, with what the job has said."""
+    deadline = time.monotonic() + 120
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(log.read_text())
+        time.sleep(0.02)
+
+
 def back(words: list[str], out: Path) -> float:
     """Seconds from the death of an actor until the job has gone on."""
+    words = [word for word in words if word not in ("--test", "--no_save_emb")]
     command = [sys.executable, "-m", "kgdist.cli.dist_train", *words, "--checkpoint_interval", "200", "--max_step", "1000000"]
     log = out.parent / "killed.log"
     with log.open("w") as to:
         job = subprocess.Popen(command, stdout=to, stderr=to)
     try:
-        while len(list(out.glob("*/machine_*/ckpt-*"))) < PARTS:
-            time.sleep(0.1)
+        wait(lambda: len(list(out.glob("*/machine_*/ckpt-*"))) >= PARTS, log)
         os.kill(processes(b"ray::Keeper")[0], signal.SIGKILL)
         began = time.perf_counter()
-        while "resumed" not in log.read_text():
-            time.sleep(0.02)
+        wait(lambda: "resumed" in log.read_text(), log)
         return time.perf_counter() - began
     finally:
         job.send_signal(signal.SIGINT)
@@ -103,6 +112,13 @@ def main() -> None:
             killed = back([*words_of(root, out, options.steps)[:-2], *ways["ray"]], out)
         finally:
             sshd.stop()
+    text = page(found, killed, options.steps)
+    (HERE / "results" / "ray.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+def page(found: dict[str, list[dict[str, Any]]], killed: float, steps: int) -> str:
+    """The table."""
 
     def median(way: str, key: str) -> float:
         return statistics.median(each[key] for each in found[way])
@@ -111,9 +127,9 @@ def main() -> None:
     lines = [
         "# Machines that Ray places, beside SSH",
         "",
-        f"{DATASET}, {MODEL} with the published options, {options.steps:,} steps of each of two trainers; two machines on",
-        "this host, a server and a trainer on each, over a loopback sshd and on two raylets, in turn; medians of",
-        f"{options.rounds} rounds. Ray runs processes with a lower priority (its `worker_niceness` of 15); its tokens were on.",
+        f"{DATASET}, {MODEL} with the published options, {steps:,} steps of each of two trainers; two machines on",
+        "this host, a server and a trainer on each, over a loopback sshd and on two raylets, in turn; medians",
+        f"of {len(found['ray'])} rounds. Ray runs processes with a lower priority (its `worker_niceness` of 15); its tokens are on.",
         "",
         "| | ssh | ray | |",
         "|---|---:|---:|---:|",
@@ -127,9 +143,7 @@ def main() -> None:
         f"Command: `make bench-ray`. Machine: {machine()}, Ray {version('ray')}.",
         "",
     ]
-    text = "\n".join(lines)
-    (HERE / "results" / "ray.md").write_text(text, encoding="utf-8")
-    print(text)
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import kgdist
 from kgdist.options import parse
 from tests.faults.sshd import free_port
 from tests.own_models import as_before, forget
@@ -339,6 +343,50 @@ def test_graph_encoders_on_ray(tmp_path: Path) -> None:
         out, err, code = output_of([sys.executable, str(EXAMPLES / "graph_encoders" / "sweep.py"), "2", "8"], tmp_path, variables)
     assert said[0] == said[1] != []
     assert code == 0 and re.search(r"best MRR 0\.\d+: kgdist-train --encoder \w+ --dropout 0\.\d+", out), out + err
+
+
+def asked(address: str) -> tuple[int, Any]:
+    """The status of an answer, and what it says."""
+    try:
+        with urllib.request.urlopen(address, timeout=patience(30)) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_answers_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray.serve", reason="Ray Serve is not installed")
+    folder = EXAMPLES / "ray_serve"
+    monkeypatch.chdir(tmp_path)
+    (train,) = commands(folder / "README.md")
+    assert run([*train, "--quiet", "--num_thread", "1", "--max_step", "20"]) == 0
+    port, model = free_port(), kgdist.load("ckpts/TransE_l2_wordnet_0")
+    with cluster_of(2) as address:
+        words = [sys.executable, str(folder / "serve.py"), str(model.path), "--port", str(port)]
+        variables = ours_and(tmp_path) | TOKEN | {"RAY_ADDRESS": address}
+        with subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+            try:
+                assert server.stdout is not None
+                assert f"http://127.0.0.1:{port} answers" in server.stdout.readline()
+                root = f"http://127.0.0.1:{port}"
+                found = asked(f"{root}/predict?head=dog.n.01&relation=hypernym&k=3")
+                here = model.predict(head="dog.n.01", relation="hypernym", k=3)
+                assert found == (200, [row._asdict() for row in here])
+                status, found = asked(f"{root}/similar?name=dog.n.01&k=5")
+                assert (status, [row["right"] for row in found]) == (200, model.similar("dog.n.01", k=5)["right"].tolist())
+                for path, code, why in (
+                    ("predict?head=nobody&relation=hypernym", 400, "nobody"),
+                    ("predict?head=dog.n.01&relation=hypernym&k=x", 400, "x"),
+                    ("else", 404, "ask /predict or /similar"),
+                ):
+                    status, found = asked(f"{root}/{path}")
+                    assert status == code and why in found["error"]
+                server.send_signal(signal.SIGINT)
+                assert server.wait(patience(60)) == 0
+            finally:
+                server.kill()
 
 
 def test_workers_by_torchrun(tmp_path: Path) -> None:

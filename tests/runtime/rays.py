@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from kgdist.runtime.ports import free_port
+from tests.family import alive, descendants
 from tests.patience import patience
 
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "7" * 64}  # as is Ray's default by now; its own file would be the user's
+HEAD = "ray.head.default"  # as that kind of nodes is called
 MARK = {"KGDIST_TEST_CLUSTER": uuid.uuid4().hex}
 CODE = """
 import sys
@@ -56,6 +63,56 @@ def cluster_of(*cpus: int) -> Iterator[str]:
     shutil.rmtree(folder, ignore_errors=True)
     if made:
         shutil.rmtree(usual)
+
+
+def growing(most: int, address: str) -> dict[str, Any]:
+    """Settings of an autoscaler whose nodes are raylets on this host: none at first besides the head at `address`, and `most` at
+    most."""
+    nodes = {"resources": {"CPU": 1}, "node_config": {}, "min_workers": 0, "max_workers": most}
+    head = {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}
+    provider = {"type": "fake_multinode", "use_node_id_as_ip": True, "gcs_address": address}
+    provider |= {"disable_node_updaters": True, "disable_launch_config_check": True}
+    lists = ("initialization", "setup", "head_setup", "worker_setup", "head_start_ray", "worker_start_ray")
+    return {
+        "cluster_name": "kgdist",
+        "max_workers": most,
+        "provider": provider,
+        "available_node_types": {HEAD: head, "machine": nodes},
+        "head_node_type": HEAD,
+        "upscaling_speed": 1.0,
+        "idle_timeout_minutes": 1,
+        **{key: {} for key in ("auth", "docker", "file_mounts")},
+        **{key: [] for key in ("cluster_synced_files", "rsync_exclude", "rsync_filter", *(f"{each}_commands" for each in lists))},
+        "file_mounts_sync_continuously": False,
+    }
+
+
+@contextlib.contextmanager
+def started_by_hand(*cpus: int, grows: int = 0) -> Iterator[str]:
+    """The address of a Ray whose nodes `ray start` has started, one after another; with `grows`, its autoscaler adds up to so
+    many nodes of one CPU, as in `ray.cluster_utils.AutoscalingCluster`, which would end every Ray of this host first."""
+    folder = Path(tempfile.mkdtemp(prefix="r-"))
+    port = free_port(range(10001, 20000))  # which Ray gives to workers
+    head = ["--head", "--port", str(port), "--num-cpus", str(cpus[0]), "--include-dashboard", "false", "--temp-dir", str(folder)]
+    if grows:
+        (folder / "autoscaling.json").write_text(json.dumps(growing(grows, f"127.0.0.1:{port}")))
+        head.append(f"--autoscaling-config={folder / 'autoscaling.json'}")
+    env = os.environ | TOKEN | MARK | {"AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1"}
+    nodes = [head, *(["--address", f"127.0.0.1:{port}", "--num-cpus", str(each)] for each in cpus[1:])]
+    try:
+        for words in nodes:
+            ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--disable-usage-stats", *words]
+            subprocess.run(ray, env=env, check=True, capture_output=True, timeout=patience(90))
+        yield f"127.0.0.1:{port}"
+    finally:
+        deadline = time.monotonic() + patience(30)
+        family = {pid for own in processes(b"") for pid in (own, *descendants(own))}  # titles have overwritten some marks
+        while (left := {pid for pid in family if alive(pid)} | set(processes(b""))) and time.monotonic() < deadline:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.1)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def processes(start: bytes) -> list[int]:

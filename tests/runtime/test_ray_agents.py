@@ -19,7 +19,7 @@ from kgdist.cli import dist_train
 from kgdist.cli import partition as partition_command
 from kgdist.runtime.ports import free_port
 from tests.patience import patience
-from tests.runtime.rays import TOKEN, cluster_of, processes
+from tests.runtime.rays import TOKEN, cluster_of, processes, started_by_hand
 
 ROOT = os.fspath(Path(__file__).resolve().parents[2])
 ACTOR = b"ray::Keeper"
@@ -159,6 +159,26 @@ def test_a_script_is_placed(space: Path) -> None:
             assert f"rank {rank} of 2 has 40 nodes" in text
         until(lambda: not ours() and not processes(ACTOR), "actors or agents are left")
     finished(started("launch", "--backend", "ray", "python3 script.py"), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_on_nodes_that_were_started_by_hand(space: Path) -> None:
+    with started_by_hand(1, 1) as address:
+        text = finished(started("dist_train", *words_of(address), "--test"), 0)
+        assert "Test average MRR" in text and "waiting" not in text
+        until(lambda: not ours() and not processes(ACTOR), "actors or agents are left")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_on_a_cluster_that_grows(space: Path) -> None:
+    """From one node without CPUs to as many as are wanted."""
+    with started_by_hand(0, grows=2) as address:
+        text = finished(started("dist_train", *words_of(address)), 2)
+        assert "the cluster has room for 0 of 2 machines" in text and "give --ray_wait" in text
+        text = finished(started("dist_train", *words_of(address, ray_wait="120"), "--test"), 0)
+        assert "Test average MRR" in text
 
 
 def test_nobody_at_the_address(space: Path, capsys: pytest.CaptureFixture[str]) -> None:
