@@ -129,7 +129,7 @@ def page(found: dict[str, list[dict[str, Any]]], killed: float, steps: int) -> s
         "",
         f"{DATASET}, {MODEL} with the published options, {steps:,} steps of each of two trainers; two machines on",
         "this host, a server and a trainer on each, over a loopback sshd and on two raylets, in turn;",
-        f"medians of {len(found['ray'])} rounds. Ray runs processes at a lower priority (`worker_niceness` 15); its tokens are on.",
+        f"medians of {len(found['ray'])} rounds. Ray runs processes at a lower priority (`worker_niceness` 15), with tokens.",
         "",
         "| | ssh | ray | |",
         "|---|---:|---:|---:|",
