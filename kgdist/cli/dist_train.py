@@ -49,11 +49,11 @@ def main(argv: Sequence[str]) -> int:
     if config.backend in ("ray", "ray-train"):  # whose processes begin anywhere
         config = config.replace(path=os.path.abspath(os.path.expanduser(config.path)))
     set_up_log(config)
-    if not machines:
-        count(config)
     if config.resume:
         config = launch.resumed(config, parsed.over)
     launch.bring(config)
+    if not machines:
+        count(config)
     config = launch.sourced(config, parsed.explicit)
     apart = config.encoder == "none"  # trainers need not make the same step
     if not apart and "force_sync_interval" in parsed.explicit:

@@ -237,8 +237,8 @@ class Storage:
         for each in names:
             inside = f"{name}/{each}"
             with (
-                (folder / each).open("rb") as source,
                 self._reached(inside),
+                (folder / each).open("rb") as source,
                 self._files.open(self._path(inside), "wb") as target,
             ):
                 while piece := source.read(PIECE):

@@ -59,6 +59,11 @@ def test_a_run_goes_on_where_nothing_of_it_is(space: Path, tmp_path: Path) -> No
     rows = np.load(kept / "toy_TransE_l2_entity.npy", allow_pickle=False)
     assert not np.array_equal(rows, np.load(here / "toy_TransE_l2_entity.npy", allow_pickle=False))
 
+    words = {"resume": "TransE_l2_toy_0", "max_step": "410"}  # what the run was told it still knows
+    flags = [text for name, value in words.items() for text in (f"--{name}", value)]
+    done = run(command("dist_train", "--backend", "local", "--path", str(there), "--data_path", "data", *flags), there)
+    assert done.returncode == 0 and f"kept in {shared}/runs/TransE_l2_toy_0" in done.stdout, done.stdout + done.stderr
+
     with Job(
         empty(tmp_path / "third"), **usual | {"max_step": "10"}
     ) as job:  # a new run, whose name is not taken from the old one

@@ -147,7 +147,7 @@ def test_a_checkpoint_that_was_not_sent_whole_is_none(storage: Storage, tmp_path
     storage.send_checkpoint(saved(here, 100))
     path = saved(here, 200)
     (path / "manifest.json").unlink()  # with which the sending ends
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(KgdistError, match="manifest.json"):
         storage.send_checkpoint(path)
     inside = tmp_path / "shared" / "runs" / "run_0" / "machine_0"
     assert (inside / "ckpt-200" / "entity.npy").exists()

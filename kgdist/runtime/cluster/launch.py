@@ -89,7 +89,7 @@ def resumed(config: Config, over: Callable[[Config], Config]) -> Config:
         return config.replace(resume=name)
     saved = read_run(folder)
     check_same(over(saved), saved)
-    return over(saved).replace(resume=name, path=config.path, save_path=config.save_path, storage=config.storage)
+    return over(saved).replace(resume=name, path=config.path, save_path=config.save_path)
 
 
 def bring(config: Config) -> None:
