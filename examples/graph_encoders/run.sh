@@ -23,6 +23,7 @@ kgdist() { # kgdist partition ... is kgdist-partition ... of that Python
 
 mkdir -p "$WORK"
 WORK=$(cd "$WORK" && pwd)
+GRAPH=$(cd "$GRAPH" && pwd) # files of a data set are looked for below --data_path
 graph=(--dataset "$NAME" --data_path "$WORK" --format raw_udd_hrt
     --data_files "$GRAPH/train.txt" "$GRAPH/valid.txt" "$GRAPH/test.txt")
 model=(--model_name DistMult --encoder rgcn --num_bases 30 --attributes "$WORK/attributes" --hidden_dim 100 --encoder_dim 100

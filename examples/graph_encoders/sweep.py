@@ -61,5 +61,4 @@ tuner = tune.Tuner(
     ),
 )
 best = tuner.fit().get_best_result()
-flags = " ".join(f"--{name} {value}" for name, value in best.config.items())
-print(f"best MRR {best.metrics['mrr']:.3f}: kgdist-train {flags}")
+print(f"best MRR {best.metrics['mrr']:.3f}: kgdist.train(**{SAME | best.config})")

@@ -28,9 +28,11 @@ class Answers:
     def __call__(self, request: Request):
         asked = dict(request.query_params)
         try:
-            k = int(asked.pop("k", 10))
+            k, known = int(asked.pop("k", 10)), asked.pop("exclude_known", "false")
+            if known not in ("true", "false"):
+                raise ValueError(f"exclude_known is true or false, not {known}")
             if request.url.path == "/predict":
-                found = self.run.predict(**asked, k=k)
+                found = self.run.predict(**asked, k=k, exclude_known=known == "true")
             elif request.url.path == "/similar":
                 found = self.run.similar(**asked, k=k)
             else:

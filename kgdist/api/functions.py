@@ -19,7 +19,7 @@ from kgdist.data import dataset
 from kgdist.data.dataset import Dataset
 from kgdist.options.config import OPTIONS
 from kgdist.options.model_file import bring
-from kgdist.options.option import closest
+from kgdist.options.option import unknown_option
 from kgdist.options.parse import understand
 from kgdist.training.callbacks import Callback
 
@@ -70,7 +70,7 @@ def load_dataset(data: Any, *, valid: Any = None, test: Any = None, **options: A
     """
     for name in options:
         if name not in _NAMED:
-            raise _unknown(name, _NAMED)
+            raise unknown_option(name, _NAMED)
     known = _named(data, valid, test, options)
     checked = {name: OPTIONS[name].check(known.get(name, OPTIONS[name].default)) for name in _NAMED}
     return dataset.load_dataset(
@@ -142,7 +142,7 @@ def _options(data: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         if name in _CONSOLE:
             raise OptionError(name, "is for commands; from Python, set the level of logging.getLogger('kgdist')")
         if name not in names:
-            raise _unknown(name, names)
+            raise unknown_option(name, names)
     splits = {name: given[name] for name in ("valid", "test") if not isinstance(given.get(name, False), bool)}
     if data is None:
         if splits:
@@ -152,11 +152,6 @@ def _options(data: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         given[name] = True
     own = {name: value for name, value in given.items() if name in _NAMED}
     return given | _named(data, splits.get("valid"), splits.get("test"), own)
-
-
-def _unknown(name: str, names: Iterable[str]) -> OptionError:
-    near = closest(name, names)
-    return OptionError(name, "no such option" + (f"; did you mean {near}?" if near else "; see docs/options.md"))
 
 
 def _named(data: Any, valid: Any, test: Any, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from kgdist.evaluation.evaluator import Evaluator
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.options.config import OPTIONS, Config
-from kgdist.options.contradictions import of_an_evaluation, refuse
+from kgdist.options.contradictions import of_an_evaluation, of_encoding, refuse
 from kgdist.options.option import closest
 from kgdist.predict.engine import Found, Predictor
 from kgdist.predict.lists import Wanted, ids_of
@@ -247,6 +247,40 @@ class Run:
         from kgdist.report.report import write_report
 
         return write_report(self.path, self._opened.config)
+
+    def encode(
+        self,
+        out: str | os.PathLike[str],
+        *,
+        triples: str | os.PathLike[str] | None = None,
+        entities: str | os.PathLike[str] | None = None,
+        start: str = "mean",
+        force: bool = False,
+    ) -> Run:
+        """Make rows of entities that the run has never seen, as kgdist-encode does, and return the run that has them, too.
+
+        For a run with an encoder, whose data and attributes lie where they were. All is encoded anew, with the new triples.
+
+        Args:
+            out: the folder of the new run.
+            triples: file of triples among new entities and known ones, separated by tabs.
+            entities: file of the new ones' attributes, with the columns that the run's own had.
+            start: what new entities without attributes begin with, "mean" of what known ones begin with, or "zeros".
+            force: replace a run that is there, if it was made so.
+        Raises UsageError for a run without an encoder, or where neither file is given; DataError (file:line), OptionError.
+
+        >>> run.encode("grown", triples="new.tsv").predict(head="robot_dog.n.01", relation="hypernym", k=3)
+        """
+        from kgdist.options.tools import EncodeOptions
+        from kgdist.runs import newcomers
+        from kgdist.runs.opened import open_model
+
+        heard, known = (None if each is None else os.fspath(each) for each in (triples, entities))
+        options = EncodeOptions(
+            model_path=str(self.path), out=os.fspath(out), triples=heard, entities=known, start=start, force=force
+        )
+        refuse(of_encoding(options, {}))
+        return Run(open_model(newcomers.encode(options)[0]))
 
     def export(
         self, to: str = "npy", out: str | os.PathLike[str] | None = None, *, tables: str = "both", force: bool = False

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgdist.base.errors import CheckpointError, UnknownName
-from kgdist.base.files import PathLike, load_npy, read_json, sha256
+from kgdist.base.files import PathLike, load_npy, read_json, sha256, sha256_of_json
 from kgdist.data.vocabulary import Vocabulary
 
 MANIFEST, FORMAT = "manifest.json", "kgdist attributes 1"
@@ -126,6 +126,11 @@ class Attributes(Mapping[str, NodeAttributes]):
 
     def __len__(self) -> int:
         return len(self.manifest["node_types"])
+
+    @property
+    def digest(self) -> str:
+        """Of all that the files hold, and which entity has it."""
+        return sha256_of_json(self.manifest["digests"])
 
     def verify(self) -> None:
         """Read every file. Raises CheckpointError for one that is not as it was written."""

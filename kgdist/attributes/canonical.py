@@ -6,13 +6,14 @@
     text             pa.StringArray
     vector           pa.ListArray of float, all of one length
 
-What is missing is null: an empty field, null, NaN (which is counted), a list without words. Infinity is refused.
+What is missing is null: an empty field, null, NaN (counted, but for that of a .jsonl), a list without words. Infinity is refused.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,9 +59,9 @@ class Canonical:
         readers: dict[str, Callable[[Values], Any]] = {
             "numeric": self._numbers,
             "date": self._days,
-            "categorical": lambda values: _texts(values, "words"),
+            "categorical": lambda values: self._texts(values, "words"),
             "multi": self._words,
-            "text": lambda values: _texts(values, "texts"),
+            "text": lambda values: self._texts(values, "texts"),
             "vector": self._vectors,
         }
         self._read = readers[attribute.kind]
@@ -114,6 +115,22 @@ class Canonical:
         seconds = _seconds(values._replace(array=array), self.attribute.settings.format)
         return pa.array(seconds / DAY, mask=_missing(array), type=pa.float64())
 
+    def _texts(self, values: Values, expected: str) -> Any:
+        """A column as pa.StringArray, empty ones and NaN null. Numbers and truth values are the words that write them."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        array, kind = values.array, values.array.type
+        plain = _is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind)
+        if not plain and not pa.types.is_null(kind) and not pa.types.is_date(kind):
+            raise values.strange(expected)
+        if pa.types.is_floating(kind):  # which integers with gaps become in a data frame
+            nan = pc.fill_null(pc.is_nan(array), False)
+            self.nans += pc.sum(nan).as_py() or 0
+            array = pc.if_else(nan, pa.scalar(None, kind), array)
+        texts = array.cast(pa.string())
+        return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+
     def _words(self, values: Values) -> Any:
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -121,11 +138,12 @@ class Canonical:
         assert isinstance(self.attribute.settings, MultiKind)
         array = values.array
         if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-            if not _is_text(array.type.value_type) and not pa.types.is_null(array.type.value_type):
+            kind = array.type.value_type
+            if not _is_text(kind) and not pa.types.is_integer(kind) and not pa.types.is_null(kind):
                 raise values.strange("lists of words")
             lists = array.cast(pa.list_(pa.string()))
         else:
-            texts = _texts(values, "words, or lists of them")
+            texts = self._texts(values, "words, or lists of them")
             lists = pc.split_pattern(texts, self.attribute.settings.separator).cast(pa.list_(pa.string()))
         return _without_blanks(lists)
 
@@ -197,19 +215,6 @@ def _masked(lists: Any, missing: np.ndarray) -> Any:
     return pa.Array.from_buffers(lists.type, len(lists), buffers, children=[lists.values])
 
 
-def _texts(values: Values, expected: str) -> Any:
-    """A column as pa.StringArray, empty ones null. Numbers and truth values are the words that write them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = values.array.type
-    plain = _is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind)
-    if not plain and not pa.types.is_null(kind) and not pa.types.is_date(kind):
-        raise values.strange(expected)
-    texts = values.array.cast(pa.string())
-    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
-
-
 def _parsed(values: Values) -> Any:
     """Texts as numbers, with the line of the first that is none."""
     import pyarrow as pa
@@ -230,20 +235,7 @@ def _parsed(values: Values) -> Any:
 
 def _seconds(values: Values, form: str | None) -> np.ndarray:
     """float64[n], seconds since 1970-01-01; anything where there is none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     texts = values.array
-    if form is not None:
-        try:
-            parsed = pc.strptime(texts, format=form, unit="s", error_is_null=True)
-        except pa.ArrowInvalid as error:
-            raise values.wrong(0, f"{shown(form)} is no format of dates") from error
-        bad = _missing(parsed) & ~_missing(texts)
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            raise values.wrong(row, f"{shown(texts[row].as_py())} is no date of the format {shown(form)}")
-        return np.asarray(parsed.cast(pa.int64()).to_numpy(zero_copy_only=False), np.float64)
     found = np.zeros(len(texts), np.float64)
     known: dict[str, float] = {}  # dates repeat
     for row, text in enumerate(texts.to_pylist()):
@@ -251,13 +243,29 @@ def _seconds(values: Values, form: str | None) -> np.ndarray:
             continue
         if text not in known:
             try:
-                if not _ISO.fullmatch(text.strip()):
-                    raise ValueError(text)
-                known[text] = float(np.datetime64(_padded(text.strip().removesuffix("Z")), "s").astype(np.int64))
-            except ValueError:
-                raise values.wrong(row, f"{shown(text)} is no date, such as 1970, 1970-01 or 1970-01-31") from None
+                known[text] = _iso(text.strip()) if form is None else _of_format(text, form)
+            except (ValueError, re.error) as error:
+                if isinstance(error, re.error) or "directive" in str(error) or "stray %" in str(error):
+                    raise values.wrong(row, f"{shown(form)} is no format of dates ({error})") from None
+                problem = (
+                    "no date, such as 1970, 1970-01 or 1970-01-31" if form is None else f"no date of the format {shown(form)}"
+                )
+                raise values.wrong(row, f"{shown(text)} is {problem}") from None
         found[row] = known[text]
     return found
+
+
+def _iso(text: str) -> float:
+    """Seconds since 1970-01-01. Raises ValueError."""
+    if not _ISO.fullmatch(text):
+        raise ValueError(text)
+    return float(np.datetime64(_padded(text.removesuffix("Z")), "s").astype(np.int64))
+
+
+def _of_format(text: str, form: str) -> float:
+    """The same, of a text of another format, in UTC unless it says otherwise. Raises ValueError."""
+    when = datetime.strptime(text, form)
+    return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def _padded(text: str) -> str:

@@ -84,7 +84,9 @@ class _Column:
             vectors = array
         self.texts.append(Piece({self.name: array}, piece.lines))
         self.vectors.append(Piece({self.name: vectors}, piece.lines))
-        self.values += [str(value) for value in array.to_pylist() if value is not None and value != ""]
+        self.values += [
+            str(value) for value in array.to_pylist() if value is not None and value != "" and value == value
+        ]  # not NaN
 
     def guess(self) -> str:
         """Kind and settings, as YAML, and why."""

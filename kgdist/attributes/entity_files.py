@@ -223,7 +223,7 @@ def parted(text: str, separator: str) -> list[str | None]:
 
 def _scalar(path: Path, number: int, name: str, value: Any) -> str | None:
     """A value as text."""
-    if value is None or value == "":
+    if value is None or value == "" or value != value:  # NaN, which JSON has not, is written all the same
         return None
     if isinstance(value, dict | list):
         kind = "an object" if isinstance(value, dict) else "a list"

@@ -98,7 +98,11 @@ class Sample:
 
 
 class Intervals:
-    """The edges of intervals (scikit-learn's KBinsDiscretizer)."""
+    """The edges of intervals (scikit-learn's KBinsDiscretizer), and an interval of its own for what is as frequent as one.
+
+    KBinsDiscretizer drops quantiles that come twice: of a column of 0 and 1, or one with mostly zeros, a single interval would
+    be left, which says nothing of anybody.
+    """
 
     def __init__(self, attribute: Attribute, wrong: Wrong) -> None:
         assert isinstance(attribute.settings, NumericKind)
@@ -123,17 +127,37 @@ class Intervals:
         if self.low == self.high:
             raise self.wrong(f"all values are {self.low:g}, which tells no entity from another; drop it")
         numbers = self.sample.values()
-        bins, different = self.settings.bins, len(np.unique(numbers))
-        if different < bins:
-            log.warning("%s: %d bins, but %d different values: as many bins", self.name, bins, different)
-            bins = max(2, different)
-        if self.settings.strategy == "uniform":
-            numbers = np.array([self.low, self.high])  # all that edges of one width take
+        bins, different = self.settings.bins, np.unique(np.append(numbers, [self.low, self.high]))
+        if len(different) <= bins:
+            if len(different) < bins:
+                log.warning("%s: %d bins, but %d different values: an interval each", self.name, bins, len(different))
+            return _described(different, different)
+        uniform = self.settings.strategy == "uniform"
+        ranks = np.searchsorted(different, numbers)
+        # Of ranks, for scikit-learn takes quantiles that are 1e-8 apart for one; halved, for its arithmetic ends at 1e308.
+        given = np.array([self.low, self.high]) / 2 if uniform else ranks
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that bins were too small, which the table says; that a default will change
             made = KBinsDiscretizer(bins, encode="ordinal", strategy=self.settings.strategy, subsample=None)
-            edges = made.fit(numbers[:, None]).bin_edges_[0]
-        return {"edges": edges.tolist()}, len(edges) - 1
+            edges = made.fit(given[:, None].astype(np.float64)).bin_edges_[0]
+        if uniform:
+            return _described(edges * 2, edges[:0])
+        below = np.floor(edges).astype(np.int64)
+        share = edges - below
+        edges = different[below] * (1 - share) + different[np.minimum(below + 1, len(different) - 1)] * share
+        levels, times = np.unique(
+            np.quantile(ranks, np.linspace(0, 1, bins + 1), method="closest_observation"), return_counts=True
+        )
+        frequent = levels[times > 1].astype(np.int64)
+        return _described(edges, different[np.append(frequent, np.minimum(frequent + 1, len(different) - 1))])
+
+
+def _described(edges: np.ndarray, inner: np.ndarray) -> Fit:
+    """The fit of sorted edges, float64[.], and of `inner` ones among them; each begins an interval, but for the last one."""
+    low, high = edges[0], edges[-1]
+    within = np.unique(np.append(edges[1:-1], inner))
+    found = [low, *within[within > low], high]
+    return {"edges": [float(each) for each in found]}, len(found) - 1
 
 
 class Words:

@@ -123,7 +123,7 @@ def _check_columns(path: Path, declaration: Declaration, attributes: NodeAttribu
     line = None if kind_of(path) == "parquet" else 1
     for name in declaration.columns:
         if there.count(name) != 1:
-            problem = "twice" if name in there else "not"
+            problem = "has two columns" if name in there else "has no column"
             whose = "names the entity" if name == declaration.key else f"is an attribute in {attributes.folder.parent}"
-            hint = "" if name in there or name == declaration.key else "; leave its fields empty where nothing is known"
-            raise DataError(path, f"the column {shown(name)}, which {whose}, is there {problem}{hint}", line=line)
+            hint = "" if name in there or name == declaration.key else "; add it, its fields empty where nothing is known"
+            raise DataError(path, f"{problem} {shown(name)}, which {whose}{hint}", line=line)

@@ -10,6 +10,7 @@ from kgdist.base.errors import OptionError
 from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
 from kgdist.options.config import Config
+from kgdist.options.contradictions import of_a_backend, refuse
 from kgdist.runtime.ip_config import Machine, read_cluster, unplaced
 
 # Steps after which machines wait for one another unasked, and a trainer that is alone sees whether a checkpoint is due. They are
@@ -51,6 +52,7 @@ def main(argv: Sequence[str]) -> int:
     set_up_log(config)
     if config.resume:
         config = launch.resumed(config, parsed.over)
+        refuse(of_a_backend(config))
     launch.bring(config)
     if not machines:
         count(config)

@@ -88,11 +88,12 @@ def prove(config: Config, dataset: Dataset, root: Path) -> Sizes | TypedSizes | 
     from kgdist.partition.verify import verify
 
     if config.edges:
-        found = verify_edges(root, dataset)[1]
+        divided, found = verify_edges(root, dataset)
         if config.num_parts is None:
             say(found.table())
         once = f"every triple of {dataset.name} is core in exactly one of the {len(found.core)} partitions in {root}"
-        say(f"verified: {once}, and each has all that messages to its core vertices need")
+        drawn = "what was drawn of" if divided[0].manifest.common.reach.fanout else "all"
+        say(f"verified: {once}, and each has {drawn} that messages to its core entities need")
         return found
     if config.layout == "graph":
         counted = verify_partitions(root / f"{dataset.name}.json", of_triples(dataset, config.features))

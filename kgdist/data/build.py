@@ -172,7 +172,7 @@ def look_up(
 ) -> list[np.ndarray]:
     """The columns h, r, t that `letters` name as ids, int32[n] each. Raises DataError with the line of the first name that is not
     in the vocabularies of entities and relations, which `where` calls by what the user knows."""
-    unknown: list[tuple[int, str]] = []
+    unknown: list[tuple[int, str, str]] = []
     columns = []
     for letter in letters:
         column: Any = rows["hrt".index(letter)]
@@ -180,12 +180,12 @@ def look_up(
         codes = column.indices.to_numpy()
         if len(ids) and ids.min() < 0:
             row = int(np.flatnonzero(ids[codes] < 0)[0])
-            name = shown(column.dictionary[int(codes[row])])
-            unknown.append((row, f"{NOUNS[letter]} {name} is not in {where[letter == 'r']}"))
+            unknown.append((row, letter, str(column.dictionary[int(codes[row])])))
         columns.append(ids[codes])
     if unknown:
-        row, message = min(unknown, key=lambda found: found[0])
-        raise DataError(path, message, line=rows.place(row))
+        row, letter, name = min(unknown, key=lambda found: found[0])
+        message = f"{NOUNS[letter]} {shown(name)} is not in {where[letter == 'r']}"
+        raise DataError(path, message + vocabularies[letter == "r"].hint(name), line=rows.place(row))
     return columns
 
 

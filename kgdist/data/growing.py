@@ -63,12 +63,20 @@ def known_names(entities: Vocabulary, relations: Vocabulary, where: tuple[str, s
     return ByVocabulary(entities, relations, where)
 
 
+def among(triples: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """bool[T], which rows of int32[T, 3] are in int32[K, 3]."""
+    ours, others = (_rows(rows) for rows in (triples, known))
+    return np.asarray(np.isin(ours, others))
+
+
 def without(triples: np.ndarray, known: np.ndarray) -> np.ndarray:
     """The different rows of int32[T, 3] that are not in int32[K, 3], in their order."""
-    kind = np.dtype((np.void, 12))
-    ours, others = (np.ascontiguousarray(rows, np.int32).view(kind).ravel() for rows in (triples, known))
-    first = np.sort(np.unique(ours, return_index=True)[1])
-    return triples[first[~np.isin(ours[first], others)]]
+    first = np.sort(np.unique(_rows(triples), return_index=True)[1])
+    return np.asarray(triples[first[~among(triples[first], known)]])
+
+
+def _rows(triples: np.ndarray) -> np.ndarray:
+    return np.asarray(np.ascontiguousarray(triples, np.int32).view(np.dtype((np.void, 12))).ravel())
 
 
 def write_named(folder: Path, splits: Mapping[str, Sequence[np.ndarray]], entities: Vocabulary, relations: Vocabulary) -> None:

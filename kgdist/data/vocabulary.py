@@ -10,8 +10,11 @@ Only looking names up takes pyarrow: a training that finds its graph cached does
 
 from __future__ import annotations
 
+import difflib
 import functools
 import hashlib
+import heapq
+import itertools
 import operator
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -22,9 +25,11 @@ import numpy as np
 from kgdist.base.errors import CheckpointError
 from kgdist.base.files import PathLike, atomic_write, load_npy, write_npy
 from kgdist.data.names import SortedHashes, as_binary, hash_names, make_run, parts, search, view
-from kgdist.data.read.columns import bad_name
+from kgdist.data.read.columns import bad_name, shown
 
 _PIECE = 1 << 16  # names written or hashed at once
+LOOK = 1 << 18  # names that are looked through for ones like an unknown name: a second at most, however many there are
+NEAR = 64  # of them, those that share most pairs of letters are compared in full
 
 
 class Vocabulary:
@@ -107,6 +112,24 @@ class Vocabulary:
                 f"id {int(wanted[(wanted < 0) | (wanted >= len(self))][0])} is out of range, allowed: 0 to {len(self) - 1}"
             )
         return [self._name(number) for number in wanted.tolist()]
+
+    def near(self, name: str, most: int = 3) -> list[str]:
+        """Names that the unknown `name` may have been meant to be, the likeliest first; of the first LOOK."""
+        wanted = name[:100].strip().lower()
+        pairs = {wanted[place : place + 2] for place in range(max(1, len(wanted) - 1))}
+
+        def shared(other: str) -> float:
+            text = other.lower()
+            return 2 * sum(pair in text for pair in pairs) / (len(pairs) + len(text))
+
+        near = heapq.nlargest(NEAR, itertools.islice(self, LOOK), key=shared)
+        rated = [(difflib.SequenceMatcher(None, wanted, other[:200].lower()).ratio(), other) for other in near]
+        return [other for ratio, other in sorted(rated, key=lambda each: -each[0])[:most] if ratio >= 0.5]
+
+    def hint(self, name: str) -> str:
+        """What to say of an unknown `name` last: "; did you mean ...?", or nothing."""
+        near = self.near(name)
+        return f"; did you mean {' or '.join(map(shown, near))}?" if near else ""
 
     def take(self, ids: np.ndarray) -> Any:
         """The names of many ids at once: int[n], each 0 .. len - 1 -> pa.LargeStringArray[n]."""

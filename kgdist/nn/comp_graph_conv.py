@@ -22,7 +22,7 @@ class CompGraphConv(torch.nn.Module):
     `layer(block, x, etypes, relations)` -> (float32[destinations, out_feat], float32[num_rels, out_feat]), the second of which
     are the relations for the next layer, relations W_rel. `x` is float32[sources, in_feat], or a pair of these and the
     destinations' rows, `etypes` int[E] the relation of each edge, in their order. W_dir is one matrix for relations below
-    num_rels / 2, and another for those from there on, their inverses; l is a relation of the layer's own.
+    num_rels / 2, and another for those from there on, their inverses (where there are any); l is a relation of the layer's own.
 
     All compositions are linear in x_u, so what comes to a destination by one relation is summed before it is composed, once for
     each pair of (relation, destination): no row is made for each edge.
@@ -30,17 +30,20 @@ class CompGraphConv(torch.nn.Module):
     Args:
         num_rels: how many relations there are, inverse ones included.
         comp_fn: "sub", x_u - r; "mul", by component; "ccorr", circular correlation.
+        inverse: whether the second half of the relations are inverses of the first; else all have the same matrix.
 
     Raises UsageError for another composition, relations that are not there, and rows that are not as many as nodes.
     """
 
-    def __init__(self, in_feat: int, out_feat: int, num_rels: int, comp_fn: str = "mul", bias: bool = True) -> None:
+    def __init__(
+        self, in_feat: int, out_feat: int, num_rels: int, comp_fn: str = "mul", bias: bool = True, inverse: bool = True
+    ) -> None:
         super().__init__()
         self.num_rels = integer("num_rels", num_rels, 1)
         if comp_fn not in COMPOSITIONS:
             raise UsageError(f"comp_fn={comp_fn!r}: there are {', '.join(COMPOSITIONS)}")
         self.comp_fn = comp_fn
-        self.W = torch.nn.Parameter(torch.empty(2, in_feat, out_feat))  # of relations, and of their inverses
+        self.W = torch.nn.Parameter(torch.empty(1 + inverse, in_feat, out_feat))  # of relations, and of their inverses
         self.W_loop = torch.nn.Parameter(torch.empty(in_feat, out_feat))
         self.W_rel = torch.nn.Parameter(torch.empty(in_feat, out_feat))
         self.loop_rel = torch.nn.Parameter(torch.empty(1, in_feat))
@@ -72,9 +75,9 @@ class CompGraphConv(torch.nn.Module):
         sums = pairs.sums(sources, torch.ones(len(pairs.sources), dtype=sources.dtype, device=sources.device))
         counts = pairs.counts.to(sources.dtype)[:, None]
         composed = self._composed(sums, relations[kinds], counts) * share[:, None]
-        half = pairs.bounds[(self.num_rels + 1) // 2]
+        half = pairs.bounds[(self.num_rels + 1) // 2 if len(self.W) > 1 else self.num_rels]
         made = destinations.new_zeros(edges.num_destinations, self.W.shape[2])
-        for matrix, part in zip(self.W, (slice(None, half), slice(half, None)), strict=True):
+        for matrix, part in zip(self.W, (slice(None, half), slice(half, None)), strict=False):
             met = composed.new_zeros(edges.num_destinations, composed.shape[1])
             made = made + met.index_add(0, pairs.destinations[part], composed[part]) @ matrix
         one = destinations.new_ones(len(destinations), 1)

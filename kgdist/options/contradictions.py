@@ -55,8 +55,8 @@ def of_a_command_line(o: Config, given: Given) -> Rows:
     placed = o.backend in ("ray", "ray-train")
     for name in ("ray_address", "ray_placement", "ray_wait"):
         yield name in given and not placed, name, "goes with --backend ray; add that, or drop it"
-    encoders = "ray-train runs the workers of graph encoders: name one with --encoder, or take --backend ray"
-    yield o.backend == "ray-train" and o.encoder == "none", "backend", encoders
+    if not o.resume:  # else the run says whether it has an encoder
+        yield from of_a_backend(o)
     one = "has no say with --backend ray-train, which places one worker for each partition; drop it"
     yield o.backend == "ray-train" and "num_client_proc" in given, "num_client_proc", one
     yield placed and "ip_config" in given, "ip_config", "has no say with --backend ray, which places the machines; drop it"
@@ -65,6 +65,12 @@ def of_a_command_line(o: Config, given: Given) -> Rows:
     of_scripts = "is for trainings; put a script's files where all machines see them"
     yield o.storage is not None and (o.part_config or o.script_folder) is not None, "storage", of_scripts
     yield o.backend == "manual" and (o.part_config or o.script_folder) is not None, "backend", manual
+
+
+def of_a_backend(o: Config) -> Rows:
+    """Of who starts the workers of a run whose options are known."""
+    encoders = "ray-train runs the workers of graph encoders: name one with --encoder, or take --backend ray"
+    yield o.backend == "ray-train" and o.encoder == "none", "backend", encoders
 
 
 def of_a_run(o: Config, given: Given) -> Rows:

@@ -76,4 +76,10 @@ class EncoderOptions:
         low=0,
         high=0.95,
     )
+    max_grad_norm: float = _encoder(
+        1.0,
+        "a step's gradient of the encoder's weights is made this long if it is longer: a single batch can else ruin a training; "
+        "0: it stays as it is",
+        low=0,
+    )
     weight_decay: float = _encoder(0.0, "times the encoder's weights is added to their gradients", low=0)

@@ -58,6 +58,12 @@ def closest(name: str, names: Iterable[str]) -> str | None:
     return hits[0] if hits else None
 
 
+def unknown_option(name: str, names: Iterable[str]) -> OptionError:
+    """The error of a keyword that is none of the options `names`."""
+    near = closest(name, names)
+    return OptionError(name, "no such option" + (f"; did you mean {near}?" if near else "; see docs/options.md"))
+
+
 @dataclasses.dataclass(frozen=True)
 class Option:
     """One row of the table. `kind` is str, int, float or bool; `many` a tuple of them; `optional` allows None (= not set).

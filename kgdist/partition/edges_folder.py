@@ -1,7 +1,7 @@
 """A self-sufficient partition: the triples to train on, and those that carry messages to their entities; mapped.
 
     partition.json                        see kgdist.partition.manifest; this is format 3
-    entities.npy                          int32[n], the original id of each local id: core vertices, then those of hop 1, 2, ...;
+    entities.npy                          int32[n], the original id of each local id: core entities, then those of hop 1, 2, ...;
                                           ascending within each
     core.npy, support.npy                 int32[., 3] head and tail as local ids, relation as its original one; in the order of
                                           the data set
@@ -11,7 +11,7 @@
 
 and, of partition 0 alone, entity.*.npy and relation.*.npy, the names of original ids, see data/vocabulary.py.
 
-A triple is core in exactly one partition. Messages to the core vertices of a partition, through as many layers as it has hops,
+A triple is core in exactly one partition. Messages to the core entities of a partition, through as many layers as it has hops,
 come along its core and support triples and no others. Entities without triples are in no partition.
 """
 
@@ -100,7 +100,7 @@ class EdgesInCommon:
 
 
 class EdgePartition:
-    """A self-sufficient partition. Entities have local ids, core vertices first; relations keep their original ids.
+    """A self-sufficient partition. Entities have local ids, core entities first; relations keep their original ids.
 
     Attributes:
         core: the triples to train on, int32[C, 3]; negatives for them are drawn from 0..num_core - 1.
@@ -144,7 +144,7 @@ class EdgePartition:
 
     @property
     def num_core(self) -> int:
-        """How many core vertices there are."""
+        """How many core entities there are."""
         return int(self.hops[1])
 
     def files(self) -> dict[str, tuple[int, str]]:

@@ -87,7 +87,7 @@ def _divided(parts: list[EdgePartition], assigned: np.ndarray) -> None:
 
 
 def _support(parts: list[EdgePartition], expansion: Expansion) -> None:
-    """Raises CheckpointError unless the support of each partition is what its core vertices need."""
+    """Raises CheckpointError unless the support of each partition is what its core entities need."""
     at = [0] * len(parts)
     for piece in expansion:
         for each in parts:
@@ -98,14 +98,14 @@ def _support(parts: list[EdgePartition], expansion: Expansion) -> None:
                 same = found == wanted[: len(found)]
                 first = int(wanted[len(found) if same.all() else int((~same).argmax())])
                 raise CheckpointError(
-                    f"{each.folder / 'support.ids.npy'}: triple {first} of the train split, which messages to its core vertices "
+                    f"{each.folder / 'support.ids.npy'}: triple {first} of the train split, which messages to its core entities "
                     "need, should come next; make the partitions again"
                 )
             at[each.part] = end
     for each in parts:
         if at[each.part] != len(each.support_ids):
             extra = len(each.support_ids) - at[each.part]
-            raise CheckpointError(f"{each.folder / 'support.ids.npy'}: holds {extra} triples that no core vertex needs")
+            raise CheckpointError(f"{each.folder / 'support.ids.npy'}: holds {extra} triples that no core entity needs")
 
 
 def _same_triples(each: EdgePartition, dataset: Dataset) -> None:

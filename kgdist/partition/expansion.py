@@ -59,7 +59,7 @@ class Expansion:
     def __init__(self, triples: np.ndarray, assigned: np.ndarray, num_entities: int, parts: int, reach: Reach) -> None:
         self.triples, self.assigned, self.parts, self.reach = triples, assigned, parts, reach
         core = np.zeros(num_entities, np.uint64)
-        for at, piece in enumerate(pieces(triples, "core vertices")):
+        for at, piece in enumerate(pieces(triples, "core entities")):
             loops.mark(piece, assigned[at * PIECE :][: len(piece)], core)
         self.within = [core]
         starts = np.zeros(num_entities + 1, np.int64)
@@ -135,8 +135,8 @@ class EdgeSizes:
 
     core: list[int]  # triples that it trains on
     support: list[int]  # triples that only carry messages
-    vertices: list[list[int]]  # entities by hop: core vertices first
-    replication: float  # partitions that an entity with triples is a core vertex of, on average
+    vertices: list[list[int]]  # entities by hop: core entities first
+    replication: float  # partitions that an entity with triples is a core entity of, on average
 
     @classmethod
     def of(cls, expansion: Expansion) -> EdgeSizes:
@@ -180,13 +180,13 @@ class EdgeSizes:
     def table(self) -> str:
         """For people."""
         hops = [f"hop {hop}" for hop in range(1, len(self.vertices[0]))]
-        rows = [["partition", "core triples", "support", "of all", "core vertices", *hops]]
+        rows = [["partition", "core triples", "support", "of all", "core entities", *hops]]
         for part, (core, support, share) in enumerate(zip(self.core, self.support, self.shares, strict=True)):
             reached = (f"{count:,}" for count in self.vertices[part])
             rows.append([str(part), f"{core:,}", f"{support:,}", f"{100 * share:.1f} %", *reached])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-        lines.append(f"replication: an entity is a core vertex of {self.replication:.3f} partitions on average")
+        lines.append(f"replication: an entity is a core entity of {self.replication:.3f} partitions on average")
         times = f"partitions have {self.expansion:.2f} times the triples of the graph"
         lines.append(f"expansion: {times}; largest partition / average: {uneven(self.core):.3f} of core triples")
         return "\n".join(lines)

@@ -104,7 +104,9 @@ def check_replaced(root: Path, kind: type[InCommon] = Common, option: str = "--o
     for folder in numbered(root):
         there = KINDS.get(version_of(folder), kind.KIND)
         if there != kind.KIND:
-            raise OptionError(option, f"{folder} is a partition of {there}, which is not replaced: name another folder")
+            raise OptionError(
+                option, f"{folder} is a partition of {there}, which is not replaced: remove it, or name another folder"
+            )
         if not (folder / NAME).exists() and any(folder.iterdir()):
             what = "text partitions of DGL-KE" if (folder / TEXT).exists() else "folders of something else"
             raise OptionError(

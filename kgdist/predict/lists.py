@@ -7,9 +7,6 @@ triples: those have columns.
 
 from __future__ import annotations
 
-import difflib
-import heapq
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +28,6 @@ if TYPE_CHECKING:
 
 Wanted = str | int | Iterable[Any]  # in Python: a name (str) or an id (int), or several
 
-LOOK = 1 << 18  # names that are looked through for ones like an unknown name: a second at most, however many there are
-NEAR = 64  # of them, those that share most pairs of letters are compared in full
 EACH = {"all": "all", "batch_head": "head", "batch_rel": "relation", "batch_tail": "tail"}  # mode -> whose best are asked for
 SIDE_BY_SIDE = "triplet_wise"
 PLURAL = {"entity": "entities", "relation": "relations"}
@@ -137,23 +132,7 @@ def ids_of(wanted: Wanted, names: Vocabulary, noun: str) -> tuple[np.ndarray, bo
 
 def unknown(noun: str, name: str, names: Vocabulary, otherwise: str = "") -> str:
     """What to say of a name that is not among `names`: those like it, or `otherwise`."""
-    near = near_names(name, names)
-    hint = f"; did you mean {' or '.join(map(shown, near))}?" if near else otherwise
-    return f"no {noun} is called {shown(name)}{hint}"
-
-
-def near_names(name: str, names: Vocabulary, most: int = 3) -> list[str]:
-    """Known names that the unknown `name` may have been meant to be, the likeliest first; of the first LOOK of `names`."""
-    wanted = name[:100].strip().lower()
-    pairs = {wanted[place : place + 2] for place in range(max(1, len(wanted) - 1))}
-
-    def shared(other: str) -> float:
-        text = other.lower()
-        return 2 * sum(pair in text for pair in pairs) / (len(pairs) + len(text))
-
-    near = heapq.nlargest(NEAR, itertools.islice(names, LOOK), key=shared)
-    rated = [(difflib.SequenceMatcher(None, wanted, other[:200].lower()).ratio(), other) for other in near]
-    return [other for ratio, other in sorted(rated, key=lambda each: -each[0])[:most] if ratio >= 0.5]
+    return f"no {noun} is called {shown(name)}{names.hint(name) or otherwise}"
 
 
 def ask(

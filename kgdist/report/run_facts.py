@@ -22,6 +22,7 @@ from kgdist.base.files import PathLike, read_json
 from kgdist.base.machine import processor, usable_cores
 from kgdist.evaluation.ranks import METRICS, Ties
 from kgdist.options.config import OPTIONS, Config
+from kgdist.runs.checkpoint import encoded_from
 from kgdist.runs.rundir import open_run
 from kgdist.runtime.doctor import version_of
 from kgdist.version import __version__
@@ -53,6 +54,7 @@ class RunFacts:
     curves: Mapping[str, list[Row]]  # "train" | "valid" | "test" -> rows of metrics.jsonl, by ascending step
     test: Mapping[str, Any] | None  # test.json
     notes: tuple[str, ...]
+    encoded: Mapping[str, Any] | None = None  # of a run that kgdist-encode has made: see kgdist.runs.checkpoint.encoded_from
 
     @property
     def name(self) -> str:
@@ -93,7 +95,7 @@ def read(path: PathLike) -> RunFacts:
             test = _report(run.path / "test.json")
         except CheckpointError as error:
             notes.append(f"test.json: {str(error).partition(': ')[2]}")
-    return RunFacts(run.path, run.config, curves, test, tuple(notes))
+    return RunFacts(run.path, run.config, curves, test, tuple(notes), encoded_from(run.path))
 
 
 def numbers(row: Any) -> dict[str, float]:

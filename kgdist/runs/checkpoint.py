@@ -43,6 +43,7 @@ from kgdist.runs.pieces import HASHES, FileEntry, Pieces
 FORMAT = 2  # 1 had one sha256 for each file, and is still read
 KEEP = 2
 MANIFEST = "manifest.json"
+ENCODED = "encoded.json"  # in the folder of a run that kgdist-encode has made: of which run, and how many entities are new
 NAME = re.compile(r"ckpt-(\d+)")
 NUMBERED = re.compile(r"(?:ckpt|best)-(\d+)")  # names of those of one machine of several
 _KEYS = {"format", "step", "files", "meta", "digest"}  # of a manifest; the last one is missing in older ones
@@ -270,6 +271,11 @@ def _entry(facts: dict[str, Any]) -> FileEntry:
     if entry.hash not in HASHES or entry.piece < 1 or len(entry.digests) != max(1, -(-(size - entry.header) // entry.piece)):
         raise ValueError(f"hash {entry.hash!r:.20}, {len(entry.digests)} digests of pieces of {entry.piece} bytes")
     return entry
+
+
+def encoded_from(run: Path) -> dict[str, Any] | None:
+    """Of a run that kgdist-encode has made: `run`, which was trained, and how many entities it knew and are new."""
+    return dict(read_json(run / ENCODED)) if (run / ENCODED).is_file() else None
 
 
 def load(path: Path, moved: Moved = unwatched) -> Checkpoint:

@@ -30,7 +30,6 @@ from kgdist.runs import checkpoint, rundir
 from kgdist.runs.opened import Opened, open_with_data
 
 SINCE = ("test.json", "report.html")  # what later commands write into it
-LISTING = "encoded.json"  # in the folder of a new run: of which run it was made, and how many entities are new
 STARTS = ("mean", "zeros")  # what entities without attributes begin with, see `Trained.encode`
 CLOSE = 1e-3  # of the largest number: how far rows may be off that are made again on another machine
 
@@ -133,7 +132,7 @@ class Trained:
             "triples": len(new.triples),
         }
         tables = {name: table.numpy() for name, table in opened.tables.rows.items()} | {"entity": rows.numpy()}
-        with listed_folder(out, about, force=force, listing=LISTING, besides=SINCE) as folder:
+        with listed_folder(out, about, force=force, listing=checkpoint.ENCODED, besides=SINCE) as folder:
             data = folder / config.dataset
             data.mkdir()
             write_named(data, splits, new.entities, dataset.relations)
@@ -150,6 +149,8 @@ def open_trained(path: Path, *, data_path: str | None = None, attributes: str | 
     not the run's.
     """
     run = rundir.open_run(path)
+    if (made := checkpoint.encoded_from(path)) is not None:
+        raise UsageError(f"{path}: was written by kgdist-encode, and has no encoder; what was trained is {made['run']}")
     if run.config.encoder == "none":
         raise UsageError(
             f"{path}: was trained without --encoder, so it has rows of the entities that it has seen and no others; train one "

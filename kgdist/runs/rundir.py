@@ -39,7 +39,7 @@ from kgdist.version import __version__
 
 SPAN = 64 << 20  # bytes of a file that are flushed at a time
 # Options of a launcher that a run does not remember, or that are needed to find it.
-ELSEWHERE = ("path", "ip_config", "model_file", "job", "control", "storage")
+ELSEWHERE = ("path", "ip_config", "model_file", "job", "control", "storage", "ray_address", "ray_placement")
 
 
 @dataclass(frozen=True)

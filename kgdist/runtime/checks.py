@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kgdist.attributes.attribute_folder import open_attributes
 from kgdist.base.errors import CheckpointError, KgdistError, OptionError, UsageError, counted
 from kgdist.base.files import Moved, free_bytes, size, unwatched
 from kgdist.base.machine import free_memory
@@ -67,6 +68,18 @@ def check_attributes(config: Config, data: Dataset) -> None:
         if found.digest != data.entities.digest:
             message = f"{config.attributes} is of other entities than {data.name}, or has them in another order"
             raise OptionError("--attributes", f"{message}; make it by kgdist-preprocess --dataset {data.name}")
+
+
+def features_of(config: Config) -> dict[str, str]:
+    """What a checkpoint remembers of the attributes that a run is trained with. Raises CheckpointError."""
+    return {} if config.attributes is None else {"attributes": open_attributes(config.attributes).digest}
+
+
+def check_trained(config: Config) -> None:
+    """Refuse to go on with a run that kgdist-encode has made of another. Raises CheckpointError."""
+    if config.resume and (made := checkpoint.encoded_from(Path(config.resume))) is not None:
+        problem = f"was written by kgdist-encode, so it cannot be trained further; what was trained is {made['run']}"
+        raise CheckpointError(f"{config.resume}: {problem}")
 
 
 def check_model(config: Config) -> None:

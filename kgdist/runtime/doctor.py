@@ -94,12 +94,12 @@ def _packages() -> tuple[str, str]:
 def _extras() -> tuple[str, str]:
     """What kgdist can do without."""
     found = [(name, extra, version_of(name)) for name, extra in _requirements() if extra is not None]
-    there = ", ".join(f"{name} {version}" for name, _, version in found if version is not None)
+    there = ", ".join(dict.fromkeys(f"{name} {version}" for name, _, version in found if version is not None))  # ray is of three
     missing = [(name, extra) for name, extra, version in found if version is None]
     if not missing:
         return there, ""
-    wanted = ",".join(dict.fromkeys(extra for _, extra in missing))
-    return f"{there or 'none'}; without {', '.join(name for name, _ in missing)}", f"pip install 'kgdist[{wanted}]' for all"
+    names, wanted = dict.fromkeys(name for name, _ in missing), ",".join(dict.fromkeys(extra for _, extra in missing))
+    return f"{there or 'none'}; without {', '.join(names)}", f"pip install 'kgdist[{wanted}]' for all"
 
 
 def _torch() -> tuple[str, str]:

@@ -11,6 +11,7 @@ it can be gone on with by any number of workers.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -26,8 +27,10 @@ from kgdist.base.machine import keep_freed_memory, usable_cores
 from kgdist.data.dataset import Dataset
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.encoders.encoder import Encoding
+from kgdist.models.encoders.message_graph import MessageGraph
 from kgdist.models.registry import model_of, settle
-from kgdist.options.config import Config
+from kgdist.options.config import OPTIONS, Config
+from kgdist.options.option import unknown_option
 from kgdist.runs import checkpoint
 from kgdist.runtime.checks import check_attributes, check_splits
 from kgdist.runtime.cluster.training_plan import partition_folder
@@ -135,15 +138,33 @@ class Leader(Session):
             return self.evaluator.run(self.model, rows, split)
 
     def _embeddings(self) -> MemoryTables:
-        """See Session; the others encode what is theirs."""
+        """See Session; the others encode what is theirs. Where --fanout left edges out of the partitions, nobody has all that
+        lead to an entity, and this worker encodes the whole graph by itself."""
         assert self.encoding is not None, "an encoder is named"
+        if self.share.part.manifest.common.reach.fanout:
+            return self._whole(self.share.encode(self.encoding._replace(messages=self._messages), self.tables))
         self.peers.tell(ENCODE)
         made = self.share.encode(self.encoding, self.tables)
-        whole = torch.empty_like(made)
-        whole[torch.from_numpy(self.share.entities)] = made
+        found = self._whole(made)
+        whole = found.rows["entity"]
         for rank, core in enumerate(self.cores[1:], 1):
             rows = self.peers.receive(torch.empty(len(core), made.shape[1]), rank)
             whole[torch.from_numpy(core)] = rows
+        return found
+
+    @functools.cached_property
+    def _messages(self) -> MessageGraph:
+        """Those of the whole graph, by this worker's own numbers."""
+        place = np.empty(len(self.share.entities), np.int32)
+        place[self.share.entities] = np.arange(len(place), dtype=np.int32)
+        triples = np.array(self.dataset.train.array)
+        triples[:, 0::2] = place[triples[:, 0::2]]
+        return MessageGraph.of(triples, len(place), self.share.relations, inverse=not self.config.no_inverse)
+
+    def _whole(self, made: torch.Tensor) -> MemoryTables:
+        """What is ranked and saved, of entities' rows by this worker's own numbers."""
+        whole = torch.empty_like(made)
+        whole[torch.from_numpy(self.share.entities)] = made
         rows_of = {name: whole if name == "entity" else self.tables.rows[name] for name in self.model.tables(1, 1)}
         return MemoryTables(rows_of, {name: {} for name in rows_of}, "sgd")
 
@@ -290,6 +311,9 @@ def train_gnn(
     Raises KgdistError; PeersLost (exit code 3) when another worker has ended, or does not come within `stall_timeout`.
     """
     if not isinstance(config, Config):
+        for name in config:
+            if name not in OPTIONS:
+                raise unknown_option(name, OPTIONS)
         config, _ = settle(Config(**config), set(config))
     if config.encoder == "none":
         raise OptionError("--encoder", "name the graph encoder to train")

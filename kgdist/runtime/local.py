@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kgdist.base.errors import Diverged, KgdistError
+from kgdist.base.errors import Diverged, KgdistError, PeersLost
 from kgdist.base.files import write_json
 from kgdist.base.log import background, bar, log, say, tell
 from kgdist.base.machine import keep_freed_memory, peak_of_this_process, used_now
@@ -31,7 +31,16 @@ from kgdist.models.registry import model_of, settle
 from kgdist.options.config import Config
 from kgdist.options.parse import Parsed
 from kgdist.runs import checkpoint, rundir
-from kgdist.runtime.checks import check_attributes, check_disk, check_memory, check_model, check_same, check_splits
+from kgdist.runtime.checks import (
+    check_attributes,
+    check_disk,
+    check_memory,
+    check_model,
+    check_same,
+    check_splits,
+    check_trained,
+    features_of,
+)
 from kgdist.runtime.course import Course, Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import (
@@ -63,6 +72,7 @@ def train(config: Config, callbacks: Iterable[Callback] = ()) -> Result:
     A callback that raises does the same, and its exception is raised in the end. What was trained is saved whatever ends it.
     """
     heard = Callbacks(callbacks)
+    check_trained(config)
     check_model(config)
     keep_freed_memory()
     torch.set_num_threads(config.num_thread)
@@ -101,6 +111,7 @@ class Session:
         self.meeting = meetings_of(config)
         self.start = [0] * config.num_proc  # steps done by each process before
         self.best = dict(NEVER)
+        self.features = features_of(config)
         self._memory = 0  # bytes, the most that was seen
         self.sizes = len(dataset.entities), len(dataset.relations)
         shapes = shapes_of(config, self.model, *self.sizes)
@@ -227,7 +238,9 @@ class Session:
         except Exception as another:  # whatever it is, it came second
             log.error("what was trained could not be saved: %s", another)
             return
-        say(f"what was trained is saved at step {self.step}; go on with: {self.command}")
+        # Where it was another worker that ended, whoever started them begins all again, or says what to do.
+        then = "" if isinstance(error, PeersLost) else f"; go on with: {self.command}"
+        say(f"what was trained is saved at step {self.step}{then}")
 
     def _watch(self, workers: Workers) -> None:
         """Let the workers train, and do here what is to be done when all of them wait."""
@@ -293,7 +306,7 @@ class Session:
 
     def save(self, step: int) -> list[str]:
         """See Place; what each process has done goes with it."""
-        meta = {"steps": self.steps, "best": self.best}
+        meta = {"steps": self.steps, "best": self.best, **self.features}
         return self._written(partial(checkpoint.save, self.folder, step, self._arrays(), meta))
 
     def save_best(self, step: int, mrr: float) -> list[str]:

@@ -213,7 +213,8 @@ class RayCluster:
         lacking = self._lacking()
         if lacking and not self.config.ray_wait:
             more = "add nodes, or give --ray_wait where the cluster grows by itself"
-            raise UsageError(f"--backend {self.config.backend}: {lacking}; {more}")
+            same = "; --ray_placement spread puts several on one node" * (self.config.ray_placement == "strict_spread")
+            raise UsageError(f"--backend {self.config.backend}: {lacking}; {more}{same}")
 
     def _wanted(self) -> str:
         apart = ", each on a node of its own" if self.config.ray_placement == "strict_spread" else ""

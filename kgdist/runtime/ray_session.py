@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import socket
 import threading
@@ -88,7 +89,9 @@ def ray_of(flag: str, address: str, hear: Hear | None = None, **how: Any) -> Ite
             how |= {"log_to_driver": hear is not None, "logging_level": logging.ERROR, "configure_logging": False}
             ray.init(address=address, **how)
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            raise OptionError("--ray_address", f"{address}: {first_line(error)}") from error
+            hint = "; if it asks for a token, set RAY_AUTH_MODE=token here, too" if isinstance(error, ConnectionError) else ""
+            hint = hint if os.environ.get("RAY_AUTH_MODE") != "token" else ""
+            raise OptionError("--ray_address", f"{address}: {first_line(error)}{hint}") from error
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)

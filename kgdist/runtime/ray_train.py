@@ -23,7 +23,7 @@ from kgdist.options.configfile import from_json, to_json
 from kgdist.options.model_file import bring
 from kgdist.runs.rundir import resume_command
 from kgdist.runtime.cluster.encoder_job import found, partition_of
-from kgdist.runtime.cluster.training_plan import run_folder
+from kgdist.runtime.cluster.training_plan import data_folder, run_folder
 from kgdist.runtime.course import Result
 from kgdist.runtime.gnn import JOB, train_gnn
 from kgdist.runtime.ip_config import unplaced
@@ -32,6 +32,7 @@ from kgdist.runtime.ray_session import first_line
 from kgdist.runtime.share import check_partitions
 
 KEPT = ("config.json", "entities.tsv", "relations.tsv", JOB)  # of a run folder, besides the checkpoint
+RAY_TRAIN = ".ray_train"  # beside the run folders, and not one of them: what Ray Train keeps
 WORKER = "RayTrainWorker"  # what Ray Train calls them
 OURS = ("WARNING: ", "ERROR: ")  # how lines of ours begin on stderr; it writes there, too
 
@@ -100,7 +101,8 @@ def launch(config: Config) -> Result:
     check_partitions(config, part, workers)
     root = run_folder(config)
     run = uuid.uuid4().hex[:16]
-    told = config.replace(save_path=str(root.absolute()))
+    # A worker of Ray begins in a folder of Ray's.
+    told = config.replace(save_path=str(root.absolute()), data_path=str(data_folder(config).absolute()))
     if config.resume:
         told = told.replace(resume=str(run_folder(config, config.resume).absolute()))
     given = {"json": to_json(told), "run": run, "resuming": resume_command("kgdist-dist-train", run, config)}
@@ -113,7 +115,8 @@ def launch(config: Config) -> Result:
         except ImportError as error:
             raise UsageError(f"--backend ray-train needs Ray Train ({error}): pip install 'kgdist[ray-train]'") from error
         if not config.quiet:
-            say(f"{part.name}: {workers} workers by Ray Train")
+            kept = Path(told.save_path) / RAY_TRAIN / f"kgdist-{run}"
+            say(f"{part.name}: {workers} workers by Ray Train, which keeps its two last checkpoints in {kept}")
         try:
             trainer.fit()
         except KeyboardInterrupt:
@@ -140,7 +143,7 @@ def _trainer(config: Config, given: dict[str, Any], workers: int) -> Any:
         ),
         run_config=train.RunConfig(
             name=f"kgdist-{given['run']}",
-            storage_path=str(Path(config.save_path) / "ray_train"),
+            storage_path=str(Path(config.save_path) / RAY_TRAIN),
             failure_config=train.FailureConfig(max_failures=config.max_restarts),
             checkpoint_config=train.CheckpointConfig(num_to_keep=2),
         ),

@@ -17,7 +17,7 @@ from kgdist.kvstore.tables import MemoryTables, initialise
 from kgdist.models.base import Model
 from kgdist.options.config import Config
 from kgdist.runs import checkpoint, rundir
-from kgdist.runtime.checks import STATE, different
+from kgdist.runtime.checks import STATE, different, features_of
 
 Say = Callable[[str], None]
 NEVER: dict[str, Any] = {"mrr": -1.0, "step": 0, "waited": 0}  # the best validation before the first one
@@ -89,6 +89,10 @@ def resumed(config: Config, dataset: Dataset, tables: MemoryTables, folder: Path
         take(found, tables)
 
     saved = checkpoint.latest(folder, accept)
+    now = features_of(config).get("attributes")
+    if saved.meta.get("attributes", now) != now:
+        problem = f"{config.attributes} holds other features than {folder} was trained with"
+        raise OptionError("--attributes", f"{problem}; name those, or train a new run")
     return shared_out(steps_done(saved), config.num_proc), {"waited": _waited(saved)} | _best_saved(folder)
 
 

@@ -102,6 +102,8 @@ class EncoderStep:
         made.backward(updates["entity"].grads.to(made.device))
         assert rows.grad is not None
         grads = self.encoder.gradients()
+        if self.config.max_grad_norm:
+            grads.mul_(min(1.0, self.config.max_grad_norm / max(float(grads.norm()), 1e-30)))
         if self.config.weight_decay:
             grads.add_(weights, alpha=self.config.weight_decay)
         self.tables.push({TABLE: Update(ONLY, grads)}, self.schedule.at(number))

@@ -195,7 +195,8 @@ def _together() -> Iterator[None]:
     try:
         yield
     except ValueError as error:  # of the environment
-        raise UsageError(f"torch.distributed finds no others: {str(error).splitlines()[0]}") from error
+        hint = "start the workers by torchrun, or train by kgdist-dist-train"
+        raise UsageError(f"torch.distributed finds no others: {str(error).splitlines()[0]}; {hint}") from error
     except RuntimeError as error:
         said = re.sub(r"^\[.*?\] ?", "", str(error).splitlines()[0])
         raise PeersLost(f"another worker has ended, or does not answer: {said}") from error

@@ -65,7 +65,7 @@ def test_values_of_every_kind(kind: str, settings: dict[str, Any], array: Any, e
         ("date", ["1984", "today"], "e.tsv:3: column 'a': 'today' is no date, such as 1970, 1970-01 or 1970-01-31"),
         ("date", ["1984-13"], "e.tsv:2: column 'a': '1984-13' is no date"),
         ("date", pa.array([1.5]), "e.tsv:2: column 'a': holds double, expected dates"),
-        ("multi", pa.array([[1]]), "e.tsv:2: column 'a': holds list<item: int64>, expected lists of words"),
+        ("multi", pa.array([[1.5]]), "e.tsv:2: column 'a': holds list<item: double>, expected lists of words"),
         ("text", pa.array([["a"]]), "e.tsv:2: column 'a': holds list<item: string>, expected texts"),
         ("vector", ["1 2", None, "3"], "e.tsv:4: column 'a': a vector of 1 numbers, but the first has 2"),
         ("vector", ["1 2", "3 x"], "e.tsv:3: column 'a': 'x' is no number"),

@@ -49,22 +49,50 @@ def transformed(kind: str, values: Any, fit: tuple[Any, int], pieces: int) -> np
 
 
 NUMBERS = st.lists(st.none() | st.floats(-1e6, 1e6, width=32), min_size=4, max_size=60)
+FREQUENT = st.lists(st.none() | st.sampled_from([0.0, 0.0, 0.0, 1.0]) | st.floats(-4, 4, width=16), min_size=4, max_size=60)
 
 
-@settings(max_examples=40, deadline=None)
-@given(NUMBERS, st.integers(2, 6), st.sampled_from(["quantile", "uniform"]), st.integers(1, 5))
+@settings(max_examples=80, deadline=None)
+@given(
+    NUMBERS | FREQUENT, st.integers(2, 6), st.sampled_from(["quantile", "uniform"]), st.integers(1, 5), st.sampled_from([0, -60])
+)
 @pytest.mark.filterwarnings("ignore")
-def test_intervals_are_those_of_scikit_learn(numbers: list[float | None], bins: int, strategy: str, pieces: int) -> None:
+def test_intervals_are_those_of_scikit_learn_and_frequent_values_have_their_own(
+    numbers: list[float | None], bins: int, strategy: str, pieces: int, power: int
+) -> None:
     there = np.array([number for number in numbers if number is not None])
-    if len(np.unique(there)) < 2:
+    different, ranks, times = np.unique(there, return_inverse=True, return_counts=True)
+    if len(different) < 2:
         return
-    values = pa.array(numbers, pa.float64())
+    values = pa.array([None if number is None else number * 2.0**power for number in numbers], pa.float64())
     fit = fitted("numeric", values, pieces, bins=bins, strategy=strategy)
-    found = transformed("numeric", values, fit, pieces)
-    made = KBinsDiscretizer(min(bins, len(np.unique(there))), encode="onehot-dense", strategy=strategy, subsample=None)
-    expected = np.zeros((len(numbers), fit[1]))
-    expected[[number is not None for number in numbers]] = made.fit_transform(there[:, None])
-    np.testing.assert_array_equal(found, expected)
+    found = transformed("numeric", values, fit, pieces)[[number is not None for number in numbers]]
+    assert (found.sum(1) == 1).all()
+    places = found.argmax(1)
+    order = np.argsort(there, kind="stable")
+    assert (np.diff(places[order]) >= 0).all()
+    if len(different) <= bins:
+        np.testing.assert_array_equal(places, ranks)
+        return
+    made = KBinsDiscretizer(bins, encode="ordinal", strategy=strategy, subsample=None).fit(there[:, None])
+    if strategy == "uniform" or made.n_bins_[0] == bins:
+        np.testing.assert_array_equal(places, made.transform(there[:, None])[:, 0])
+    if strategy == "quantile":
+        for rank in np.flatnonzero(times > 2 * len(there) / bins):  # two quantiles at least are this value
+            assert {*ranks[places == places[ranks == rank][0]]} == {rank}
+
+
+def test_intervals_of_the_largest_numbers_there_are() -> None:
+    values = pa.array([1e308, -1e308, 5.0, 7.0, None])
+    fit = fitted("numeric", values, bins=3, strategy="uniform")
+    np.testing.assert_allclose(fit[0]["edges"], [-1e308, -1e308 / 3, 1e308 / 3, 1e308])
+    assert transformed("numeric", values, fit, 1).argmax(1).tolist() == [2, 0, 1, 1, 0]
+
+
+def test_intervals_of_numbers_of_every_size_are_as_full() -> None:
+    values = pa.array(10.0 ** -np.random.default_rng(0).uniform(0, 100, 1000))
+    fit = fitted("numeric", values, bins=20, strategy="quantile")
+    assert transformed("numeric", values, fit, 1).sum(0).tolist() == [50] * 20
 
 
 def test_beyond_the_edges_are_the_outer_intervals() -> None:
@@ -170,9 +198,9 @@ def test_words_too_rare_are_refused() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["quantile", "uniform"])
-def test_more_bins_than_values_are_as_many(strategy: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_more_bins_than_values_are_an_interval_each(strategy: str, caplog: pytest.LogCaptureFixture) -> None:
     _, width = fitted("numeric", pa.array([1.0, 2.0, 2.0, 3.0]), bins=20, strategy=strategy)
-    assert 1 <= width <= 3 and "a: 20 bins, but 3 different values: as many bins" in caplog.text
+    assert width == 3 and "a: 20 bins, but 3 different values: an interval each" in caplog.text
 
 
 def test_more_numbers_than_texts_are_as_many(caplog: pytest.LogCaptureFixture) -> None:

@@ -84,8 +84,8 @@ def test_vectors_of_a_file_of_their_own_are_a_column_for_new_entities(tmp_path: 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("entity\theight\theight\nc\t1\t2\n", "is there twice"),
-        ("name\theight\nc\t1\n", "the column 'entity', which names the entity, is there not"),
+        ("entity\theight\theight\nc\t1\t2\n", "has two columns 'height', which is an attribute in"),
+        ("name\theight\nc\t1\n", "has no column 'entity', which names the entity$"),
         ("", "is empty, expected the names of its columns in the first line$"),
     ],
 )

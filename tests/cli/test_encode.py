@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 import torch
 
+import kgdist
 from kgdist.attributes.attribute_folder import open_attributes
+from kgdist.base.errors import OptionError
 from kgdist.cli import emb_sim, export, predict
 from kgdist.cli import encode as encode_command
 from kgdist.cli import preprocess as preprocess_command
+from kgdist.cli import train as train_command
 from kgdist.data.dataset import load_dataset
 from kgdist.models.encoders.encode import encode
 from kgdist.models.encoders.encoder import Encoder
@@ -226,6 +229,17 @@ def test_known_entities_keep_the_attributes_that_they_have(inductive: Inductive)
     np.testing.assert_allclose(same, embeddings(run)["entity"], atol=1e-5)
 
 
+def test_python_makes_the_same(inductive: Inductive) -> None:
+    bench = inductive.bench
+    run = bench.train(*words("sage", "--attributes", str(inductive.folder)))
+    grown = inductive.encode(run, "--triples", str(inductive.triples), "--entities", str(inductive.new))
+    found = kgdist.load(run).encode(bench.root / "python", triples=inductive.triples, entities=inductive.new)
+    assert np.array_equal(embeddings(found.path)["entity"], embeddings(grown)["entity"])
+    assert len(found.entities) == len(inductive.known) + 2
+    with pytest.raises(OptionError, match="say what is known of the new entities"):
+        kgdist.load(run).encode(bench.root / "no")
+
+
 def test_the_result_as_one_object(inductive: Inductive) -> None:
     bench = inductive.bench
     run = bench.train(*words("sage"))
@@ -319,8 +333,8 @@ def test_attributes_that_do_not_fit_are_refused(inductive: Inductive, refused: A
     short = bench.root / "short.tsv"
     write_tsv(short, [{name: value for name, value in row.items() if name != "height"} for row in inductive.table[-2:]])
     assert refused(str(run), "--entities", str(short)) == (
-        f"{short}:1: the column 'height', which is an attribute in {inductive.folder}, is there not; leave its fields "
-        "empty where nothing is known"
+        f"{short}:1: has no column 'height', which is an attribute in {inductive.folder}; add it, its fields empty "
+        "where nothing is known"
     )
     wrong = bench.root / "wrong.tsv"
     write_tsv(wrong, [inductive.table[-1] | {"population": "many"}])
@@ -371,4 +385,6 @@ def test_what_is_in_the_way_stays(inductive: Inductive) -> None:
     line = bench.refused(encode_command.main, [*call[:-1], str(grown)])
     assert line.endswith(f"{grown}: is there already; --force replaces it")
     line = bench.refused(encode_command.main, [str(grown), *call[1:-1], str(bench.root / "twice")])
-    assert "has no checkpoint (best or ckpt-<step>)" in line
+    assert line.endswith(f"{grown}: was written by kgdist-encode, and has no encoder; what was trained is {run}")
+    line = bench.refused(train_command.main, ["--resume", str(grown)])
+    assert line.endswith(f"{grown}: was written by kgdist-encode, so it cannot be trained further; what was trained is {run}")

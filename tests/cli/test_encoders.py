@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kgdist.cli import preprocess as preprocess_command
+from kgdist.cli import train as train_command
 from kgdist.options.of_encoders import ENCODERS
 from tests.attributes.entities import rows, schema, write_tsv
 from tests.cli.graphs import FILES, Bench, embeddings, grid_splits, metrics, random_splits, state
@@ -101,6 +102,9 @@ def test_entities_begin_with_their_attributes(bench: Bench) -> None:
     part = bench.train(*words("sage", "--attributes", str(folder)), "--max_step", "10")
     bench.resume(part, "--max_step", "20")
     assert state(run) == state(part)
+    attributes(bench, names[19::-1], folder, *bench.source(), "--force")  # those of one now are those of another
+    line = bench.refused(train_command.main, ["--resume", str(part), "--max_step", "30"])
+    assert f"--attributes: {folder} holds other features than {part} was trained with; name those" in line
 
 
 def test_attributes_of_others_are_refused(bench: Bench) -> None:

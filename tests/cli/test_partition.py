@@ -231,7 +231,7 @@ def test_triples_are_divided_with_what_encoders_need(bench: Bench, method: str |
     assert (common.method, common.reach) == (method or "hdrf", Reach(2, (), True, 0))
     rows = [[int(cell.replace(",", "")) for cell in re.findall(r"[\d,]+(?= |$)", line)] for line in out.splitlines()[2:5]]
     assert [row[1] for row in rows] == common.sizes["core"] and sum(common.sizes["core"]) == 150
-    assert f"an entity is a core vertex of {common.sizes['replication']:.3f} partitions" in out
+    assert f"an entity is a core entity of {common.sizes['replication']:.3f} partitions" in out
     assert "verified: every triple of toy is core in exactly one of the 3 partitions" in out
     assert re.search(r"assigning [\d.]+ s, expanding [\d.]+ s, writing [\d.]+ s, verifying [\d.]+ s; at most", out)
     assert trial.splitlines()[:7] == out.splitlines()[:7]

@@ -182,7 +182,7 @@ def test_built_in_with_dictionaries(tmp_path: Path) -> None:
     assert list(built(tmp_path / "set" / ".kgdist"))
     (tmp_path / "set" / "relations.dict").write_text("0\tknows\n1\tlikes\n")
     message = fails(lambda: built_in(tmp_path))
-    assert message == f"{tmp_path}/set/train.txt:2: relation 'is' is not in {tmp_path}/set/relations.dict"
+    assert message == f"{tmp_path}/set/train.txt:2: relation 'is' is not in {tmp_path}/set/relations.dict; did you mean 'likes'?"
     (tmp_path / "set" / "relations.dict").unlink()
     assert "relations.dict: no such file" in fails(lambda: built_in(tmp_path))
 

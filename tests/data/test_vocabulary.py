@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kgdist.base.errors import CheckpointError, DataError, UsageError
 from kgdist.data import names as names_module
+from kgdist.data import vocabulary
 from kgdist.data.names import Interner, as_binary, compiled_hash, hash_names, make_run, parts, search
 from kgdist.data.read import dictionary as dictionary_module
 from kgdist.data.read.dictionary import read_dictionary
@@ -333,3 +334,12 @@ def test_dictionary_files_that_are_none(tmp_path: Path) -> None:
     for text in ("", "\n", "\n\n"):
         with pytest.raises(DataError, match="is empty"):
             read(tmp_path / "d", text)
+
+
+def test_the_likeliest_names_are_found_among_the_first_of_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = Vocabulary.from_names([f"entity_{n:04d}" for n in range(3000)] + ["dog.n.01", "hot_dog.n.01"])
+    assert many.near("dog")[0] == "dog.n.01"
+    assert many.near("Entity_1234x")[0] == "entity_1234"
+    assert many.near("") == [] and many.near("?") == [] and many.near("x" * 1_000_000) == []
+    monkeypatch.setattr(vocabulary, "LOOK", 3000)
+    assert many.near("dog") == []

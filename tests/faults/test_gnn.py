@@ -66,9 +66,9 @@ def check_embeddings(folder: Path, rows: str = "") -> None:
     np.testing.assert_allclose(np.load(folder / "toy_DistMult_entity.npy"), made.numpy(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("machines", "each"), [(2, 1), (1, 3)])
-def test_workers_make_one_run_that_all_commands_read(tmp_path: Path, machines: int, each: int) -> None:
-    path = parts(tmp_path, machines * each)
+@pytest.mark.parametrize(("machines", "each", "more"), [(2, 1, []), (1, 3, ["--expand", "2", "--fanout", "1", "2"])])
+def test_workers_make_one_run_that_all_commands_read(tmp_path: Path, machines: int, each: int, more: list[str]) -> None:
+    path = parts(tmp_path, machines * each, *more)
     ip_config(path, parts=machines)
     options = ENCODER | {"num_client_proc": str(each), "eval_interval": "12", "checkpoint_interval": "12"}
     with Job(path, "--valid", "--test", "--json", **options) as job:
@@ -168,6 +168,7 @@ def test_partitions_of_another_kind_are_refused(two: Path, tmp_path: Path) -> No
 OPTIONS_GIVEN: dict[str, Any] = {
     "encoder": "relgnn", "num_layers": 1, "encoder_dim": 12, "encoder_lr": 0.02, "fanout": (4,), "dropout": 0.3,
     "weight_decay": 0.001, "neighbor_dropout": 0.25, "no_inverse": True, "model_name": "DistMult", "hidden_dim": 8, "max_step": 2,
+    "max_grad_norm": 0.5,
 }  # fmt: skip
 OF_ONE_ENCODER = {"num_bases": 3, "relation_blocks": True, "num_heads": 2}
 

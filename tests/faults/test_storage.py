@@ -48,8 +48,10 @@ def test_a_run_goes_on_where_nothing_of_it_is(space: Path, tmp_path: Path) -> No
     there = empty(tmp_path / "there")
     words = {"resume": "TransE_l2_toy_0", "storage": str(shared), "max_step": "400", "test": ""}
     flags = [text for name, value in words.items() for text in (f"--{name}", *([value] if value else []))]
-    done = run(command("dist_train", "--backend", "local", "--path", str(there), "--data_path", "data", *flags), there)
+    (space / "data").rename(space / "gone")  # the run knows it as where its partitions were
+    done = run(command("dist_train", "--backend", "local", "--path", str(there), *flags), there)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert not (space / "data").exists()
     assert "at step 200 of 400" in done.stdout and "Test average MRR" in done.stdout
     assert (there / "data" / "toy" / "partition_1" / "partition.json").exists()
     assert kinds(kept / "metrics.jsonl") == [("valid", step) for step in (100, 200, 300, 400)]
@@ -58,6 +60,11 @@ def test_a_run_goes_on_where_nothing_of_it_is(space: Path, tmp_path: Path) -> No
     )
     rows = np.load(kept / "toy_TransE_l2_entity.npy", allow_pickle=False)
     assert not np.array_equal(rows, np.load(here / "toy_TransE_l2_entity.npy", allow_pickle=False))
+
+    wrong = ["--path", str(there), "--resume", "TransE_l2_toy_7", "--storage", str(shared)]
+    done = run(command("dist_train", "--backend", "local", *wrong), there)
+    assert done.returncode == 2 and "TransE_l2_toy_7: no such run in " in done.stderr, done.stderr
+    assert f"nor in {shared}/runs (there: TransE_l2_toy_0)" in done.stderr
 
     words = {"resume": "TransE_l2_toy_0", "max_step": "410"}  # what the run was told it still knows
     flags = [text for name, value in words.items() for text in (f"--{name}", value)]

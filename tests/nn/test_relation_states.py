@@ -39,7 +39,7 @@ def comp_twin(layer: Any, pairs: Pairs, kinds: list[int], x: torch.Tensor, state
         met = [(u, r) for (u, to), r in zip(pairs, kinds, strict=True) if to == v]
         total = compose(x[v], layer.loop_rel[0]) @ layer.W_loop
         for u, r in met:
-            total = total + compose(x[u], states[r]) @ layer.W[int(r >= R // 2)] / len(met)
+            total = total + compose(x[u], states[r]) @ layer.W[int(r >= R // 2) if len(layer.W) > 1 else 0] / len(met)
         made.append(total / 2 + layer.bias)
     return torch.stack(made)
 
@@ -64,6 +64,7 @@ LAYERS: dict[str, tuple[Callable[[], Any], Twin]] = {
     "sub": (lambda: dglnn.CompGraphConv(IN, OUT, R, "sub"), comp_twin),
     "mul": (lambda: dglnn.CompGraphConv(IN, OUT, R, "mul"), comp_twin),
     "ccorr": (lambda: dglnn.CompGraphConv(IN, OUT, R, "ccorr"), comp_twin),
+    "no inverses": (lambda: dglnn.CompGraphConv(IN, OUT, R, inverse=False), comp_twin),
     "attention": (lambda: dglnn.RelGNNConv(IN, OUT, R), attention_twin),
 }
 

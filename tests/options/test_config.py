@@ -119,6 +119,7 @@ OURS = {
     "neighbor_dropout": (0.0, {"train"}),
     "own_rows": (False, {"train"}),
     "weight_decay": (0.0, {"train"}),
+    "max_grad_norm": (1.0, {"train"}),
 }
 
 

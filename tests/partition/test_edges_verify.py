@@ -52,7 +52,7 @@ def test_what_is_written_is_what_is_opened(toy: Dataset, tmp_path: Path, reach: 
             rows[:, ::2] = each.entities[rows[:, ::2]]
             assert (rows == train.array[ids]).all()
             assert triples.weights is not None and train.weights is not None and (triples.weights == train.weights[ids]).all()
-        assert set(np.unique(each.core.array[:, ::2])) == set(range(each.num_core))  # core vertices come first
+        assert set(np.unique(each.core.array[:, ::2])) == set(range(each.num_core))  # core entities come first
         assert {split: triples.array.tolist() for split, triples in each.splits.items()} == {
             "valid": train.array[:9].tolist(),
             "test": train.array[9:15].tolist(),
@@ -116,7 +116,7 @@ def test_any_support_edge_less_is_noticed(tmp_path_factory, world, parts, hops, 
     if sum(counts):
         part = data.draw(st.sampled_from([part for part, count in enumerate(counts) if count]))
         drop(folders[part], "support", data.draw(st.integers(0, counts[part] - 1)))
-        with pytest.raises(CheckpointError, match="messages to its core vertices need"):
+        with pytest.raises(CheckpointError, match="messages to its core entities need"):
             verify_edges(root / "parts", toy)
 
 

@@ -123,10 +123,10 @@ def test_the_table_says_what_there_is_and_warns() -> None:
     sizes = EdgeSizes([6, 4], [3, 0], [[5, 2, 0], [4, 0, 0]], 1.5)
     assert sizes.shares == [0.9, 0.4] and sizes.to_json()["expansion"] == 1.3 and sizes.to_json()["balance"] == 1.2
     assert sizes.table().splitlines() == [
-        "partition  core triples  support  of all  core vertices  hop 1  hop 2",
+        "partition  core triples  support  of all  core entities  hop 1  hop 2",
         "        0             6        3  90.0 %              5      2      0",
         "        1             4        0  40.0 %              4      0      0",
-        "replication: an entity is a core vertex of 1.500 partitions on average",
+        "replication: an entity is a core entity of 1.500 partitions on average",
         "expansion: partitions have 1.30 times the triples of the graph; largest partition / average: 1.200 of core triples",
     ]
     (warning,) = sizes.warnings()

@@ -11,8 +11,7 @@ from hypothesis import given
 
 from kgdist.base.errors import DataError, OptionError
 from kgdist.data.vocabulary import Vocabulary
-from kgdist.predict import lists
-from kgdist.predict.lists import Things, near_names, things
+from kgdist.predict.lists import Things, things
 
 WORDS = ["dog.n.01", "wolf.n.01", "New York", " padded ", "l'été", "a\tb", "犬", "7", "cat.n.01"]
 NAMED = Things("entity", len(WORDS), Vocabulary.from_names(WORDS))
@@ -118,12 +117,3 @@ def test_names_or_ids_is_settled_by_the_options(tmp_path: Path) -> None:
         things("relation", 3, None, raw_data=True, flag="--rel_mfile")
     with pytest.raises(DataError, match="names 3 entities, but there are embeddings of 4"):
         things("entity", 4, None, mfile=str(mfile))
-
-
-def test_the_likeliest_names_are_found_among_the_first_of_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    many = Vocabulary.from_names([f"entity_{n:04d}" for n in range(3000)] + ["dog.n.01", "hot_dog.n.01"])
-    assert near_names("dog", many)[0] == "dog.n.01"
-    assert near_names("Entity_1234x", many)[0] == "entity_1234"
-    assert near_names("", many) == [] and near_names("?", many) == [] and near_names("x" * 1_000_000, many) == []
-    monkeypatch.setattr(lists, "LOOK", 3000)
-    assert near_names("dog", many) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -49,6 +50,10 @@ def test_it_is_the_training_of_the_own_launcher_to_the_bit(space: Path) -> None:
     with cluster_of(1, 1, 1) as address:
         text = finished(by_ray(address, space, *steps, "--save_path", "ray", "--test"), 0)
         small = finished(by_ray(address, space, *steps, "--num_thread", "2"), 2)
+        # The run says what it is of, from wherever it goes on.
+        places = ["--path", str(space), "--ray_address", address, "--ray_placement", "spread"]
+        more = started("dist_train", *places, "--backend", "ray-train", "--resume", "ray/DistMult_toy_0", "--max_step", "40")
+        assert "at step 30 of 40" in finished(more, 0)
     assert "Reporting training result" not in text and "Test average MRR" in text
     assert len(small.splitlines()) == 1 and "--backend ray-train: the cluster has room for 0 of 2 machines" in small
     words = [*SMALL, *steps, "--save_path", "own", "--test", "--path", str(space), "--data_path", "data", "--backend", "local"]
@@ -59,7 +64,8 @@ def test_it_is_the_training_of_the_own_launcher_to_the_bit(space: Path) -> None:
     for name in ("toy_DistMult_entity.npy", "toy_DistMult_relation.npy"):
         (one,), (other,) = ((space / folder).glob(f"*/{name}") for folder in ("ray", "own"))
         assert np.array_equal(np.load(one), np.load(other))
-    kept = list((space / "ray" / "ray_train").glob("*/checkpoint_*/DistMult_toy_0/ckpt-30/manifest.json"))
+    assert json.loads((space / "ray" / "DistMult_toy_0" / "config.json").read_text())["data_path"] == str(space / "data")
+    kept = list((space / "ray" / ".ray_train").glob("*/checkpoint_*/DistMult_toy_0/ckpt-30/manifest.json"))
     assert len(kept) == 1, "what Ray Train keeps is a run folder"
 
 
@@ -67,7 +73,7 @@ def test_a_worker_that_is_killed_is_begun_again_from_what_ray_keeps(space: Path)
     with cluster_of(1, 1, 1) as address:
         process = by_ray(address, space, "--max_step", "400", "--checkpoint_interval", "40", "--log_interval", "40")
         deadline = time.monotonic() + patience(100)
-        while not list(space.glob("ckpts/ray_train/*/checkpoint_*/DistMult_toy_0/ckpt-*/manifest.json")):
+        while not list(space.glob("ckpts/.ray_train/*/checkpoint_*/DistMult_toy_0/ckpt-*/manifest.json")):
             assert time.monotonic() < deadline and process.poll() is None, process.communicate()[0]
             time.sleep(0.1)
         (worker, *_) = processes(b"ray::RayTrainWorker")

@@ -31,14 +31,18 @@ ENTITIES, RELATIONS = 30, 3
 
 def options(encoder: str, model: str, **more: object) -> Config:
     asked = {"encoder": encoder, "model_name": model, "hidden_dim": 8, "encoder_dim": 12, "num_bases": 2, "batch_size": 7}
-    config = Config(**asked, neg_sample_size=4, gamma=4.0, regularization_coef=0.0, dropout=0.0, max_step=40).replace(**more)
+    config = Config(**asked, neg_sample_size=4, gamma=4.0, regularization_coef=0.0, dropout=0.0, max_grad_norm=0.0, max_step=40)
+    config = config.replace(**more)
     return settle(config, {"seed"})[0]
 
 
-def parts(config: Config, attributes: AttributeEmbedding | None = None) -> tuple[Triples, MemoryTables, Encoding]:
+def parts(
+    config: Config, attributes: AttributeEmbedding | None = None, twice: bool = False
+) -> tuple[Triples, MemoryTables, Encoding]:
     rng = np.random.default_rng(2)
     columns = [rng.integers(top, size=90) for top in (ENTITIES, RELATIONS, ENTITIES)]
-    triples = Triples(np.stack(columns, axis=1).astype(np.int32), None)
+    array = np.stack(columns, axis=1).astype(np.int32)
+    triples = Triples(np.concatenate([array, array]) if twice else array, None)
     tables = MemoryTables.create(shapes_of(config, model_of(config), ENTITIES, RELATIONS), "sgd")
     encoding = Encoding.of(config, triples.array, ENTITIES, RELATIONS)
     assert encoding is not None
@@ -102,9 +106,28 @@ def test_updates_are_the_gradient_of_the_whole(encoder: str, model: str) -> None
         assert pushed[TABLE].any() and found.any()
 
 
-def test_the_triples_of_a_batch_are_no_messages_of_theirs() -> None:
+def test_a_gradient_that_is_too_long_is_made_shorter() -> None:
+    def pushed(most: float) -> torch.Tensor:
+        config = options("rgcn", "DistMult", max_grad_norm=most)
+        triples, tables, encoding = parts(config)
+        found: list[torch.Tensor] = []
+        tables.push = lambda updates, lr: found.append(updates[TABLE].grads.clone())  # type: ignore[method-assign]
+        step = step_of(config, tables, encoding, triples)
+        batch = ChunkedNegatives(ENTITIES, 4, False, 1).batch(0, Batches(triples, 7, seed=1).at(0))
+        step(step.plan(batch), Clock())
+        return found[0]
+
+    whole = pushed(0.0)
+    length = float(whole.norm())
+    torch.testing.assert_close(pushed(length / 4), whole / 4)
+    assert torch.equal(pushed(2 * length), whole)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_the_triples_of_a_batch_are_no_messages_of_theirs(twice: bool) -> None:
     config = options("sage", "DistMult", batch_size=30)
-    triples, tables, encoding = parts(config)
+    triples, tables, encoding = parts(config, twice=twice)
+    rows = [tuple(row) for row in triples.array.tolist()]
     trainer = trainer_of(config, triples, tables, 0, encoding=encoding)
     for number in range(6):
         batch = trainer.negatives.batch(number, trainer.batches.at(number))
@@ -112,7 +135,10 @@ def test_the_triples_of_a_batch_are_no_messages_of_theirs() -> None:
         assert np.array_equal(triples.array[batch.numbers], np.stack([batch.heads, batch.relations, batch.tails], axis=1))
         own = {int(edge) for edge in encoding.messages.edges_of(batch.numbers)}
         travelled = [set(block.edata[EID].tolist()) for block in trainer._step.plan(batch).blocks]
-        assert len(own) == 2 * len(batch) and all(edges and not edges & own for edges in travelled)
+        assert len(own) >= 2 * len({rows[number] for number in batch.numbers}) * (1 + twice)
+        assert all(edges and not edges & own for edges in travelled)
+        asked = {rows[number] for number in batch.numbers}
+        assert not any(asked & {rows[edge % len(triples)] for edge in edges} for edges in travelled)
 
 
 @pytest.mark.parametrize("no_inverse", [False, True])
@@ -123,7 +149,7 @@ def test_with_neighbor_dropout_some_entities_are_as_if_they_had_no_triples(no_in
     shares = []
     for number in range(12):
         plan = trainer._plan(number)
-        own = set(plan.batch.numbers.tolist())  # type: ignore[union-attr]
+        own = {int(edge) % len(triples) for edge in encoding.messages.edges_of(plan.batch.numbers)}  # type: ignore[arg-type]
         travelled = [{edge % len(triples) for edge in block.edata[EID].tolist()} for block in plan.blocks]
         into = {
             entity: {t for t in range(len(triples)) if entity in triples.array[t, [2] if no_inverse else [0, 2]]} - own

@@ -97,7 +97,7 @@ class Composed(_States):
 
     def __init__(self, config: Config, width: int, out: int, num_relations: int, before: Layer | None) -> None:
         super().__init__(width, num_relations, before)
-        self.made = nn.CompGraphConv(width, out, num_relations, "mul")
+        self.made = nn.CompGraphConv(width, out, num_relations, "mul", inverse=not config.no_inverse)
 
     def hands_on(self) -> torch.Tensor:
         return self.made.W_rel
@@ -256,8 +256,9 @@ def attributes_of(config: Config, num_entities: int) -> NodeAttributes:
     entities; CheckpointError for one that kgdist-preprocess has not made."""
     found = open_attributes(str(config.attributes))
     if len(found) != 1:
+        several = f"{config.attributes} is of several types of nodes ({', '.join(found)}), and triples have one"
         raise OptionError(
-            "--attributes", f"{config.attributes} is of several types of nodes ({', '.join(found)}); triples have one"
+            "--attributes", f"{several}; make it of one file with all columns, empty where an entity has no such value"
         )
     (attributes,) = found.values()
     if len(attributes.entities) != num_entities:

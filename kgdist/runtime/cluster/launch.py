@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from kgdist.base.errors import OptionError, counted
+from kgdist.base.errors import OptionError, UsageError, counted
 from kgdist.base.log import log, say
 from kgdist.kvstore.wire import CURVE, NONE, USER, secured
 from kgdist.options.config import Config
@@ -85,11 +85,17 @@ def resumed(config: Config, over: Callable[[Config], Config]) -> Config:
     if (storage := Storage.of(config)) is not None and not (folder / "config.json").exists():
         storage.fetch_run(folder, ("config.json",))
     if not (folder / "config.json").exists():
+        if storage is not None:
+            there = ", ".join(storage.runs()) or "none"
+            raise UsageError(f"--resume {name}: no such run in {folder.parent}, nor in {storage.shown('runs')} (there: {there})")
         log.warning("%s: no config.json here, so the options are taken from the command line alone", folder)
         return config.replace(resume=name)
     saved = read_run(folder)
     check_same(over(saved), saved)
-    return over(saved).replace(resume=name, path=config.path, save_path=config.save_path)
+    found = over(saved).replace(resume=name, path=config.path, save_path=config.save_path)
+    # Partitions of a storage are fetched: not into the workspace that the run began in, where that is another one.
+    gone = Storage.of(found) is not None and not (partition_folder(found, 0) / PARTITION).exists()
+    return found.replace(data_path=config.data_path) if gone else found
 
 
 def bring(config: Config) -> None:

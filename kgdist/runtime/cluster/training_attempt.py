@@ -192,7 +192,7 @@ class TrainingAttempt(Attempt[TrainingPlan, Result]):
 
     @property
     def where(self) -> str:
-        return f"{self.config.save_path}/{self.saved.run} on {self.fleet.name(0)}"
+        return f"{run_folder(self.config, self.saved.run)} on {self.fleet.name(0)}"
 
     @property
     def best(self) -> dict[str, Any]:

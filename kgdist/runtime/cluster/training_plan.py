@@ -123,10 +123,14 @@ def run_folder(config: Config, run: str = "") -> Path:
     return workspace(config) / Path(config.save_path).expanduser() / run
 
 
+def data_folder(config: Config) -> Path:
+    """Where the partitions of data sets lie."""
+    return workspace(config) / Path(config.data_path).expanduser()
+
+
 def partition_folder(config: Config, number: int) -> Path:
     """Where partition `number` of the data set lies. Raises OptionError for a name that leads elsewhere."""
-    root = workspace(config) / Path(config.data_path).expanduser()
     try:
-        return folder_of(safe_join(root, config.dataset), number)
+        return folder_of(safe_join(data_folder(config), config.dataset), number)
     except Exception as error:
         raise OptionError("--dataset", str(error)) from error
