@@ -21,7 +21,9 @@ class VectorFile:
         except (OSError, ValueError, EOFError) as error:
             raise self._wrong(f"is not a readable .npy array ({error})") from error
         good = isinstance(array, np.memmap) and array.ndim == 2 and array.dtype.kind in "fiu" and array.shape[1]
-        if not good or np.isfortran(array):
+        if np.isfortran(array):
+            raise self._wrong("is in Fortran order, column by column; save np.ascontiguousarray of it")
+        if not good:
             raise self._wrong(f"holds {array.dtype}{list(array.shape)}, expected rows of numbers")
         self.dtype, self.offset = array.dtype, int(array.offset)
         self.count, self.width = array.shape

@@ -84,8 +84,9 @@ def main(argv: Sequence[str]) -> int:
         from kgdist.runtime.ray_train import launch as launch_by_ray
 
         ended = launch_by_ray(config)
-        log.result({"run": None if ended.folder is None else str(ended.folder), "interrupted": False, "test": ended.metrics})
-        return 0
+        run = None if ended.folder is None else str(ended.folder)
+        log.result({"run": run, "interrupted": ended.interrupted, "test": ended.metrics})
+        return 130 if ended.interrupted else 0
     if config.copy:
         from kgdist.runtime.copy.send import copy_partitions
 

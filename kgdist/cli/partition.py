@@ -211,7 +211,8 @@ def finish(config: Config, dataset: Dataset, root: Path, seconds: dict[str, floa
 
 def source(config: Config) -> dict[str, Any]:
     """The options by which the data set can be read again from its files."""
-    files, split = list(config.data_files), list(config.split)
+    home = Path(config.data_path).expanduser().absolute()  # which is not where the partitions are
+    files, split = [str(home / file) for file in config.data_files], list(config.split)
     named = {"format": config.format, "data_files": files, "delimiter": config.delimiter, "header": config.header}
     return {**named, "split": split} if split else named
 

@@ -57,6 +57,10 @@ KINDS = {
     2: "a graph, which DistGraph opens",
     3: "triples with all that encoders need of others",
 }
+HINTS = {  # what there is, and what is wanted
+    (3, 1): ": it was made with --edges, so name an --encoder, or partition again without",
+    (1, 3): ": partition again with --edges",
+}
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,8 @@ class Manifest(Generic[C]):
         if value["format"] not in KINDS:
             raise CheckpointError(f"{file}: written by a newer kgdist (format {value['format']}, this one reads {max(KINDS)})")
         if value["format"] != kind.FORMAT:
-            raise CheckpointError(f"{file}: a partition of {KINDS[value['format']]}; wanted is one of {kind.KIND}")
+            hint = HINTS.get((value["format"], kind.FORMAT), "")
+            raise CheckpointError(f"{file}: a partition of {KINDS[value['format']]}; wanted is one of {kind.KIND}{hint}")
         try:
             common = kind.from_json(value["common"])
             files = _listed(value["files"])

@@ -19,6 +19,8 @@ from kgdist.options.tools import EncodeOptions
 from kgdist.runs.checkpoint import ENCODED
 from kgdist.runs.grown import SINCE, Newcomers, Trained, open_trained
 
+SHOWN = 5  # names of new entities: one that is misspelt would else go unseen
+
 
 def encode(options: EncodeOptions) -> tuple[Path, Config, dict[str, object]]:
     """Make the new run; its folder, its options, and what there is in it: `run`, and how many entities were `known` and are
@@ -58,7 +60,7 @@ def newcomers(options: EncodeOptions, trained: Trained) -> Newcomers:
             log.warning("%s: %d of its entities are the run's own, and keep the attributes that they have", file, own)
     triples = np.zeros((0, 3), np.int32)
     if options.triples is not None:
-        triples = read_named(Path(options.triples), spec_of(options), growing)
+        triples = read_named(Path(options.triples), spec_of(options, trained), growing)
     entities, _ = growing.vocabularies()
     features = None
     if file is not None and trained.attributes is not None:
@@ -67,10 +69,16 @@ def newcomers(options: EncodeOptions, trained: Trained) -> Newcomers:
     return trained.newcomers(entities, triples, features)
 
 
-def spec_of(options: EncodeOptions) -> Spec:
-    """How the rows of --triples and --test are laid out."""
+def spec_of(options: EncodeOptions, trained: Trained) -> Spec:
+    """How the rows of --triples and --test are laid out; weights, which messages have no use for, may be there where the run had
+    some."""
     check_delimiter(options.delimiter)
-    return Spec(Format.parse(options.format).order, options.delimiter, options.header, None)
+    return Spec(
+        Format.parse(options.format).order,
+        options.delimiter,
+        options.header,
+        None if trained.opened.config.has_edge_importance else False,
+    )
 
 
 def held_out(options: EncodeOptions, trained: Trained, new: Newcomers) -> np.ndarray | None:
@@ -78,7 +86,7 @@ def held_out(options: EncodeOptions, trained: Trained, new: Newcomers) -> np.nda
     if options.test is None:
         return None
     where = ("the run, in --triples or in --entities", f"the run {options.model_path}")
-    test = read_named(Path(options.test), spec_of(options), known_names(new.entities, trained.dataset.relations, where))
+    test = read_named(Path(options.test), spec_of(options, trained), known_names(new.entities, trained.dataset.relations, where))
     heard = among(test, np.concatenate([trained.dataset.train.array, new.triples]))
     if heard.any():
         told = "the encoder hears them, so their ranks say nothing of triples that are not known"
@@ -90,7 +98,9 @@ def tell(options: EncodeOptions, trained: Trained, new: Newcomers) -> None:
     """Say what is there, and warn of what is not."""
     known = len(trained.entities)
     count = len(new.entities) - known
-    say(f"{options.model_path}: {known} entities; new: {count}, with {counted(len(new.triples), 'triple')}")
+    names = [repr(new.entities[known + place]) for place in range(min(count, SHOWN))] + ["..."] * (count > SHOWN)
+    some = f" ({', '.join(names)})" if count else ""
+    say(f"{options.model_path}: {known} entities; new: {count}{some}, with {counted(len(new.triples), 'triple')}")
     if not count:
         log.warning("no entity is new: all of them are the run's own")
     if new.features is not None:

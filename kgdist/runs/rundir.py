@@ -34,7 +34,7 @@ from kgdist.models.base import Model
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 from kgdist.options.configfile import read_run, run_json
-from kgdist.runs.checkpoint import numbered
+from kgdist.runs.checkpoint import encoded_from, numbered
 from kgdist.version import __version__
 
 SPAN = 64 << 20  # bytes of a file that are flushed at a time
@@ -159,7 +159,10 @@ def open_run(path: str | Path, save_path: str | Path | None = None) -> RunFolder
         inside = sorted(child.parent.name for child in folder.glob("*/config.json"))
         hint = f"; it holds runs, name one: {', '.join(inside[:5])}" if inside else ""
         raise CheckpointError(f"{folder}: has no config.json, so it is not a run folder{hint}")
-    return RunFolder(folder, read_run(folder), _maps(folder, folder, "\t"))
+    config = read_run(folder)
+    if encoded_from(folder) is not None:  # its data are in it, wherever it was moved
+        config = config.replace(data_path=str(folder.absolute()))
+    return RunFolder(folder, config, _maps(folder, folder, "\t"))
 
 
 def maps_with_data(run: RunFolder, config: Config) -> RunFolder:

@@ -61,13 +61,15 @@ def check_splits(config: Config, data: Dataset | Partition) -> None:
         raise UsageError(f"{data.name}: the train split is empty")
 
 
-def check_attributes(config: Config, data: Dataset) -> None:
-    """Refuse attributes whose entities are not those of the data set, in its order. Raises OptionError, CheckpointError."""
+def check_data(config: Config, data: Dataset) -> None:
+    """The same, and refuse attributes whose entities are not those of the data set, in its order. Raises OptionError, UsageError,
+    CheckpointError."""
+    check_splits(config, data)
     if config.attributes is not None:
         found = attributes_of(config, len(data.entities)).entities
         if found.digest != data.entities.digest:
             message = f"{config.attributes} is of other entities than {data.name}, or has them in another order"
-            raise OptionError("--attributes", f"{message}; make it by kgdist-preprocess --dataset {data.name}")
+            raise OptionError("--attributes", f"{message}; make it by kgdist-preprocess with the data options of this training")
 
 
 def features_of(config: Config) -> dict[str, str]:

@@ -32,7 +32,7 @@ from kgdist.models.registry import model_of, settle
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.option import unknown_option
 from kgdist.runs import checkpoint
-from kgdist.runtime.checks import check_attributes, check_splits
+from kgdist.runtime.checks import check_data
 from kgdist.runtime.cluster.training_plan import partition_folder
 from kgdist.runtime.course import Result
 from kgdist.runtime.interrupt import Interrupts
@@ -361,8 +361,7 @@ def _lead(
 ) -> Result:
     (run, resuming), (_, peers, _) = known, worker
     heard = Callbacks(callbacks)
-    check_splits(config, dataset)
-    check_attributes(config, dataset)
+    check_data(config, dataset)
     if run is not None:
         config = _gone_on(config, run)
     if not config.quiet:

@@ -31,16 +31,7 @@ from kgdist.models.registry import model_of, settle
 from kgdist.options.config import Config
 from kgdist.options.parse import Parsed
 from kgdist.runs import checkpoint, rundir
-from kgdist.runtime.checks import (
-    check_attributes,
-    check_disk,
-    check_memory,
-    check_model,
-    check_same,
-    check_splits,
-    check_trained,
-    features_of,
-)
+from kgdist.runtime.checks import check_data, check_disk, check_memory, check_model, check_same, check_trained, features_of
 from kgdist.runtime.course import Course, Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import (
@@ -77,8 +68,7 @@ def train(config: Config, callbacks: Iterable[Callback] = ()) -> Result:
     keep_freed_memory()
     torch.set_num_threads(config.num_thread)
     dataset = open_dataset(config)
-    check_splits(config, dataset)
-    check_attributes(config, dataset)
+    check_data(config, dataset)
     if not config.quiet:
         sizes = f"{len(dataset.entities)} entities, {len(dataset.relations)} relations, {len(dataset.train)} training triples"
         say(f"{dataset.name}: {sizes}")
@@ -125,7 +115,8 @@ class Session:
         self.tables = MemoryTables.create(shapes, config.optimizer, shared=apart, device=device, huge=config.huge_pages)
         self.encoding = self._encoding()
         self.weights = weights_of(self.encoding, shared=apart) if self.encoding is not None else None
-        if self.weights is not None:
+        if self.weights is not None and self.encoding is not None:
+            self.say(self.encoding.encoder.described(config))
             self.tables.add(self.weights)
         self.workers: Workers | None = None  # one process trains in place
         try:

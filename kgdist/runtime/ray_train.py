@@ -21,12 +21,14 @@ from kgdist.base.log import complain, log, say
 from kgdist.options.config import Config
 from kgdist.options.configfile import from_json, to_json
 from kgdist.options.model_file import bring
+from kgdist.runs import checkpoint
 from kgdist.runs.rundir import resume_command
 from kgdist.runtime.cluster.encoder_job import found, partition_of
 from kgdist.runtime.cluster.training_plan import data_folder, run_folder
 from kgdist.runtime.course import Result
 from kgdist.runtime.gnn import JOB, train_gnn
 from kgdist.runtime.ip_config import unplaced
+from kgdist.runtime.job import last_words
 from kgdist.runtime.ray_agents import RayCluster
 from kgdist.runtime.ray_session import first_line
 from kgdist.runtime.share import check_partitions
@@ -119,8 +121,12 @@ def launch(config: Config) -> Result:
             say(f"{part.name}: {workers} workers by Ray Train, which keeps its two last checkpoints in {kept}")
         try:
             trainer.fit()
-        except KeyboardInterrupt:
-            raise
+        except (KeyboardInterrupt, SystemExit):  # Ray Train has ended the workers, and means to end this process
+            folder = found(config, run)
+            last = None if folder is None else max((step for step, _ in checkpoint.numbered(folder)), default=None)
+            command = resume_command("kgdist-dist-train", run if folder is None else folder.name, config)
+            log.warning("interrupted%s", last_words(last, command))
+            return Result(folder, True, None)
         except Exception as error:  # whatever came of a worker, in Ray's words
             raise PeersLost(f"--backend ray-train: {_reason(error)}") from error
     folder = found(config, run)

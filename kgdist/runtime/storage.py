@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ FLAG = "--storage"
 PIECE = 4 << 20  # bytes that are read or written at a time: each is a sign of life
 PATIENCE = 600.0  # seconds that another process of this machine may take for the same partition
 TRIES = 2  # of a file that arrives wrong
+OWNER = "owner"  # of a run that is kept: the attempt at a job that keeps it
 PRIVATE = ("memory", "data", "reference")  # file systems of one process
 
 
@@ -117,6 +119,21 @@ class Storage:
         """The names of runs that are kept here."""
         return self._inside("runs")
 
+    def claim(self, run: str, stamp: str) -> None:
+        """From now on it is the attempt `stamp` that keeps the run here; whoever kept it before is told so when it keeps more."""
+        with self._reached(f"runs/{run}"):
+            self._files.makedirs(self._path(f"runs/{run}"), exist_ok=True)
+            self._files.pipe_file(self._path(f"runs/{run}/{OWNER}"), stamp.encode())
+
+    def check_claim(self, run: str, stamp: str) -> None:
+        """Raises KgdistError where another attempt has claimed the run since. A storage that was emptied has it anew."""
+        found = self.read(f"runs/{run}/{OWNER}")
+        if found is None:
+            self.claim(run, stamp)
+        elif found != stamp.encode():
+            problem = "was begun or gone on with by another launcher since, so nothing of this one is kept there any more"
+            raise KgdistError(f"{FLAG} {self.shown(f'runs/{run}')}: {problem}")
+
     def fetch_run(self, folder: Path, names: Iterable[str], moved: Moved = unwatched) -> None:
         """Files of a run folder, as they were when they were last sent; those that are not here, or longer there, are left."""
         for name in names:
@@ -125,7 +142,10 @@ class Storage:
                 there = self._files.info(self._path(inside))["size"] if self._files.exists(self._path(inside)) else 0
             if there and (not (folder / name).exists() or (folder / name).stat().st_size < there):
                 folder.mkdir(parents=True, exist_ok=True)
-                self._load(inside, folder / name, moved)
+                half = folder / f".{name}.part"
+                self._load(inside, half, moved)
+                with _written(half):
+                    half.replace(folder / name)
 
     def send_run(self, folder: Path, moved: Moved = unwatched, *, suffixes: Collection[str] = ()) -> None:
         """Keep the files of a run folder, or those with these suffixes; not its checkpoints, which have folders of their own."""
@@ -145,15 +165,15 @@ class Storage:
                     log.warning("%s: %s; it is passed over", self.shown(self._of(place)), error)
         return sorted(found, key=lambda each: each.step, reverse=True)
 
-    def fetch_checkpoint(self, path: Path, moved: Moved = unwatched) -> None:
-        """Have the checkpoint `path` on this disk, as it is kept here, unless it is. Raises CheckpointError when it is not kept
-        here, or has no proper manifest; what its files hold is told when they are read."""
+    def fetch_checkpoint(self, path: Path, moved: Moved = unwatched, *, anew: bool = False) -> bool:
+        """Have the checkpoint `path` on this disk, as it is kept here, unless it is (or `anew`); whether it is kept here. Raises
+        CheckpointError when it has no proper manifest; what its files hold is told when they are read."""
         name = f"{self._of(path.parent)}/{path.name}"
         if (raw := self.read(f"{name}/{checkpoint.MANIFEST}")) is None:
-            raise CheckpointError(f"{self.shown(name)}: is not there")
+            return False
         with contextlib.suppress(OSError):
-            if (path / checkpoint.MANIFEST).read_bytes() == raw:
-                return
+            if not anew and (path / checkpoint.MANIFEST).read_bytes() == raw:
+                return True
         entries = _described(raw, path).entries
         check_room(path, sum(entry.bytes for entry in entries.values()))
         log.info("%s: fetched from %s", path, self.shown(name))
@@ -162,6 +182,7 @@ class Storage:
             for key in entries:
                 self._load(f"{name}/{key}.npy", safe_join(temporary, f"{key}.npy"), moved)
             (temporary / checkpoint.MANIFEST).write_bytes(raw)
+        return True
 
     def send_checkpoint(self, path: Path, moved: Moved = unwatched) -> None:
         """Keep a copy of the checkpoint `path`."""
@@ -236,14 +257,15 @@ class Storage:
             self._files.makedirs(self._path(name), exist_ok=True)
         for each in names:
             inside = f"{name}/{each}"
-            with (
-                self._reached(inside),
-                (folder / each).open("rb") as source,
-                self._files.open(self._path(inside), "wb") as target,
-            ):
-                while piece := source.read(PIECE):
-                    target.write(piece)
-                    moved(len(piece))
+            # A bucket has a file when it is whole; a folder gets it by its name then.
+            half = f"{name}/.{each}.part" if "file" in self._files.protocol else inside
+            with self._reached(inside):
+                with (folder / each).open("rb") as source, self._files.open(self._path(half), "wb") as target:
+                    while piece := source.read(PIECE):
+                        target.write(piece)
+                        moved(len(piece))
+                if half != inside:
+                    os.replace(self._path(half), self._path(inside))
 
     def _remove(self, name: str, first: str) -> None:
         """A folder, if it is there: its manifest first."""

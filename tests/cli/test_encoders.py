@@ -112,10 +112,11 @@ def test_attributes_of_others_are_refused(bench: Bench) -> None:
     few, other = bench.root / "few", bench.root / "other"
     attributes(bench, names[:20], few)
     attributes(bench, names[::-1], other)
+    made = "make it by kgdist-preprocess with the data options of this training"
     said = bench.train_refused(*words("sage", "--attributes", str(few)))
-    assert said == (f"error: --attributes: {few} is of 20 entities, and toy has 30; make it by kgdist-preprocess --dataset toy")
+    assert said == f"error: --attributes: {few} is of 20 entities, and toy has 30; {made}"
     said = bench.train_refused(*words("sage", "--attributes", str(other)))
-    assert "is of other entities than toy, or has them in another order; make it by kgdist-preprocess --dataset toy" in said
+    assert f"is of other entities than toy, or has them in another order; {made}" in said
     assert "manifest.json" in bench.train_refused(*words("sage", "--attributes", str(bench.data)))
 
 

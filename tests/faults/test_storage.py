@@ -66,9 +66,14 @@ def test_a_run_goes_on_where_nothing_of_it_is(space: Path, tmp_path: Path) -> No
     assert done.returncode == 2 and "TransE_l2_toy_7: no such run in " in done.stderr, done.stderr
     assert f"nor in {shared}/runs (there: TransE_l2_toy_0)" in done.stderr
 
+    damaged = there / "ckpts" / "TransE_l2_toy_0" / "machine_1" / "ckpt-400" / "entity.npy"
+    raw = bytearray(damaged.read_bytes())
+    raw[-1] ^= 1
+    damaged.write_bytes(raw)
     words = {"resume": "TransE_l2_toy_0", "max_step": "410"}  # what the run was told it still knows
     flags = [text for name, value in words.items() for text in (f"--{name}", value)]
     done = run(command("dist_train", "--backend", "local", "--path", str(there), "--data_path", "data", *flags), there)
+    assert "it is fetched again" in done.stderr and "at step 400 of 410" in done.stdout, done.stdout + done.stderr
     assert done.returncode == 0 and f"kept in {shared}/runs/TransE_l2_toy_0" in done.stdout, done.stdout + done.stderr
 
     with Job(
@@ -123,7 +128,11 @@ def test_what_cannot_be_sent_is_tried_again(space: Path, tmp_path: Path, back: b
     else:
         last = text.splitlines()[-1]
         assert last.startswith("error: machine_") and f"--storage {shared}/runs/TransE_l2_toy_0" in last
-        assert (space / "ckpts" / "TransE_l2_toy_0" / "machine_0" / "ckpt-500").exists()
+        assert "the checkpoint of step 1500 lies on the machines, and could not be sent to the storage; go on with: " in last
+        (shared / "runs").unlink()
+        words = ["--path", str(space), "--resume", "TransE_l2_toy_0", "--storage", str(shared), "--max_step", "1600"]
+        done = run(command("dist_train", "--backend", "local", *words), space)
+        assert done.returncode == 0 and "at step 1500 of 1600" in done.stdout, done.stdout + done.stderr
 
 
 def test_nothing_there(space: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

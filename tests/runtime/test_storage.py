@@ -138,8 +138,23 @@ def test_checkpoints_come_back(any_storage: Storage, tmp_path: Path) -> None:
     assert moved and content(there / "ckpt-200") == content(here / "ckpt-200")
     any_storage.keep(here, {"ckpt-200"})
     assert [each.step for each in any_storage.checkpoints(here)] == [200]
-    with pytest.raises(CheckpointError, match="runs/run_0/machine_1/best-200: is not there"):
-        any_storage.fetch_checkpoint(there / "best-200")
+    assert not any_storage.fetch_checkpoint(there / "best-200")
+    whole = content(there / "ckpt-200")
+    (there / "ckpt-200" / "entity.npy").write_bytes(b"damaged")
+    assert any_storage.fetch_checkpoint(there / "ckpt-200"), "its manifest is as it should be"
+    assert any_storage.fetch_checkpoint(there / "ckpt-200", anew=True) and content(there / "ckpt-200") == whole
+
+
+def test_a_run_is_kept_by_whoever_claimed_it_last(any_storage: Storage) -> None:
+    any_storage.claim("run_0", "one")
+    any_storage.check_claim("run_0", "one")
+    assert any_storage.runs() == ["run_0"]
+    any_storage.claim("run_0", "two")
+    any_storage.check_claim("run_0", "two")
+    with pytest.raises(KgdistError, match="runs/run_0: was begun or gone on with by another launcher since"):
+        any_storage.check_claim("run_0", "one")
+    any_storage.check_claim("run_1", "one")  # of a storage that was emptied
+    assert any_storage.runs() == ["run_0", "run_1"]
 
 
 def test_a_checkpoint_that_was_not_sent_whole_is_none(storage: Storage, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 import kgdist.nn as nn
 from kgdist.attributes.attribute_folder import NodeAttributes, open_attributes
-from kgdist.base.errors import OptionError
+from kgdist.base.errors import OptionError, counted
 from kgdist.models.encoders.message_graph import MessageGraph
 from kgdist.options.config import Config
 from kgdist.sampling.blocks import Block
@@ -209,6 +209,15 @@ class Encoder(torch.nn.Module):
             rows = self.layer(number, block, kinds, rows, generator)
         return rows
 
+    def described(self, config: Config) -> str:
+        """In words, for the start of a training."""
+        layers, count = counted(len(self.layers), "layer"), self.weights().shape[1]
+        text = f"{config.encoder}: {layers}, {count:,} weights"
+        if self.attributes is not None:
+            rows = self.attributes.rows
+            text += f"; {int((rows >= 0).sum()):,} of {len(rows):,} entities have attributes"
+        return text
+
     def weights(self) -> torch.Tensor:
         """float32[1, P]: all of them, a copy."""
         return torch.nn.utils.parameters_to_vector(self.parameters()).detach()[None].clone()
@@ -263,5 +272,5 @@ def attributes_of(config: Config, num_entities: int) -> NodeAttributes:
     (attributes,) = found.values()
     if len(attributes.entities) != num_entities:
         has = f"{config.attributes} is of {len(attributes.entities):,} entities, and {config.dataset} has {num_entities:,}"
-        raise OptionError("--attributes", f"{has}; make it by kgdist-preprocess --dataset {config.dataset}")
+        raise OptionError("--attributes", f"{has}; make it by kgdist-preprocess with the data options of this training")
     return attributes

@@ -202,6 +202,7 @@ class Agent:
 
             shard = site.shard
             self.run_name = run or rundir.create(shard.folder("x").parent, site.config.run_name, shard.taken()).name
+            shard.claim(self.run_name)
             shard.fill(self.run_name, resume, self._beside.moved)
 
         def then() -> None:  # in the loop: children end with the thread that has started them

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kgdist.base.errors import CheckpointError
+from kgdist.base.errors import CheckpointError, KgdistError
 from kgdist.base.files import Moved, unwatched
 from kgdist.base.log import log
 from kgdist.kvstore.tables import MemoryTables
@@ -74,9 +74,8 @@ class Shard:
                 first, _ = layout.machine_range(name, self.number)
                 at_random(self.config, model, self.tables, name, first=first, total=self.plan.shapes[name][0], moved=moved)
         else:
-            saved = self._opened(run, f"ckpt-{resume}", moved)
-            if self._taken != saved.path:
-                take(saved, self.tables, moved)
+            path = self.place(run) / f"ckpt-{resume}"
+            saved = checkpoint.opened(path) if self._taken == path else self._read(path, moved)
             steps = shared_out(steps_done(saved), self.config.num_proc)
         control = SharedControl.create(self.config.num_proc)
         control.workers[:, DONE] = steps
@@ -101,6 +100,7 @@ class Shard:
         name = f"best-{step}" if best else None
         path = checkpoint.save(self.place(run), step, arrays, meta, name=name, keep=0, moved=moved)
         if self.storage is not None:
+            self.storage.check_claim(run, self.plan.stamp)
             self.storage.send_checkpoint(path, moved)
             if self.number == 0:
                 self.send(run, rows=False, moved=moved)
@@ -110,12 +110,23 @@ class Shard:
         names = {f"ckpt-{step}" for step in steps} | {f"best-{step}" for step in best}
         checkpoint.drop(self.place(run), names)
         if self.storage is not None:
-            self.storage.keep(self.place(run), names)
+            try:
+                self.storage.check_claim(run, self.plan.stamp)
+            except KgdistError as error:
+                log.warning("%s", error)
+            else:
+                self.storage.keep(self.place(run), names)
 
     def send(self, run: str, *, rows: bool, moved: Moved = unwatched) -> None:
         """Keep the files of the run folder in the storage; without `rows`, settings and metrics alone. Raises KgdistError."""
         if self.storage is not None:
+            self.storage.check_claim(run, self.plan.stamp)
             self.storage.send_run(self.folder(run), moved, suffixes=() if rows else (".json", ".jsonl"))
+
+    def claim(self, run: str) -> None:
+        """Let the storage know whose run it is from now on. Raises KgdistError."""
+        if self.storage is not None and self.number == 0:
+            self.storage.claim(run, self.plan.stamp)
 
     def taken(self) -> list[str]:
         """Names of runs that are known besides those that are here. Raises KgdistError."""
@@ -131,10 +142,27 @@ class Shard:
 
     def _opened(self, run: str, name: str, moved: Moved) -> checkpoint.Checkpoint:
         """The checkpoint of that name, fetched where it is not here. Raises KgdistError."""
-        path = self.place(run) / name
-        if self.storage is not None:
-            self.storage.fetch_checkpoint(path, moved)
+        return self._here(self.place(run) / name, moved)
+
+    def _here(self, path: Path, moved: Moved, *, anew: bool = False) -> checkpoint.Checkpoint:
+        """The checkpoint `path`, fetched where it is not here, or `anew`; one that could not be sent is here alone."""
+        kept = self.storage is not None and self.storage.fetch_checkpoint(path, moved, anew=anew)
+        if anew and not kept:
+            raise CheckpointError(f"{path}: there is no other copy of it")
         return checkpoint.opened(path)
+
+    def _read(self, path: Path, moved: Moved) -> checkpoint.Checkpoint:
+        """The same, and the tables are as of it; one that was damaged here is fetched again. Raises KgdistError."""
+        saved = self._here(path, moved)
+        try:
+            take(saved, self.tables, moved)
+        except CheckpointError as error:
+            if self.storage is None:
+                raise
+            log.warning("%s; it is fetched again", error)
+            saved = self._here(path, moved, anew=True)
+            take(saved, self.tables, moved)
+        return saved
 
     def _make(self) -> None:
         if self._tables is None:
@@ -151,13 +179,15 @@ class Shard:
         place = self.place(run)
         checkpoint.sweep(place, moved)
         kept = None if self.storage is None else {each.path: each for each in self.storage.checkpoints(place)}
-        for path in [path for _, path in checkpoint.numbered(place)] if kept is None else kept:
+        for path in self._numbered(place, kept):
             try:
-                saved = self._opened(run, path.name, moved) if kept is None or not found else kept[path]
+                if found:
+                    saved = kept[path] if kept is not None and path in kept else checkpoint.opened(path)
+                else:
+                    self._make()
+                    saved = self._read(path, moved)
                 trainers = len(steps_done(saved))
                 if not found:
-                    self._make()
-                    take(saved, self.tables, moved)
                     self._taken = path
                     if not {"graph", "options"} <= saved.meta.keys():
                         log.warning("%s: does not say what it was trained on (an older kgdist wrote it); it is taken", path)
@@ -166,6 +196,16 @@ class Shard:
             except CheckpointError as error:
                 log.warning("%s; it is passed over", error)
         return found
+
+    @staticmethod
+    def _numbered(place: Path, kept: dict[Path, checkpoint.Checkpoint] | None) -> list[Path]:
+        """The checkpoints that count, newest first: those that are `kept` in the storage, and newer ones that are here, which
+        could not be sent."""
+        here = checkpoint.numbered(place)
+        if kept is None:
+            return [path for _, path in here]
+        newest = max((each.step for each in kept.values()), default=-1)
+        return [*(path for step, path in here if step > newest), *kept]
 
     def close(self) -> None:
         """Give up the rows."""

@@ -17,6 +17,7 @@ from kgdist.runs.rundir import resume_command
 from kgdist.runtime.cluster.fleet import Fleet
 from kgdist.runtime.job import last_words
 from kgdist.runtime.start import NEVER
+from kgdist.runtime.storage import FLAG
 
 
 class Saved:
@@ -33,6 +34,7 @@ class Saved:
         self.run = config.resume or ""
         self.best = dict(NEVER)
         self.trainers = 0
+        self._unsent = 0  # the step of the newest checkpoint, where it is whole on all machines and could not be sent
         self._whole: dict[int, int] = {}  # step -> the step of the best rows then; checkpoints that all machines have
 
     def __bool__(self) -> bool:
@@ -41,6 +43,9 @@ class Saved:
     @property
     def hint(self) -> str:
         """How to go on from here."""
+        if self._unsent:
+            whole = f"the checkpoint of step {self._unsent} lies on the machines, and could not be sent to the storage"
+            return f"; {whole}; go on with: {self.command}"
         return last_words(max(self._whole, default=None), self.command)
 
     @property
@@ -71,6 +76,8 @@ class Saved:
     def save(self, fleet: Fleet, step: int) -> list[str]:
         """Write a checkpoint on every machine; what went wrong, by machine. Raises AttemptFailed."""
         problems = self._ask(fleet, "saved", "save", step=step, meta={"best": self.best}, best=False)
+        # What could not be sent is whole on the machines: it is kept there until a newer one is.
+        self._unsent = step if problems and all(f": {FLAG} " in problem for problem in problems) else 0
         if not problems:
             self._whole = {old: best for old, best in self._whole.items() if old < step} | {step: int(self.best["step"])}
         self._tidy(fleet)
@@ -100,4 +107,5 @@ class Saved:
         if self._whole:
             steps = sorted(self._whole)[-KEEP:]
             self._whole = {step: self._whole[step] for step in steps}
-        fleet.tell("keep", steps=list(self._whole), best=sorted({*self._whole.values(), int(self.best["step"])}))
+        steps = [*self._whole, *([self._unsent] if self._unsent else [])]
+        fleet.tell("keep", steps=steps, best=sorted({*self._whole.values(), int(self.best["step"])}))

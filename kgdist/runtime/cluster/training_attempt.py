@@ -27,6 +27,7 @@ from kgdist.runtime.course import Course, Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.observe import Observer
 from kgdist.runtime.protocol import STALL
+from kgdist.runtime.storage import FLAG
 from kgdist.training.callbacks import Callbacks
 from kgdist.version import __version__
 
@@ -123,7 +124,7 @@ class TrainingAttempt(Attempt[TrainingPlan, Result]):
                 fleet.tell("stop", leave=True)
             if config.storage is not None:
                 if problems := self._send(rows=False):
-                    raise KgdistError(f"{problems[-1]}; the run is in {self.where}")
+                    raise KgdistError(problems[-1])
                 if not config.quiet:
                     say(f"kept in {config.storage}/runs/{self.saved.run}")
             fleet.tell("end")
@@ -133,9 +134,12 @@ class TrainingAttempt(Attempt[TrainingPlan, Result]):
 
     def _send(self, *, rows: bool) -> list[str]:
         """Keep the files of the run in the storage, or settings and metrics alone; what went wrong."""
-        with self.interrupts.immediate():
-            problem = self.fleet.ask("sent", "send", None, [0], rows=rows)[0]["problem"]
-        return [f"{self.fleet.name(0)}: {problem}"] if problem else []
+        try:
+            with self.interrupts.immediate():
+                problem = self.fleet.ask("sent", "send", None, [0], rows=rows)[0]["problem"]
+        except KeyboardInterrupt:
+            problem = f"{FLAG} {self.config.storage}: left before all was sent"
+        return [f"{self.fleet.name(0)}: {problem}; the run is in {self.where}"] if problem else []
 
     def _progress(self) -> int:
         """Grows with whatever a trainer does."""
