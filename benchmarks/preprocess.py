@@ -1,8 +1,9 @@
-"""Attributes of entities as features, beside scikit-learn alone, in one and two processes, and at ten times the entities:
-`make bench-preprocess`.
+"""Attributes of entities as features, beside scikit-learn alone, by one and two processes and tasks of Ray, and at ten times the
+entities: `make bench-preprocess`, KGDIST_DATA being the folder of archives.
 
-Entities are made from a seed: a number, a date, a category, words of 500 by a power law, a text. Every figure is that of a
-process of its own, run after run in turn; the parent does nothing meanwhile.
+Entities are made from a seed: a number, a date, a category, words of 500 by a power law, a text. Where FB15k's attributes are
+there, these are repeated to as many entities as well. Every figure is that of a process of its own, run after run in turn; the
+parent does nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from datasets import prepare
 from roofs import machine
 
 HERE = Path(__file__).parent
 PATIENCE = 3600.0  # seconds of one run
 WORDS = 12  # of a text
+ALONE = "scikit-learn alone"
 SCHEMA = """\
 key: entity
 attributes:
@@ -60,6 +63,16 @@ def make(path: Path, count: int) -> None:
                 kept = [cell if kept else "" for cell, kept in zip(cells, there[row], strict=True)]
                 text = " ".join(words[each] for each in texts[row])
                 file.write("\t".join([f"/m/{start + row:07x}", *kept, text]) + "\n")
+
+
+def repeat(source: Path, path: Path, count: int) -> None:
+    """Write the rows of a table of entities again and again, under names of their own."""
+    header, *rows = source.read_text(encoding="utf-8").splitlines()
+    with path.open("w", encoding="utf-8") as file:
+        file.write(f"{header}\n")
+        for number in range(count):
+            name, rest = rows[number % len(rows)].split("\t", 1)
+            file.write(f"{name}_{number // len(rows)}\t{rest}\n")
 
 
 def alone(path: Path, out: Path) -> None:
@@ -126,8 +139,55 @@ def rows_of(found: dict[str, list[dict[str, Any]]]) -> list[str]:
     return lines
 
 
+EXECUTORS = {
+    "local": [],
+    **{f"process, {n}": ["--executor", "process", "--num_workers", f"{n}"] for n in (1, 2)},
+    **{f"ray, {n}": ["--executor", "ray", "--num_workers", f"{n}"] for n in (1, 2)},
+}
+
+
+def section(title: str, few: Path, many: Path, schema: Path, rounds: int, beside: bool) -> list[str]:
+    """Measure one kind of entities; its part of the page."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "out")
+        for number in range(rounds):
+            if beside:
+                found.setdefault(ALONE, []).append(run([__file__, "--alone", str(few), str(Path(folder, f"alone{number}"))]))
+            for name in ("local", "process, 1", "process, 2"):
+                found.setdefault(name, []).append(ours(few, schema, out, *EXECUTORS[name]))
+        count = found["local"][0]["node_types"]["_N"]["entities"]
+        size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+        for name, words in EXECUTORS.items():
+            found[f"{name}; ten times as many"] = [ours(many, schema, out, *words) for _ in range(1 + ("local" not in name))]
+            print(*rows_of(found), sep="\n", flush=True)
+
+    def middle(name: str, *path: str) -> float:
+        values = found[name]
+        for step in path:
+            values = [each[step] for each in values]
+        return statistics.median(values)  # type: ignore[type-var]
+
+    lines = [
+        f"## {title}",
+        "",
+        "| | wall | of a core | scan and fit | transform | work | peak, MiB |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    lines += [*rows_of(found), ""]
+    if beside:
+        lines.append(f"- local / scikit-learn alone, seconds of a core: {middle('local', 'core') / middle(ALONE, 'core'):.2f}")
+    for kind in ("process", "ray"):
+        one, two = (f"{kind}, {n}; ten times as many" for n in (1, 2))
+        whole, transform = (middle(one, *path) / middle(two, *path) for path in (("seconds", "whole"), ("seconds", "transform")))
+        net = middle(one, "seconds", "work") / (middle(two, "seconds", "work") / 2)
+        lines.append(f"- {kind}, 1 over 2: net work of each {net:.2f}, transforming {transform:.2f}, the whole {whole:.2f}")
+    grown = middle("local; ten times as many", "peak_bytes") / middle("local", "peak_bytes")
+    return [*lines, f"- memory, ten times the entities: {grown:.2f} times; on the disk {size / count:.0f} bytes an entity", ""]
+
+
 def main() -> None:
-    """Measure, and write the table."""
+    """Measure, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--entities", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -136,58 +196,40 @@ def main() -> None:
     if options.alone:
         alone(*options.alone)
         return
-    names = ("scikit-learn alone", "local", "1 process", "2 processes")
-    large = [f"{name}, {10 * options.entities:,} entities" for name in names[1:]]
-    executors: list[list[str]] = [[], *(["--executor", "process", "--num_workers", f"{workers}"] for workers in (1, 2))]
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    lines = [
+        "# Attributes as features",
+        "",
+        f"{options.entities:,} entities and ten times as many. Each run is a process of its own, from its start to the folder on",
+        f"the disk; medians of {options.rounds} runs in turn, of one or two with ten times the entities; seconds. `work`: of the",
+        "transforms alone, summed over processes. Two processes or tasks share the cores with the command itself, which reads,",
+        "hands out and writes. Ray is begun and ended by the command, which is part of its wall.",
+        "",
+    ]
     with tempfile.TemporaryDirectory() as folder:
-        few, many, schema, out = (Path(folder, name) for name in ("few.tsv", "many.tsv", "schema.yaml", "out"))
+        few, many, schema = (Path(folder, name) for name in ("few.tsv", "many.tsv", "schema.yaml"))
         schema.write_text(SCHEMA)
         make(few, options.entities)
-        for number in range(options.rounds):
-            found[names[0]].append(run([__file__, "--alone", str(few), str(Path(folder, f"alone{number}"))]))
-            for name, words in zip(names[1:], executors, strict=True):
-                found[name].append(ours(few, schema, out, *words))
-            print(*rows_of(found), sep="\n", flush=True)
-        size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
         make(many, 10 * options.entities)
-        for name, words in zip(large, executors, strict=True):
-            found[name] = [ours(many, schema, out, *words)]
-
-    def middle(name: str, *path: str) -> float:
-        values = found[name]
-        for step in path:
-            values = [each[step] for each in values]
-        return statistics.median(values)  # type: ignore[type-var]
-
-    once, twice = (middle(name, "seconds", "transform") for name in large[1:])
-    grown = middle(large[0], "peak_bytes") / middle("local", "peak_bytes")
-    text = "\n".join(
-        [
-            "# Attributes as features",
-            "",
-            f"{options.entities:,} entities made from a seed: a number, a date, one of 200 countries, six of 500 types, a",
-            f"text of {WORDS} words; a third of each missing but the text. Each run is a process of its own, from its start to",
-            f"the folder on the disk; medians of {options.rounds} runs in turn, of one with ten times the entities; seconds.",
-            "scikit-learn alone reads, fits, transforms and saves whole columns in memory (directions of texts learned from as",
-            "many texts). `work`: of the transforms alone, summed over processes.",
-            "",
-            "| | wall | of a core | scan and fit | transform | work | peak, MiB |",
-            "|---|---:|---:|---:|---:|---:|---:|",
-            *rows_of(found),
-            "",
-            f"- local / scikit-learn alone, seconds of a core: {middle('local', 'core') / middle(names[0], 'core'):.2f}",
-            f"- 1 process / 2, {10 * options.entities:,} entities: transforming {once / twice:.2f}, from start to end "
-            f"{middle(large[1], 'wall') / middle(large[2], 'wall'):.2f}",
-            f"- memory, ten times the entities: {grown:.2f} times",
-            f"- on the disk: {size / options.entities:.0f} bytes an entity, of which 256 are the text's numbers",
-            "",
-            f"Command: `make bench-preprocess`. Machine: {machine()}.",
-            "",
-        ]
-    )
-    (HERE / "results" / "preprocess.md").write_text(text, encoding="utf-8")
-    print(text)
+        title = (
+            f"Made: a number, a date, one of 200 countries, six of 500 types (a third of each missing), a text of {WORDS} words"
+        )
+        lines += section(title, few, many, schema, options.rounds, beside=True)
+        if prepare("FB15k-attributes", Path(folder)):
+            table = Path(folder, "FB15k-attributes", "entity_attributes.tsv")
+            repeat(table, few, options.entities)
+            repeat(table, many, 10 * options.entities)
+            lines += section(
+                "FB15k's attributes, repeated", few, many, HERE / "encoder_attributes.yaml", options.rounds, beside=False
+            )
+    lines += [
+        "scikit-learn alone reads, fits, transforms and saves whole columns in memory (directions of texts learned from as many",
+        "texts).",
+        "",
+        f"Command: `make bench-preprocess`. Machine: {machine()}.",
+        "",
+    ]
+    (HERE / "results" / "preprocess.md").write_text("\n".join(lines), encoding="utf-8")
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ def main(argv: Sequence[str]) -> int:
         config = config.replace(force_sync_interval=TOGETHER)
     config, notes = settle(config, {*parsed.explicit, "dataset"})
     for note in (*parsed.notes, *notes):
-        log.tell(note)
+        if apart or not note.startswith("--force_sync_interval"):  # workers of an encoder are at the same step anyway
+            log.tell(note)
     if config.backend == "manual":
         from kgdist.runtime.cluster.manual import control_of
 

@@ -77,8 +77,10 @@ def features_of(config: Config) -> dict[str, str]:
     return {} if config.attributes is None else {"attributes": open_attributes(config.attributes).digest}
 
 
-def check_trained(config: Config) -> None:
-    """Refuse to go on with a run that kgdist-encode has made of another. Raises CheckpointError."""
+def check_start(config: Config) -> None:
+    """Refuse to go on with a run that kgdist-encode has made of another, and a score function that processes could not find.
+    Raises CheckpointError, OptionError."""
+    check_model(config)
     if config.resume and (made := checkpoint.encoded_from(Path(config.resume))) is not None:
         problem = f"was written by kgdist-encode, so it cannot be trained further; what was trained is {made['run']}"
         raise CheckpointError(f"{config.resume}: {problem}")

@@ -31,7 +31,7 @@ from kgdist.models.registry import model_of, settle
 from kgdist.options.config import Config
 from kgdist.options.parse import Parsed
 from kgdist.runs import checkpoint, rundir
-from kgdist.runtime.checks import check_data, check_disk, check_memory, check_model, check_same, check_trained, features_of
+from kgdist.runtime.checks import check_data, check_disk, check_memory, check_same, check_start, features_of
 from kgdist.runtime.course import Course, Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import (
@@ -63,8 +63,7 @@ def train(config: Config, callbacks: Iterable[Callback] = ()) -> Result:
     A callback that raises does the same, and its exception is raised in the end. What was trained is saved whatever ends it.
     """
     heard = Callbacks(callbacks)
-    check_trained(config)
-    check_model(config)
+    check_start(config)
     keep_freed_memory()
     torch.set_num_threads(config.num_thread)
     dataset = open_dataset(config)
@@ -100,8 +99,7 @@ class Session:
         self.total = self._steps()
         self.meeting = meetings_of(config)
         self.start = [0] * config.num_proc  # steps done by each process before
-        self.best = dict(NEVER)
-        self.features = features_of(config)
+        self.best, self.features = dict(NEVER), features_of(config)
         self._memory = 0  # bytes, the most that was seen
         self.sizes = len(dataset.entities), len(dataset.relations)
         shapes = shapes_of(config, self.model, *self.sizes)
@@ -115,8 +113,7 @@ class Session:
         self.tables = MemoryTables.create(shapes, config.optimizer, shared=apart, device=device, huge=config.huge_pages)
         self.encoding = self._encoding()
         self.weights = weights_of(self.encoding, shared=apart) if self.encoding is not None else None
-        if self.weights is not None and self.encoding is not None:
-            self.say(self.encoding.encoder.described(config))
+        if self.weights is not None:
             self.tables.add(self.weights)
         self.workers: Workers | None = None  # one process trains in place
         try:
@@ -177,6 +174,7 @@ class Session:
         fresh(config, self.model, self.dataset, self.tables, self.say)
         if self.encoding is not None:
             self.tables.rows[ENCODER].copy_(self.encoding.encoder.weights())
+            self.say(self.encoding.encoder.described(config))
         check_disk(config, self.tables)
         folder = rundir.create(config.save_path, config.run_name)
         rundir.save_settings(folder, config, self.dataset.entities, self.dataset.relations)
@@ -369,8 +367,7 @@ class SoloControl:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.sums = np.zeros(4)
-        self.positives = 0
+        self.sums, self.positives = np.zeros(4), 0
         self.say = session.say
 
     def stopping(self) -> bool:
