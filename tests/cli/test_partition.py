@@ -16,7 +16,7 @@ from kgdist.partition.edges_verify import open_edges
 from kgdist.partition.expansion import Reach
 from kgdist.partition.partition_graph import open_partitions
 from kgdist.partition.verify import open_all
-from tests.cli.graphs import Bench, random_splits, tree, write
+from tests.cli.graphs import FILES, Bench, random_splits, tree, write
 
 
 def flags(bench: Bench, *words: str) -> list[str]:
@@ -71,6 +71,8 @@ def test_out_seed_and_balance_arrive(bench: Bench, tmp_path: Path) -> None:
     run(bench, "-k", "2", "--method", "random", "--seed", "7", "--balance", "entities", "--out", str(out))
     common = open_all(out)[0].manifest.common
     assert (common.seed, common.balance) == (7, "entities") and not (bench.data / "toy").exists()
+    files = [Path(file) for file in common.source["data_files"]]  # a run on partitions that lie elsewhere finds the data by it
+    assert files == [bench.data.absolute() / name for name in FILES]
     first = [partition.entities.tolist() for partition in open_all(out)]
     run(bench, "-k", "2", "--method", "random", "--seed", "8", "--balance", "entities", "--out", str(out))
     assert [partition.entities.tolist() for partition in open_all(out)] != first
