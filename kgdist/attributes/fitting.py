@@ -141,7 +141,7 @@ class Intervals:
             made = KBinsDiscretizer(bins, encode="ordinal", strategy=self.settings.strategy, subsample=None)
             edges = made.fit(given[:, None].astype(np.float64)).bin_edges_[0]
         if uniform:
-            return _described(edges * 2, edges[:0])
+            return _described(edges * 2, edges[1:-1] * 2)
         below = np.floor(edges).astype(np.int64)
         share = edges - below
         edges = different[below] * (1 - share) + different[np.minimum(below + 1, len(different) - 1)] * share
@@ -149,13 +149,19 @@ class Intervals:
             np.quantile(ranks, np.linspace(0, 1, bins + 1), method="closest_observation"), return_counts=True
         )
         frequent = levels[times > 1].astype(np.int64)
-        return _described(edges, different[np.append(frequent, np.minimum(frequent + 1, len(different) - 1))])
+        if len(edges) == 2 and not len(frequent):  # as of 0 1 2 2 2 in two intervals, whose middle is their end
+            frequent = np.bincount(ranks).argmax(keepdims=True)
+        own = different[np.append(frequent, np.minimum(frequent + 1, len(different) - 1))]
+        # Edges that no value lies between make one interval, not an empty one beside it: of each such gap the last edge stays.
+        inner = np.unique(np.append(edges[1:-1], own))
+        gaps = np.searchsorted(different, inner)
+        return _described(edges, inner[np.diff(gaps, append=-1) != 0])
 
 
 def _described(edges: np.ndarray, inner: np.ndarray) -> Fit:
-    """The fit of sorted edges, float64[.], and of `inner` ones among them; each begins an interval, but for the last one."""
+    """The fit of sorted edges, float64[.], the first and last of `edges` and `inner` ones; all but the last begin one."""
     low, high = edges[0], edges[-1]
-    within = np.unique(np.append(edges[1:-1], inner))
+    within = np.unique(inner)
     found = [low, *within[within > low], high]
     return {"edges": [float(each) for each in found]}, len(found) - 1
 
