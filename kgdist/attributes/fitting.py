@@ -150,7 +150,7 @@ class Intervals:
         )
         frequent = levels[times > 1].astype(np.int64)
         if len(edges) == 2 and not len(frequent):  # as of 0 1 2 2 2 in two intervals, whose middle is their end
-            frequent = np.bincount(ranks).argmax(keepdims=True)
+            frequent = np.array([np.bincount(ranks).argmax()])
         own = different[np.append(frequent, np.minimum(frequent + 1, len(different) - 1))]
         # Edges that no value lies between make one interval, not an empty one beside it: of each such gap the last edge stays.
         inner = np.unique(np.append(edges[1:-1], own))
