@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import threading
 import time
@@ -168,7 +169,21 @@ def curves_writer() -> Any:
         raise OptionError(
             "--tensorboard", f"needs the package tensorboard ({error}); pip install 'kgdist[tensorboard]'"
         ) from error
+    _hush_writers()
     return SummaryWriter
+
+
+@functools.cache
+def _hush_writers() -> None:
+    """The thread in which TensorBoard writes hands its error to whoever draws next, who tells of it; Python would print its
+    traceback as well, in the midst of lines of ours."""
+    before = threading.excepthook
+
+    def hook(failed: threading.ExceptHookArgs) -> None:
+        if not type(failed.thread).__module__.startswith("tensorboard."):
+            before(failed)
+
+    threading.excepthook = hook
 
 
 @contextlib.contextmanager

@@ -80,11 +80,16 @@ class Command:
 
     def prints(self, pattern: str, *, times: int = 1) -> None:
         """Wait until so many of its lines match from their start."""
-        found = re.compile(pattern)
+        found, looked, matches = re.compile(pattern), [0, 0], 0
 
         def seen() -> bool:
+            nonlocal matches
             assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.err}"
-            return sum(bool(found.match(line)) for line in (*self.out, *self.err)) >= times
+            for which, lines in enumerate((self.out, self.err)):  # only what is new: the threads that read need the time
+                new = lines[looked[which] :]
+                looked[which] += len(new)
+                matches += sum(bool(found.match(line)) for line in new)
+            return matches >= times
 
         until(f"{times} lines {pattern!r}", seen)
 

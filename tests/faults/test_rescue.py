@@ -179,6 +179,7 @@ def test_curves_that_cannot_be_written_cost_no_training(tmp_path: Path) -> None:
         until("curves", lambda: bool(list((command.folder / "tensorboard").iterdir())))
         limit(command, 200)
         command.prints("WARNING: --tensorboard: .*; curves will end here")
+        assert not any("Traceback" in line for line in command.err)
         limit(command, -1)
         command.signal(signal.SIGTERM)
         assert command.ends() == 130
