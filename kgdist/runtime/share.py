@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from kgdist.base.errors import OptionError, UsageError, counted
+from kgdist.base.errors import CheckpointError, OptionError, UsageError, counted
 from kgdist.data.dataset import Dataset, Triples
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.encoders.encode import encode
@@ -15,6 +15,7 @@ from kgdist.models.encoders.encoder import TABLE as ENCODER
 from kgdist.models.encoders.encoder import Encoding
 from kgdist.options.config import Config
 from kgdist.partition.edges_folder import EdgePartition
+from kgdist.runtime.checks import features_of
 from kgdist.runtime.cluster.training_plan import partition_folder
 from kgdist.runtime.job import Seat, trainer_of
 from kgdist.training.loop import Trainer
@@ -29,11 +30,16 @@ class Share(NamedTuple):
 
     @classmethod
     def of(cls, config: Config, peers: Peers) -> Share:
-        """The partition of this worker. Raises CheckpointError, OptionError, UsageError."""
+        """The partition of this worker. Raises CheckpointError, OptionError, UsageError, also for attributes that are not those
+        of the other workers."""
         part = EdgePartition.open(partition_folder(config, peers.rank))
+        if part.part != peers.rank:
+            raise CheckpointError(f"{part.folder}: is partition {part.part}, not {peers.rank}; make or copy the partitions again")
         check_partitions(config, part, peers.world)
         if not peers.same(part.graph):
             raise UsageError(f"{part.folder}: the workers have partitions of different graphs; copy them anew")
+        if not peers.same(features_of(config).get("attributes", "none")):
+            raise OptionError("--attributes", f"{config.attributes}: is not the same folder for all workers; copy it anew")
         entities = part.entities.astype(np.int64)
         if peers.rank == 0:
             others = np.ones(part.manifest.common.entities, bool)

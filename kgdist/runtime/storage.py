@@ -53,11 +53,12 @@ class Storage:
             return None
         import fsspec
 
-        parts = urlsplit(config.storage)
-        if parts.password is not None:
+        chain = [urlsplit(part) for part in config.storage.split("::")]  # as simplecache::s3://bucket/folder
+        if any(part.password is not None for part in chain):
             raise OptionError(FLAG, "holds a password, which would be kept with the run; the file system reads its own settings")
-        if parts.scheme in PRIVATE:
-            raise OptionError(FLAG, f"{parts.scheme}:// is seen by one process only; name one that all machines reach")
+        for part in chain:
+            if part.scheme in PRIVATE:
+                raise OptionError(FLAG, f"{part.scheme}:// is seen by one process only; name one that all machines reach")
         try:
             files, root = fsspec.core.url_to_fs(config.storage)
         except (ImportError, ValueError, OSError) as error:

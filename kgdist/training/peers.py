@@ -22,7 +22,7 @@ from kgdist.base.gloo import let_gloo_rest
 from kgdist.kvstore.tables import Tables, Update
 
 REST = 0  # the word that says: wait on
-EVERY = 5.0  # seconds between two of them
+EVERY = 5.0  # seconds between two of them, at most
 SENT = 1 << 26  # bytes of one broadcast
 
 
@@ -39,6 +39,7 @@ class Peers:
     """
 
     def __init__(self, patience: float) -> None:
+        self._every = min(EVERY, patience / 4)
         self._own = not dist.is_initialized()  # otherwise it is somebody else's, who ends it
         with _together():
             if self._own:
@@ -128,7 +129,7 @@ class Peers:
         over = threading.Event()
 
         def rest() -> None:
-            while not over.wait(EVERY):
+            while not over.wait(self._every):
                 with contextlib.suppress(PeersLost):  # whoever needs them will see it
                     self.tell(REST)
 
@@ -170,7 +171,7 @@ class PeerTables:
 
     def _shared(self, name: str, update: Update) -> Update:
         world, width = self.peers.world, update.grads.shape[1]
-        if self.shape(name)[0] == 1:  # every worker has all of it: half of the bytes
+        if self.shape(name)[0] == 1 and update.squares is None:  # every worker has all of it: half of the bytes
             return Update(update.ids, self.peers.sum(update.grads.cpu().contiguous()).div_(world))
         numbers = update.ids if name != "entity" or self.entities is None else self.entities[update.ids]
         values = update.grads.cpu()

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,18 @@ def test_what_cannot_be_is_one_line(two: Path, case: str) -> None:
         job._reader.join(timeout=10)
     lines = [line for line in job.lines if line.startswith("error: ")]
     assert job.process.returncode in (1, 2) and len(lines) == 1 and said in lines[0], job.text
+
+
+def test_a_partition_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
+    path = parts(tmp_path, 2)
+    (second,) = path.glob("**/partition_1")
+    shutil.rmtree(second)
+    shutil.copytree(second.with_name("partition_0"), second)
+    ip_config(path, parts=1)
+    with Job(path, **ENCODER | {"num_client_proc": "2"}) as job:
+        text = job.end(1)
+    assert "partition_1: is partition 0, not 1; make or copy the partitions again" in text
+    assert "attempt 2" not in text and "Traceback" not in text
 
 
 def test_partitions_of_another_kind_are_refused(two: Path, tmp_path: Path) -> None:

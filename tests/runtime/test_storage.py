@@ -199,6 +199,8 @@ def test_the_names_of_runs_there_are_taken(tmp_path: Path) -> None:
     ("address", "message"),
     [
         ("s3://me:secret@bucket/x", "holds a password"),
+        ("simplecache::s3://me:secret@bucket/x", "holds a password"),
+        ("simplecache::memory://x", "memory:// is seen by one process only"),
         ("memory://x", "memory:// is seen by one process only"),
         ("nonsense://x", "nonsense"),
     ],

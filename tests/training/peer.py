@@ -12,7 +12,8 @@ from kgdist.kvstore.tables import MemoryTables, Update
 from kgdist.training.peers import Peers, PeerTables
 
 ENTITIES, RELATIONS, WIDTH, STEPS = 11, 4, 3, 5
-SHAPES = {"entity": (ENTITIES, WIDTH), "relation": (RELATIONS, WIDTH), "encoder": (1, 2 * WIDTH)}
+SHAPES = {"entity": (ENTITIES, WIDTH), "relation": (RELATIONS, WIDTH), "only": (1, WIDTH), "encoder": (1, 2 * WIDTH)}
+SQUARED = ("relation", "only")  # whose updates hold squares; "only" as of a graph of one relation
 
 
 def entities_of(rank: int) -> np.ndarray:
@@ -30,7 +31,7 @@ def updates_of(rank: int, step: int) -> dict[str, Update]:
         most = 0 if rank == 2 and step % 2 and rows > 1 else len(own)
         ids = np.sort(rng.choice(own, size=rng.integers(min(1, most), most + 1), replace=False)) if rows > 1 else own
         grads = torch.from_numpy(rng.standard_normal((len(ids), width)).astype(np.float32))
-        squares = torch.from_numpy(rng.random(len(ids), np.float32)) if name == "relation" else None
+        squares = torch.from_numpy(rng.random(len(ids), np.float32)) if name in SQUARED else None
         found[name] = Update(ids.astype(np.int64), grads, squares)
     return found
 

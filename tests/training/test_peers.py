@@ -55,10 +55,10 @@ def test_an_update_is_the_mean_of_all_and_copies_are_equal(tmp_path: Path, world
                 ids = torch.from_numpy(each[name].ids)
                 grads[ids] += each[name].grads / world
                 met[ids] = True
-                if name == "relation":
+                if name in peer.SQUARED:
                     squares[ids] += torch.as_tensor(each[name].squares) / world**2
             ids = torch.nonzero(met).flatten()
-            whole.push({name: Update(ids.numpy(), grads[ids], squares[ids] if name == "relation" else None)}, 0.1)
+            whole.push({name: Update(ids.numpy(), grads[ids], squares[ids] if name in peer.SQUARED else None)}, 0.1)
     for rank in range(world):
         with np.load(tmp_path / f"{rank}.npz") as rows:
             for key, array in whole.arrays().items():
