@@ -45,6 +45,8 @@ def cluster_of(*cpus: int) -> Iterator[str]:
     folder, usual = tempfile.mkdtemp(prefix="r-"), Path(tempfile.gettempdir()) / "ray"
     made = not usual.exists()
     usual.mkdir(exist_ok=True)  # which Ray expects
+    own = Path(folder) / "tmp"  # where processes that Ray ends without a word leave files
+    (own / "ray").mkdir(parents=True)
     command = [sys.executable, "-c", CODE, folder, *map(str, cpus)]
     with subprocess.Popen(
         command,
@@ -52,7 +54,7 @@ def cluster_of(*cpus: int) -> Iterator[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env=os.environ | TOKEN | MARK,
+        env=os.environ | TOKEN | MARK | {"TMPDIR": str(own)},
     ) as process:
         assert process.stdout is not None and process.stdin is not None
         try:
