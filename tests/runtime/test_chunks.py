@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -66,7 +67,8 @@ def test_one_that_is_killed_is_one_line_and_leaves_nothing(tmp_path: Path) -> No
             """Kill the two processes, which the process that has forked them is the parent of, once they are at it."""
             for parts in super().map(function, chunks):
                 for pid in set(descendants(os.getpid())) - set(children(os.getpid())) - others:
-                    os.kill(pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):  # it has just ended
+                        os.kill(pid, signal.SIGKILL)
                 yield parts
 
     before = tree(tmp_path)
