@@ -25,7 +25,6 @@ from kgdist.options.configfile import read_run
 from kgdist.partition.book import Book
 from kgdist.runtime.cluster.training_plan import TrainingPlan
 from kgdist.runtime.ip_config import Machine
-from kgdist.sampling.negatives import masked
 from kgdist.training.autograd_step import AutogradStep
 from kgdist.training.loop import make_step
 from kgdist.training.step import Clock
@@ -283,7 +282,7 @@ def test_gradients_of_further_vectors_are_summed_by_row() -> None:
         rows.copy_(torch.rand(rows.shape, generator=generator) - 0.5)
     ids = np.arange(6)
     batch = Batch(ids, ids % 2, (ids + 1) % 9, np.arange(8).reshape(2, 4), Side.TAIL, 3)
-    assert masked(batch) is None
+    assert batch.masked is None
     step = make_step(config, model, tables, torch.device("cpu"))
     assert isinstance(step, AutogradStep)
     updates, _ = step(step.plan(batch), Clock())

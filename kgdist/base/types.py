@@ -42,6 +42,7 @@ class Batch:
     """Positives and the candidates they are held against.
 
     Positives fall into C chunks of P in order (the last may be shorter); every positive of chunk c meets all of `negatives[c]`.
+    Where every entity is a candidate there are no negatives: positives then stand query by query, and all of a query share it.
     """
 
     heads: np.ndarray  # int64[B]
@@ -54,6 +55,10 @@ class Batch:
     weights: np.ndarray | None = None  # float32[B], one per positive
     numbers: np.ndarray | None = None  # int64[B], which triples of the split the positives are
     step: int = 0  # of its process
+    masked: np.ndarray | None = None  # bool[B, N], candidates that do not count for a positive
+    stands: np.ndarray | None = None  # float32[C, N], how many entities each candidate stands for
+    queries: np.ndarray | None = None  # int64[G + 1], where the positives of each query begin; every entity is a candidate
+    excluded: tuple[np.ndarray, np.ndarray] | None = None  # int64[X] queries, int64[X] entities that do not count for them
 
     def __len__(self) -> int:
         return len(self.heads)

@@ -38,6 +38,7 @@ class Scorer:
 
         Raises EvaluationError for one that float32 cannot hold.
         """
+        asked, (relations, rule) = relations, self.model.asked(relations, side)
         widest = max(self.tables.shape(name)[1] for name in self.relation_tables)
         fresh = np.cumsum(np.diff(relations, prepend=-1) != 0) - 1
         cuts = np.flatnonzero(np.diff(fresh // max(1, MATRIX_BYTES // (dtype.itemsize * widest)))) + 1
@@ -46,11 +47,11 @@ class Scorer:
             self.check()
             unique, index = np.unique(relations[part], return_inverse=True)
             rows = pull_rows(self.tables, "entity", anchors[part]).to(dtype)
-            made.append(self.model.queries(rows, self._relation(unique, index, dtype), side))
+            made.append(self.model.queries(rows, self._relation(unique, index, dtype), rule))
         queries = torch.cat(made)
         if not all_finite(held := queries.float()):
             at = int(torch.nonzero(~torch.isfinite(held).all(1))[0, 0])
-            given = f"{side.other.value} {anchors[at]} and relation {relations[at]}"
+            given = f"{side.other.value} {anchors[at]} and relation {asked[at]}"
             raise EvaluationError(f"the embeddings of {given} are too large for float32; train again with a smaller --lr")
         return queries
 
@@ -60,11 +61,12 @@ class Scorer:
 
     def projection(self, relation: np.ndarray, side: Side) -> Project:
         """Candidates for `side` as `relation` int64[1] of a projecting model sees them, in float64, rounded once."""
-        given = self._relation(relation, np.zeros(1, np.int64))
+        row, rule = self.model.asked(relation, side)
+        given = self._relation(row, np.zeros(1, np.int64))
 
         def project(entities: torch.Tensor) -> torch.Tensor:
             parts = torch.split(entities, BLOCK)
-            return torch.cat([self.model.project(part.double(), given, side).float() for part in parts])
+            return torch.cat([self.model.project(part.double(), given, rule).float() for part in parts])
 
         return project
 
@@ -78,8 +80,9 @@ class Scorer:
         unique, place = np.unique(entities, return_inverse=True)
         seen, place = pull_rows(self.tables, "entity", unique), place.reshape(-1).astype(np.int64)
         if relation is not None and len(unique):
-            given = self._relation(relation, np.zeros(1, np.int64))
-            seen = torch.cat([self.model.project(row, given, side) for row in torch.split(seen.double(), 1)])
+            row, rule = self.model.asked(relation, side)
+            given = self._relation(row, np.zeros(1, np.int64))
+            seen = torch.cat([self.model.project(each, given, rule) for each in torch.split(seen.double(), 1)])
         return self.model.comparator.exact_pairs(queries, seen, rows, place).cpu().numpy()
 
     @torch.no_grad()

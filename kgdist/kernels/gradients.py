@@ -2,8 +2,9 @@
 """Regularisation of the rows that a step looked up, and gradients by use gathered into gradients by row, with their mean squares.
 
 The term is coef * sum |x|^p over every use of a row (DGL-KE): a use is one triple's look at a relation, or one draw of a
-negative. It is part of each use's gradient, so its square counts too; what squares are for is told in `kgdist.kvstore.optim`.
-Compiled; `add` has a twin in torch.
+negative. Of rows of complex numbers it may be the sum of their moduli's powers (N3: Lacroix et al. 2018). It is part of each
+use's gradient, so its square counts too; what squares are for is told in `kgdist.kvstore.optim`. Compiled; `add` has a twin in
+torch.
 """
 
 from __future__ import annotations
@@ -20,10 +21,22 @@ EACH, ONCE = np.empty(0, np.int64), np.empty(0, np.float32)  # no places, no cou
 
 
 @inlined
-def _regularise(x, g, scale, p):
-    """Adds the term's gradient to g in place; returns (sum |x|^p, sum of the squares of the result)."""
+def _regularise(x, g, scale, p, moduli):
+    """Adds the term's gradient to g in place; returns (sum |x|^p, sum of the squares of the result).
+
+    With `moduli`, x is real parts, then imaginary parts, and p is 3.
+    """
     norm, square = _ZERO, _ZERO
-    if scale == 0:
+    if moduli and scale != 0:
+        half = len(g) // 2
+        x1, x2, g1, g2 = x[:half], x[half:], g[:half], g[half:]
+        for d in range(half):
+            size = np.sqrt(x1[d] * x1[d] + x2[d] * x2[d])
+            norm += size * size * size
+            g1[d] += scale * size * x1[d]
+            g2[d] += scale * size * x2[d]
+            square += g1[d] * g1[d] + g2[d] * g2[d]
+    elif scale == 0:
         for d in range(len(g)):
             square += g[d] * g[d]
     elif p == 3:  # the default, apart so that it stays two multiplications
@@ -44,23 +57,23 @@ def _regularise(x, g, scale, p):
 
 
 @disjoint
-def _rows(values, places, grads, counts, coef, p, squares):
+def _rows(values, places, grads, counts, coef, p, moduli, squares):
     total, mean = 0.0, _ONE / np.float32(max(1, grads.shape[1]))
     for u in range(len(grads)):
         uses = counts[u] if len(counts) else _ONE
         x = values[places[u]] if len(places) else values[u]
-        norm, square = _regularise(x, grads[u], coef * np.float32(p) * uses, p)
+        norm, square = _regularise(x, grads[u], coef * np.float32(p) * uses, p, moduli)
         squares[u] = square * mean
         total += np.float64(norm * uses)
     return total * coef
 
 
 @disjoint
-def _gather(values, places, grads, coef, p, out, squares):
+def _gather(values, places, grads, coef, p, moduli, out, squares):
     total, mean = 0.0, _ONE / np.float32(max(1, grads.shape[1]))
     for u in range(len(grads)):
         row, g = out[places[u]], grads[u]
-        norm, square = _regularise(values[places[u]], g, coef * np.float32(p), p)
+        norm, square = _regularise(values[places[u]], g, coef * np.float32(p), p, moduli)
         squares[places[u]] += square * mean
         total += np.float64(norm)
         for d in range(len(g)):
@@ -69,11 +82,11 @@ def _gather(values, places, grads, coef, p, out, squares):
 
 
 @disjoint
-def _settle(values, places, first, coef, p, grads, squares):
+def _settle(values, places, first, coef, p, moduli, grads, squares):
     total, mean, fresh = 0.0, _ONE / np.float32(max(1, grads.shape[1])), first
     for u in range(len(places)):
         g, place = grads[first + u], places[u]
-        norm, square = _regularise(values[u], g, coef * np.float32(p), p)
+        norm, square = _regularise(values[u], g, coef * np.float32(p), p, moduli)
         total += np.float64(norm)
         if place == fresh:
             fresh += 1
@@ -92,10 +105,19 @@ def _settle(values, places, first, coef, p, grads, squares):
 
 @dataclass(frozen=True)
 class Penalty:
-    """coef * sum |x|^p; none when coef or p is 0. Methods return its value."""
+    """coef * sum |x|^p; none when coef or p is 0. Methods return its value.
+
+    With `moduli` rows are complex numbers, real parts first, and |x| their moduli; of use for p = 3 alone, for with p = 2 both
+    are one. Raises ValueError for another p.
+    """
 
     coef: float
     p: int
+    moduli: bool = False
+
+    def __post_init__(self) -> None:
+        if self.moduli and self.p != 3:
+            raise ValueError(f"moduli are for p = 3, not {self.p}")
 
     def rows(
         self, values: np.ndarray, grads: np.ndarray, squares: np.ndarray, *, places: np.ndarray = EACH, counts: np.ndarray = ONCE
@@ -118,8 +140,8 @@ class Penalty:
         """
         return float(_settle(values, places, first, *self._numbers(), grads, squares))
 
-    def _numbers(self) -> tuple[np.float32, int]:
-        return np.float32(self.coef if self.p else 0.0), self.p
+    def _numbers(self) -> tuple[np.float32, int, bool]:
+        return np.float32(self.coef if self.p else 0.0), self.p, self.moduli
 
     def add(self, rows: torch.Tensor, grads: torch.Tensor, counts: torch.Tensor | None = None) -> tuple[torch.Tensor, float]:
         """Add the term's gradient to `grads` in place; returns the mean square of each row of the sum, and the term's value.
@@ -133,8 +155,15 @@ class Penalty:
             return torch.from_numpy(squares), value
         value = 0.0
         if self.coef and self.p:
-            slope = rows.sign() if self.p == 1 else rows * rows.abs().pow(self.p - 2)  # sign(x) |x|^(p-1)
+            slope = self._slopes(rows)
             uses = rows.new_ones(len(rows)) if counts is None else counts
             value = self.coef * torch.dot((slope * rows).sum(1), uses).item()
             grads.addcmul_(slope, uses[:, None], value=self.coef * self.p)
         return grads.square().mean(1), value
+
+    def _slopes(self, rows: torch.Tensor) -> torch.Tensor:
+        """sign(x) |x|^(p-1), float[U,D]."""
+        if self.moduli:
+            real, imaginary = rows.chunk(2, 1)
+            return rows * torch.hypot(real, imaginary).repeat(1, 2)
+        return rows.sign() if self.p == 1 else rows * rows.abs().pow(self.p - 2)

@@ -141,6 +141,66 @@ def pointwise(positive, scores, keep, weights, rule, grad, grad_scores):
 
 
 @disjoint
+def softmax(positive, scores, keep, weights, rule, smoothing, stands, counts, chunk, grad, grad_scores):
+    """As `pointwise` for the cross-entropy of the true entity; returns the sum of w L.
+
+    float32[C,N] `counts`, how many entities each candidate of a chunk of so many positives stands for, and `stands` their
+    logarithms; or both [0,N], where each stands for itself.
+    """
+    rows, width = len(positive), scores.shape[1]
+    offset, limit, result = rule.offset, rule.limit, 0.0
+    number = np.empty(width, np.float32)
+    for i in range(rows):
+        weight = weights[i] if len(weights) else _ONE
+        raw = offset + positive[i]
+        true = _within(raw, limit)
+        line, out = scores[i], grad_scores[i]
+        for j in range(width):
+            out[j] = offset + line[j]
+            number[j] = _ONE
+        if len(stands):
+            log, count = stands[i // chunk], counts[i // chunk]
+            for j in range(width):
+                out[j] = _within(out[j], limit) + log[j]
+                number[j] = count[j]
+        else:
+            for j in range(width):
+                out[j] = _within(out[j], limit)
+        if len(keep):
+            for j in range(width):
+                out[j] = out[j] if keep[i, j] else _MINUS_INFINITY
+                number[j] = number[j] if keep[i, j] else _ZERO
+        most = _ordered(np.float32(true).view(np.int32))
+        for j in range(width):
+            most = max(most, _ordered(np.float32(out[j]).view(np.int32)))
+        largest = np.int32(_ordered(most)).view(np.float32)
+        own, total = _exp(min(true - largest, _ZERO)), _ZERO
+        for j in range(width):
+            part = _exp(min(out[j] - largest, _ZERO)) if number[j] != _ZERO else _ZERO
+            out[j] = part
+            total += part
+        total += own
+        mean, several, broken = _ZERO, _ZERO, _ZERO
+        for j in range(width):  # a score of minus infinity would not show
+            broken += _ZERO * line[j] if number[j] != _ZERO else _ZERO
+        if smoothing > _ZERO:
+            for j in range(width):
+                mean += number[j] * _within(offset + line[j], limit) if number[j] != _ZERO else _ZERO
+                several += number[j]
+        spread = smoothing / (_ONE + several)
+        loss = largest + np.log(total) - (_ONE - smoothing) * true - spread * (true + mean) + broken
+        scale = weight / np.float32(rows)
+        inverse = _ONE / total
+        for j in range(width):
+            slope = scale * (out[j] * inverse - spread * number[j])
+            out[j] = slope if abs(offset + line[j]) <= limit else _ZERO
+        grad[i] = scale * (own * inverse - (_ONE - smoothing) - spread) if abs(raw) <= limit else _ZERO
+        result += np.float64(weight * loss)
+    grad_scores[rows:] = _ZERO
+    return result
+
+
+@disjoint
 def pairwise(positive, scores, keep, weights, rule, grad, grad_scores):
     """As `pointwise` for L+(s_i - s_ij); returns the sum of w_i mean_j."""
     rows, width = len(positive), scores.shape[1]

@@ -17,7 +17,7 @@ GOLDEN, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111
 # were 8 standard deviations from even (of 5: 51), with 8 rounds still 14 of 5; with 12 nothing was found at any size.
 SMALL, ROUNDS_SMALL, ROUNDS = 1024, 12, 8
 
-_IDS, _SHUFFLE, _ROWS, _NEIGHBOURS = 1, 2, 3, 4  # keeps the uses apart where seed and stream are equal
+_IDS, _SHUFFLE, _ROWS, _NEIGHBOURS, _DROPOUT, _GROUPS = range(1, 7)  # keeps the uses apart where seed and stream are equal
 _GOLDEN, _FIRST, _SECOND = np.uint64(GOLDEN), np.uint64(FIRST), np.uint64(SECOND)
 _LOW, _ONE = np.uint64(0xFFFFFFFF), np.uint64(1)
 _S27, _S30, _S31, _S32, _S40 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32), np.uint64(40)
@@ -135,6 +135,16 @@ def normal_rows(seed: int, stream: int, start_row: int, rows: int, width: int, s
         radius = np.sqrt(-2.0 * np.log(((hashed >> _S32).astype(np.float64) + 1.0) * 2.0**-32))
         part[:] = radius * np.cos((hashed & _LOW).astype(np.float64) * (2.0 * np.pi * 2.0**-32)) * std
     return out.reshape(rows, width)
+
+
+def dropout_key(seed: int, step: int, table: int) -> np.uint64:
+    """The key that the numbers are drawn with which a step sets to 0 in the rows of a table."""
+    return _key(_DROPOUT, seed, step, table)
+
+
+def group_key(seed: int, epoch: int, side: int) -> np.uint64:
+    """The key by which an epoch puts the answers of queries into groups."""
+    return _key(_GROUPS, seed, epoch, side)
 
 
 def neighbour_key(seed: int, step: int, hop: int, number: int) -> np.uint64:

@@ -19,11 +19,13 @@ from kgdist.base.files import Moved, unwatched
 from kgdist.kernels.random import normal_rows, uniform_rows
 from kgdist.kernels.route import look_up, put_rows
 from kgdist.kernels.rows import gather_rows
+from kgdist.kernels.shares import in_threads, part
 from kgdist.kvstore.asking import Asking, Service, settled
 from kgdist.kvstore.catalogue import TableSpec
 from kgdist.kvstore.optim import OPTIMIZERS, AdagradRow, Places, Squares, State, Updater
 from kgdist.kvstore.shared_memory import SharedArray, private_array
 
+SHARED = 1 << 20  # numbers of an update from which on the threads of a process share it
 LOADED = 1 << 24  # bytes of a checkpoint that are taken over at a time
 UPDATE_LIMIT = 300.0  # seconds one update may take before the run counts as stuck
 
@@ -259,9 +261,18 @@ class MemoryTables:
     def apply(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None, places: Places = None) -> None:
         """One step of the optimiser on the rows `ids`, unique; float32[U, width], float32[U]. With `places` int64[U], of the
         gradients and squares only those there, which saves copying them."""
-        rows = self.rows[name]
+        rows, rule = self.rows[name], self._rules[name]
         squares = squares.to(rows.device) if squares is not None else None
-        self._rules[name].apply(rows, self.state[name], ids.to(rows.device), grads.to(rows.device), lr, squares, places)
+        given, state, threads = (ids.to(rows.device), grads.to(rows.device)), self.state[name], torch.get_num_threads()
+        if threads == 1 or places is not None or grads.numel() < SHARED or not rows.is_cpu:
+            rule.apply(rows, state, *given, lr, squares, places)
+            return
+
+        def some(number: int) -> None:
+            mine = part(len(ids), number, threads)
+            rule.apply(rows, state, given[0][mine], given[1][mine], lr, None if squares is None else squares[mine])
+
+        in_threads(threads, some)
 
     def updater(self, name: str) -> Updater:
         """What does the same as `apply` with arrays, for tables on the CPU (see `AdagradRow.updater`)."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 import torch
 
 from kgdist.base.errors import OptionError
@@ -34,10 +35,12 @@ class Model:
     compare: ClassVar[str]  # key of COMPARATORS
     distance: ClassVar[bool] = False  # scores are gamma - distance
     projects: ClassVar[bool] = False  # candidates depend on the relation: there is a `project`
-    sideless: ClassVar[bool] = False  # and are projected alike at both ends of a triple
+    sideless: bool = False  # and are projected alike at both ends of a triple
     score_limit: ClassVar[float | None] = None  # training clamps scores to +-limit
     vectors: ClassVar[tuple[str, ...]] = ("relation",)  # tables read a row per triple; what projects is read once per relation
     halves: ClassVar[str | None] = None  # what the halves of an entity's row are, where it has such: its width is even then
+    moduli: ClassVar[tuple[str, ...]] = ()  # tables whose rows are complex numbers: real parts, then imaginary parts
+    angles: ClassVar[bool] = False  # relations are angles, of no size that could be regularised
     columns: ClassVar[dict[str, str]] = {}  # table -> what a row is if no vector, with {half}, {entity}, {relation}, {scale}
     initial: ClassVar[dict[str, tuple[str, float]]] = {}  # table -> how it begins whatever --init says: kind, spread
     depends_on: ClassVar[tuple[str, ...]] = ()  # options that saved rows cannot be read without, besides their sizes
@@ -57,6 +60,7 @@ class Model:
         self.init_range = (gamma + 2.0) / hidden_dim
         self.comparator: Comparator = COMPARATORS[self.compare]
         self.offset = gamma if self.distance else 0.0
+        self.reciprocal = False
 
     @classmethod
     def sizes(cls, config: Config) -> tuple[Config, list[str]]:
@@ -73,13 +77,32 @@ class Model:
             raise OptionError("--hidden_dim", f"{what}, or add --double_ent --double_rel")
         return config, notes
 
+    def use_inverses(self) -> None:
+        """Let a relation and its inverse have rows of their own (Lacroix et al. 2018): a missing head is from now on the missing
+        tail of the inverse. Relation r has row 2r, its inverse row 2r + 1, so that a range of relations is one of rows."""
+        self.reciprocal = True
+        self.sideless = False  # the two sides of a relation are projected by two rows
+
+    def asked(self, relations: np.ndarray, side: Side) -> tuple[np.ndarray, Side]:
+        """The rows by which relations int[B] are asked for their missing `side`, and the side that the model is then asked for.
+
+        Whoever makes queries of ids begins here; everything else knows relations, and both of their ends.
+        """
+        if not self.reciprocal:
+            return relations, side
+        return 2 * relations + side.pick(1, 0), Side.TAIL
+
+    def shapes(self, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:
+        """Name -> (rows, width) of every table that is trained for so many entities and relations."""
+        return self.tables(num_entities, num_relations * (2 if self.reciprocal else 1))
+
     @property
     def phase_scale(self) -> float:
         """Radians of a relation value of 1, where relations are phases."""
         return 1.0
 
     def tables(self, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:
-        """Name -> (rows, width) of every table the model trains."""
+        """Name -> (rows, width) of every table, for so many rows of entities and of relations."""
         return {"entity": (num_entities, self.entity_dim), "relation": (num_relations, self.relation_dim)}
 
     def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:
@@ -103,6 +126,16 @@ class Model:
         """float[N, Q] for each (chunk, triple) of `pairs`: the chunk of float[C, N, D] as the triple's relation sees it."""
         chunks, relations = candidates.unbind(0), relation.apart([triple for _, triple in pairs])
         return [self.project(chunks[chunk], one, side) for (chunk, _), one in zip(pairs, relations, strict=True)]
+
+    def relation_query(self, heads: torch.Tensor, tails: torch.Tensor) -> torch.Tensor:
+        """What the comparator holds relations' rows against, so that its score is the triple's: float[B, D], float[B, D] ->
+        float[B, R]. Models that have no such form raise NotImplementedError (`asks_relations`)."""
+        raise NotImplementedError
+
+    @property
+    def asks_relations(self) -> bool:
+        """Whether there is a `relation_query`."""
+        return type(self).relation_query is not Model.relation_query
 
     def pair(self, queries: torch.Tensor, entities: torch.Tensor, relation: RelationRows, side: Side) -> torch.Tensor:
         """Score of one candidate per query: float[B, Q], float[B, D] -> float[B]."""

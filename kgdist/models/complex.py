@@ -16,6 +16,7 @@ class ComplEx(Model):
     compare = "dot"
     kernel = "complex"
     halves = "a real and an imaginary half"
+    moduli = ("entity", "relation")
     columns = dict.fromkeys(("entity", "relation"), "{half} real parts, then {half} imaginary parts")
     usual = (0.03, 0.3), (20, 300)
 
@@ -25,3 +26,8 @@ class ComplEx(Model):
         if side is Side.TAIL:
             return torch.cat([a_re * r_re - a_im * r_im, a_re * r_im + a_im * r_re], dim=-1)
         return torch.cat([a_re * r_re + a_im * r_im, a_im * r_re - a_re * r_im], dim=-1)
+
+    def relation_query(self, heads: torch.Tensor, tails: torch.Tensor) -> torch.Tensor:
+        """conj(h) t."""
+        (h_re, h_im), (t_re, t_im) = halves(heads), halves(tails)
+        return torch.cat([h_re * t_re + h_im * t_im, h_re * t_im - h_im * t_re], dim=-1)

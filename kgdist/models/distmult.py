@@ -20,3 +20,7 @@ class DistMult(Model):
     def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:
         """The anchor scaled by the relation; the same for both sides."""
         return anchor * relation
+
+    def relation_query(self, heads: torch.Tensor, tails: torch.Tensor) -> torch.Tensor:
+        """h t, number by number."""
+        return heads * tails

@@ -109,18 +109,35 @@ def settle(config: Config, explicit: Collection[str] = (), *, devices: int | Non
             raise OptionError("--compute_dtype", message)
         if config.gpu == (-1,) and not gemm.fast_on_this_cpu():
             more.append("--compute_dtype bfloat16: this CPU has no units for it, so float32 would be faster")
+    _check_objective(config, model)
     return config, [*notes, *more]
+
+
+def _check_objective(config: Config, model: type[Model]) -> None:
+    """Refuse what the score function has no form of. Raises OptionError."""
+    name = config.model_name
+    if config.candidates == "all" and model.projects:
+        message = f"all would project every entity for each relation with {name}; take sampled negatives"
+        raise OptionError("--candidates", message)
+    if config.regularizer == "dura" and (model.compare != "dot" or model.projects):
+        raise OptionError("--regularizer", f"dura is for products of queries and entities; {name} sums distances: take n3 or f2")
+    if config.relation_loss and model.relation_query is Model.relation_query:
+        known = ", ".join(sorted(name for name, each in MODELS.items() if each.relation_query is not Model.relation_query))
+        raise OptionError("--relation_loss", f"{name} has no query for relations; those that do: {known}")
 
 
 def model_of(config: Config) -> Model:
     """The score function that the options name."""
-    return make_model(
+    model = make_model(
         config.model_name,
         hidden_dim=config.hidden_dim,
         entity_dim=config.entity_dim,
         relation_dim=config.relation_dim,
         gamma=config.gamma,
     )
+    if config.reciprocal:
+        model.use_inverses()
+    return model
 
 
 def _try(model: Model) -> None:

@@ -31,3 +31,7 @@ class RESCAL(Model):
         """One GEMM per relation of the batch."""
         matrices = relation.rows["relation"].view(-1, self.relation_dim, self.entity_dim)
         return grouped_matmul(anchors, matrices, relation.index, transpose=side is Side.HEAD)
+
+    def relation_query(self, heads: torch.Tensor, tails: torch.Tensor) -> torch.Tensor:
+        """h t^T, row by row."""
+        return (heads.unsqueeze(2) * tails.unsqueeze(1)).flatten(1)

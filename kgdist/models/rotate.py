@@ -24,6 +24,8 @@ class RotatE(Model):
     compare = "modulus"
     kernel = "rotate"
     distance = True
+    moduli = ("entity",)
+    angles = True
     columns = {  # noqa: RUF012
         "entity": "{half} real parts, then {half} imaginary parts",
         "relation": "phases; the angle in radians is the number times {scale!r}",

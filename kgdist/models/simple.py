@@ -32,3 +32,8 @@ class SimplE(Model):
         if side is Side.TAIL:
             return 0.5 * torch.cat([r_inverse * a_j, r * a_i], dim=-1)
         return 0.5 * torch.cat([r * a_j, r_inverse * a_i], dim=-1)
+
+    def relation_query(self, heads: torch.Tensor, tails: torch.Tensor) -> torch.Tensor:
+        """What the relation and its inverse are multiplied with."""
+        (h_i, h_j), (t_i, t_j) = halves(heads), halves(tails)
+        return 0.5 * torch.cat([h_i * t_j, t_i * h_j], dim=-1)

@@ -22,6 +22,10 @@ class TransE_l2(Model):
         """h + r for a missing tail, t - r for a missing head."""
         return anchor + relation if side is Side.TAIL else anchor - relation
 
+    def relation_query(self, heads: torch.Tensor, tails: torch.Tensor) -> torch.Tensor:
+        """t - h, which the relation is to be near to."""
+        return tails - heads
+
 
 class TransE_l1(TransE_l2):
     """gamma - ||h + r - t||_1."""

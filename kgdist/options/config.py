@@ -18,6 +18,7 @@ from kgdist.options import interval
 from kgdist.options.built_in import BUILT_IN
 from kgdist.options.cluster import ClusterOptions, PartitionOptions
 from kgdist.options.of_encoders import EncoderOptions
+from kgdist.options.of_objectives import ObjectiveOptions
 from kgdist.options.option import Option, option, table
 
 _BOTH = ("train", "dist-train", "eval")
@@ -31,8 +32,6 @@ _FORMAT = re.compile(r"(raw_udd|udd)_(?:\{([hrt]{3})\}|([hrt]{3}))")
 _data = partial(option, group="data")
 _model = partial(option, group="model")
 _training = partial(option, group="training")
-_loss = partial(option, group="loss")
-_negatives = partial(option, group="negative samples")
 _evaluation = partial(option, group="evaluation")
 _output = partial(option, group="output")
 _start = partial(option, group="start")
@@ -68,7 +67,7 @@ def _delimiter(text: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(ClusterOptions, PartitionOptions, EncoderOptions):
+class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions):
     """All options of a run, typed and checked. Raises OptionError for a value that cannot be."""
 
     # ---- data
@@ -185,8 +184,9 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions):
     )
     lr_schedule: str = _training(
         "constant",
-        "the rate over the steps: constant; linear or cosine down to 0; step: a tenth from half of the steps on",
-        choices=("constant", "linear", "cosine", "step"),
+        "the rate over the steps: constant; linear or cosine down to 0; step: a tenth from half of the steps on; plateau: less "
+        "whenever validations stop to improve (--plateau_factor)",
+        choices=("constant", "linear", "cosine", "step", "plateau"),
         ours=_TRAIN,
     )
     lr_warmup: int = _training(0, "steps over which the rate first rises from 0 to --lr", low=0, ours=_TRAIN)
@@ -196,39 +196,6 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions):
         low=0,
         high=2**63 - 1,
         ours=(*_BOTH, "partition"),
-    )
-
-    # ---- loss
-    loss_genre: str = _loss("Logsigmoid", "loss of a score", choices=("Hinge", "Logistic", "Logsigmoid", "BCE"), dglke=_TRAIN)
-    margin: float = _loss(1.0, "margin of the Hinge loss", short="-m", above=0, dglke=_TRAIN)
-    pairwise: bool = _loss(
-        False,
-        "loss of the difference between a positive and each of its negatives; with Logistic or Hinge",
-        short="-pw",
-        dglke=_TRAIN,
-    )
-    neg_adversarial_sampling: bool = _loss(
-        False,
-        "weigh the negatives by how well they score (self-adversarial, Sun et al. 2019); nearly always better",
-        short="-adv",
-        dglke=_TRAIN,
-    )
-    adversarial_temperature: float = _loss(1.0, "sharpness of those weights", short="-a", above=0, dglke=_TRAIN)
-    regularization_coef: float = _loss(
-        2e-6, "factor of the norm of the embeddings that is added to the loss; 0 for none", short="-rc", low=0, dglke=_TRAIN
-    )
-    regularization_norm: int = _loss(
-        3, "exponent p of that norm, the sum of abs(x)^p; 0 for none", short="-rn", low=0, high=64, dglke=_TRAIN
-    )
-
-    # ---- negative samples
-    neg_sample_size: int = _negatives(
-        256, "negatives of each positive; also the number of positives that share them (a chunk)", low=1, dglke=_TRAIN
-    )
-    neg_deg_sample: bool = _negatives(
-        False,
-        "take the entities of the chunk's other positives as negatives too: frequent entities come up more often",
-        dglke=_TRAIN,
     )
 
     # ---- evaluation
@@ -322,6 +289,13 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions):
         sticky=False,
     )
 
+    yes: bool = _start(
+        False,
+        "begin also a training with --candidates all that would take more than a day by the speed measured at its start",
+        ours=_ALONE,
+        sticky=False,
+    )
+
     # ---- hardware
     gpu: tuple[int, ...] = _hardware(
         (-1,), "numbers of the GPUs to use; -1: train on the CPU", low=-1, high=1023, least=1, dglke=_HERE, metavar="GPU"
@@ -396,5 +370,13 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions):
         return dataclasses.replace(self, **changes)
 
 
-_LAST = {field.name for owner in (PartitionOptions, ClusterOptions) for field in dataclasses.fields(owner)}
-OPTIONS: dict[str, Option] = dict(sorted(table(Config).items(), key=lambda item: item[0] in _LAST))
+# As they stand in --help and in pages: what a first training needs comes first; those that are not named follow.
+_GROUPS = ("data", "model", "training", "loss", "negative samples", "evaluation", "output", "start", "hardware", "encoder")
+
+
+def _place(item: tuple[str, Option]) -> int:
+    group = item[1].group
+    return _GROUPS.index(group) if group in _GROUPS else len(_GROUPS)
+
+
+OPTIONS: dict[str, Option] = dict(sorted(table(Config).items(), key=_place))

@@ -91,12 +91,44 @@ def of_a_run(o: Config, given: Given) -> Rows:
     yield from of_an_evaluation(o)
     yield from _of_files(o)
     yield from _of_an_encoder(o, given)
+    yield from _of_an_objective(o, given)
     on_cpu = o.gpu == (-1,)
     for name in ("mix_cpu_gpu", "async_update"):
         yield on_cpu and getattr(o, name), name, "needs a GPU: add --gpu 0, or drop it to train on the CPU"
     asked = " ".join(map(str, o.gpu))
     yield -1 in o.gpu and not on_cpu, "gpu", f"-1 means the CPU and cannot be mixed with GPUs, not {asked}"
     yield len({*o.gpu}) < len(o.gpu), "gpu", f"each GPU once, not {asked}; several processes share one with --num_proc"
+
+
+def _of_an_objective(o: Config, given: Given) -> Rows:
+    """Of the loss, its candidates, and what keeps rows small."""
+    softmax, everybody = o.loss_genre == "Softmax", o.candidates == "all"
+    weighs = "contradicts --loss_genre Softmax, which weighs candidates by their scores already; drop one of them"
+    yield softmax and o.neg_adversarial_sampling, "neg_adversarial_sampling", weighs
+    single = "has no margin between a triple and all entities; take Softmax, or BCE for binary losses"
+    yield everybody and o.loss_genre == "Hinge", "loss_genre", single
+    drawn = "is about negatives that are drawn, and with --candidates all every entity is one; drop it"
+    for name in ("pairwise", "neg_adversarial_sampling", "neg_deg_sample", "neg_sample_size", "neg_sampler", "entity_types"):
+        yield everybody and name in given and getattr(o, name) is not False, name, drawn
+    for name in ("answers", "k_vs_all", "yes"):
+        yield not everybody and name in given, name, "goes with --candidates all; add that, or drop it"
+    yield (
+        everybody and o.encoder != "none",
+        "candidates",
+        "all needs the rows of all entities in each step, and --encoder makes few",
+    )
+    yield everybody and o.async_update, "async_update", "contradicts --candidates all, which needs the rows of the step before"
+    yield everybody and o.rel_part, "rel_part", "divides triples among processes, and --candidates all has one; drop it"
+    smooth = "is for --loss_genre Softmax, or --candidates all"
+    yield o.label_smoothing and not (softmax or everybody), "label_smoothing", smooth
+    yield o.label_smoothing >= 1, "label_smoothing", f"is a share, below 1, not {o.label_smoothing:g}"
+    norms = f"is the exponent of --regularizer lp; {o.regularizer} has its own"
+    yield o.regularizer != "lp" and "regularization_norm" in given, "regularization_norm", norms
+    yield o.init_scale is not None and o.init == "xavier", "init_scale", "contradicts --init xavier, whose range is its own"
+    yield o.entity_types is not None and o.neg_sampler != "typed", "entity_types", "goes with --neg_sampler typed; add that"
+    yield o.lr_schedule == "plateau" and not o.valid, "lr_schedule", "plateau watches validations; add --valid"
+    for name in ("plateau_factor", "plateau_patience"):
+        yield o.lr_schedule != "plateau" and name in given, name, "goes with --lr_schedule plateau; add that, or drop it"
 
 
 def _of_an_encoder(o: Config, given: Given) -> Rows:

@@ -25,7 +25,7 @@ def resolve(config: Config, explicit: Collection[str] = (), *, devices: int | No
     notes: list[str] = []
     refuse(of_a_run(config, explicit))
     config = _data(config, explicit, notes)
-    config = _batch(config, notes)
+    config = _everybody(config, explicit, notes) if config.candidates == "all" else _batch(config, notes)
     config = _processes(config, notes, devices)
     return config, notes
 
@@ -37,6 +37,18 @@ def _data(config: Config, explicit: Collection[str], notes: list[str]) -> Config
     name = PurePath(file.replace("\\", "/")).name.split(".")[0] or "data"
     notes.append(f"--dataset {name}: the name is taken from {file}")
     return config.replace(dataset=name)
+
+
+def _everybody(config: Config, explicit: Collection[str], notes: list[str]) -> Config:
+    """One process, whose threads own the rows; all answers of a query where they count as one."""
+    if config.num_proc > 1:
+        threads = config.num_proc * config.num_thread
+        config = config.replace(num_proc=1, num_thread=threads, worker="process")
+        notes.append(f"--num_thread {threads}: with --candidates all one process trains, whose threads share the entities")
+    if config.k_vs_all and "answers" not in explicit and config.answers:
+        config = config.replace(answers=0)
+        notes.append("--answers 0: with --k_vs_all the answers of a query are one example")
+    return config
 
 
 def _batch(config: Config, notes: list[str]) -> Config:

@@ -207,7 +207,7 @@ def load_tables(
     say.
     """
     names, rows = array_names(config), {}
-    for table, shape in model.tables(num_entities, num_relations).items():
+    for table, shape in model.shapes(num_entities, num_relations).items():
         path = run.path / names[table]
         array = _load(run, path)
         if array.dtype != np.float32 or array.shape != shape:

@@ -13,8 +13,11 @@ import torch
 
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.machine import keep_freed_memory
+from kgdist.base.types import Batch
 from kgdist.data.batches import Batches, relation_shares
 from kgdist.data.dataset import Triples
+from kgdist.data.known import KnownTriples
+from kgdist.data.queries import Queries
 from kgdist.kvstore.catalogue import TableSpec
 from kgdist.kvstore.optim import OPTIMIZERS
 from kgdist.kvstore.tables import AsyncTables, MemoryTables, TableMemory, Tables
@@ -27,8 +30,9 @@ from kgdist.options.interval import Interval, Rhythm
 from kgdist.options.model_file import bring
 from kgdist.runtime.processes.child import Owner
 from kgdist.runtime.processes.control import SharedControl, WorkerControl
-from kgdist.sampling.negatives import ChunkedNegatives
+from kgdist.sampling.negatives import ChunkedNegatives, Standing
 from kgdist.training.loop import Trainer
+from kgdist.training.losses import SOFTMAX
 
 
 def last_words(last: int | None, command: str) -> str:
@@ -54,13 +58,15 @@ class Seat:
         return low + (high - low) * rank // ranks
 
 
-def steps_of(config: Config, triples: int, machines: int = 1) -> int:
-    """Steps of each process: `--max_step`, or as many as `--max_epoch` passes over the triples take."""
+def steps_of(config: Config, triples: Triples | int, machines: int = 1) -> int:
+    """Steps of each process: `--max_step`, or as many as `--max_epoch` passes over the triples, or so many of them, take."""
     if config.max_epoch is None:
         return config.max_step
-    per_epoch = math.ceil(
-        triples / (config.batch_size * config.num_proc * machines)
-    )  # the last batch of an epoch may be a short one
+    if config.candidates == "all" and isinstance(triples, Triples):
+        per_epoch = queries_of(config, triples).steps_per_epoch
+    else:  # the last batch of an epoch may be a short one
+        count = triples if isinstance(triples, int) else len(triples)
+        per_epoch = math.ceil(count / (config.batch_size * config.num_proc * machines))
     return max(1, math.ceil(config.max_epoch * per_epoch))
 
 
@@ -95,7 +101,7 @@ def device_of(config: Config, rank: int) -> torch.device:
 def shapes_of(config: Config, model: Model, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:
     """(rows, width) of the tables that a training has: those of the score function, but that an encoder begins with entities'
     rows of a size of their own."""
-    shapes = model.tables(num_entities, num_relations)
+    shapes = model.shapes(num_entities, num_relations)
     return shapes if config.encoder == "none" else shapes | {"entity": (num_entities, config.encoder_dim)}
 
 
@@ -112,15 +118,42 @@ def trainer_of(
     model = model_of(config)
     if config.compute_dtype == "bfloat16":
         model.comparator = model.comparator.in_bfloat16()
+    number, total, own = rank, steps_of(config, train), (0, tables.shape("entity")[0])
+    if seat is not None:
+        number, total = seat.machine * config.num_proc + rank, steps_of(config, seat.triples, seat.machines)
+        own = seat.own if config.negatives == "local" else own
+    batch: Callable[[int], Batch]
+    if config.candidates == "all":
+        batch = queries_of(config, train).batch
+    else:
+        batch = _sampled(config, model, train, tables, rank, number, own)
+    if config.async_update:
+        tables = AsyncTables(tables)
+    machines = seat.machines if seat is not None else 1
+    device = device_of(config, rank)
+    shown = rank if encoding is None else number  # also whose draws of neighbours are its own
+    return Trainer(config, model, tables, batch, device=device, total=total, rank=shown, machines=machines, encoding=encoding)
+
+
+def queries_of(config: Config, train: Triples) -> Queries:
+    """Of a training against all entities."""
+    return Queries(train, config.batch_size, answers=config.answers, seed=config.seed, known=config.mask_known)
+
+
+def _sampled(
+    config: Config, model: Model, train: Triples, tables: Tables, rank: int, number: int, own: tuple[int, int]
+) -> Callable[[int], Batch]:
+    """Positives and drawn negatives, of entities own[0] to own[1], of each step of process `rank` here, `number` of all."""
     owned = relation_shares(train.array[:, 1], config.num_proc)[rank] if config.rel_part and config.num_proc > 1 else None
     try:
         batches = Batches(train, config.batch_size, seed=config.seed, rank=rank, world=config.num_proc, owned=owned)
     except ValueError as error:
         raise OptionError("--num_proc", f"{error}: {len(train)} triples are too few for {config.num_proc} processes") from error
-    number, total, own = rank, steps_of(config, len(train)), (0, tables.shape("entity")[0])
-    if seat is not None:
-        number, total = seat.machine * config.num_proc + rank, steps_of(config, seat.triples, seat.machines)
-        own = seat.own if config.negatives == "local" else own
+    entities, known, standing = tables.shape("entity")[0], None, None
+    if config.mask_known:
+        known = KnownTriples.build([train.array], entities, int(train.array[:, 1].max(initial=0)) + 1)
+    if config.loss_genre == SOFTMAX:
+        standing = Standing.of(train.array, entities, degree=config.neg_deg_sample)
     negatives = ChunkedNegatives(
         own[1] - own[0],
         config.neg_sample_size,
@@ -129,15 +162,10 @@ def trainer_of(
         rank=number,
         sort=model.projects,
         first=own[0],
+        standing=standing,
+        known=known,
     )
-    if config.async_update:
-        tables = AsyncTables(tables)
-    machines = seat.machines if seat is not None else 1
-    device = device_of(config, rank)
-    shown = rank if encoding is None else number  # also whose draws of neighbours are its own
-    return Trainer(
-        config, model, tables, batches, negatives, device=device, total=total, rank=shown, machines=machines, encoding=encoding
-    )
+    return lambda step: negatives.batch(step, batches.at(step))
 
 
 def train_rank(config: Config, train: Triples, tables: Tables, control: WorkerControl, encoding: Encoding | None = None) -> int:

@@ -140,7 +140,7 @@ class Session:
             curves_writer()
 
     def _steps(self) -> int:
-        return steps_of(self.config, len(self.dataset.train))
+        return steps_of(self.config, self.dataset.train)
 
     def _encoding(self) -> Encoding | None:
         return Encoding.of(self.config, self.dataset.train.array, *self.sizes)

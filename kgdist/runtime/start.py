@@ -45,6 +45,8 @@ def at_random(
 ) -> None:
     """Fill a table, or rows `first` and following of one of `total`, with what they start at."""
     kind, spread = model.initial.get(name, (config.init, model.init_range))
+    if config.init_scale is not None and name not in model.initial and not (model.angles and name == "relation"):
+        spread = config.init_scale * (3 if kind == "normal" else 1)
     stream = tables.names().index(name)
     initialise(tables.rows[name], kind, spread, seed=config.seed, stream=stream, first=first, total=total, moved=moved)
 

@@ -7,6 +7,8 @@ vectors that scale the ends (PairRE).
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +16,7 @@ import torch
 
 from kgdist.base.types import Side
 from kgdist.kernels import scaled
+from kgdist.kernels.dropout import Dropout
 from kgdist.kernels.gradients import Penalty
 from kgdist.kernels.matrices import Matrices, Projections, chunk_groups
 from kgdist.kernels.pairs import Pairs
@@ -30,17 +33,19 @@ class Relations(abc.ABC):
 
     unit: ClassVar[bool] = False  # entities count as rows of length 1
 
-    def __init__(self, model: Model, tables: Tables, buffers: Scratch, penalty: Penalty) -> None:
-        self.model, self.tables, self.buffers, self.penalty = model, tables, buffers, penalty
+    def __init__(self, model: Model, tables: Tables, buffers: Scratch, dropout: Dropout) -> None:
+        self.model, self.tables, self.buffers, self.dropout = model, tables, buffers, dropout
         self.width = model.entity_dim  # of a query
 
-    def begin(self, plan: BatchPlan, entities: np.ndarray) -> None:
-        """The batch of `plan`, whose entity rows are float32[U,D]."""
-        self.batch, self.entities = plan.batch, entities
-        self.ids, self.index = plan.relation_ids, plan.relation_places
+    def begin(self, plan: BatchPlan, entities: np.ndarray, penalty: Penalty, square: float = 0.0) -> None:
+        """The batch of `plan`, whose entity rows are float32[U,D]. `penalty` of relations' rows; `square` times the squares of
+        both queries of each positive are part of the loss."""
+        self.batch, self.entities, self.penalty, self.square = plan.batch, entities, penalty, square
+        self.ids, self.index, self.side = plan.relation_ids, plan.relation_places, plan.side
         places = plan.parts(plan.places)
         given = (places.tails, places.heads), (places.heads, places.tails)
         self.anchors, self.true = self.batch.side.pick(*given)  # int64[B], rows of the given ends and of the missing ones
+        self.more: torch.Tensor | None = None  # float32[V,R], gradients of relations' rows as they are seen, from elsewhere
 
     @abc.abstractmethod
     def queries(self, out: np.ndarray) -> None:
@@ -74,14 +79,44 @@ class Relations(abc.ABC):
         out = self.buffers.take(name, len(self.ids), self.tables.shape(name)[1])
         return self.tables.pull(name, torch.from_numpy(self.ids), out).numpy()
 
+    def look(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """Rows float32[V,width] as this step sees them, after dropout."""
+        if not self.dropout:
+            return rows
+        seen = self.buffers.take("seen_" + name, *rows.shape).numpy()
+        seen[:] = rows
+        self.dropout.apply(seen, self.ids, self.batch.step)
+        return seen
+
+    def unlook(self, grads: np.ndarray, ids: np.ndarray) -> None:
+        """Gradients of rows as they are seen, float32[n,width], into those of rows `ids` int64[n] as they are."""
+        self.dropout.apply(grads, ids, self.batch.step)
+
+    def opposite(self, query: Callable[[np.ndarray], object], backward: Callable[[np.ndarray], object]) -> float:
+        """The part of the loss that is the square of the query for the end that is given: what it is, and its way back, each of
+        float32[B,Q]."""
+        found = self.buffers.take("opposite", len(self.batch), self.width).numpy()
+        query(found)
+        value = self.square * float(np.square(found).sum(dtype=np.float64))
+        found *= np.float32(2 * self.square)
+        backward(found)
+        return value
+
     def grads(self, name: str) -> torch.Tensor:
         """float32[V,width], not cleared."""
         return self.buffers.take("grad_" + name, len(self.ids), self.tables.shape(name)[1])
 
     def gathered(self, rows: np.ndarray, grad_uses: np.ndarray) -> tuple[Update, float]:
-        """Gradients by use float32[B,R] of relation vectors float32[V,R] by row, and the value of their regularisation."""
+        """Gradients by use float32[B,R] of relation vectors float32[V,R], as they are seen, by row; and the value of their
+        regularisation."""
         squares, grads = np.zeros(len(self.ids), np.float32), self.grads("relation").zero_()
+        if self.dropout:
+            self.unlook(grad_uses, self.ids[self.index])
         norm = self.penalty.gather(rows, self.index, grad_uses, grads.numpy(), squares)
+        if self.more is not None:
+            self.unlook(self.more.numpy(), self.ids)
+            grads += self.more
+            squares += self.more.square().mean(1).numpy()
         return Update(self.ids, grads, torch.from_numpy(squares)), norm
 
 
@@ -89,20 +124,29 @@ class VectorRelations(Relations):
     """A row per relation, and a gradient for each use of it."""
 
     def queries(self, out: np.ndarray) -> None:
-        assert self.model.kernel is not None
         self.rows = self.pull("relation")
-        given = self.entities, self.anchors, self.rows, self.index
-        self.query = VectorQuery(self.model.kernel, self.batch.side, *given, scale=self.model.phase_scale)
+        self.seen = self.look("relation", self.rows)
+        self.query = self._query(self.side, self.anchors)
         self.query.forward(out)
+
+    def _query(self, side: Side, anchors: np.ndarray) -> VectorQuery:
+        assert self.model.kernel is not None
+        given = self.entities, anchors, self.seen, self.index
+        return VectorQuery(self.model.kernel, side, *given, scale=self.model.phase_scale)
 
     def backward(self, scores: np.ndarray, grad: np.ndarray, grad_queries: np.ndarray, grad_entities: np.ndarray) -> None:
         self.pairs.backward(scores, grad, grad_queries, grad_entities)
-        self.uses = self.buffers.take("grad_uses", len(self.batch), self.rows.shape[1]).numpy()
+        self.uses, self.norm = self.buffers.take("grad_uses", len(self.batch), self.rows.shape[1]).numpy(), 0.0
         self.query.backward(grad_queries, grad_entities, self.uses)
+        if self.square:
+            other = self._query(self.side.other, self.true)
+            more = self.buffers.take("opposite_uses", *self.uses.shape).numpy()
+            self.norm = self.opposite(other.forward, lambda found: other.backward(found, grad_entities, more))
+            self.uses += more
 
     def updates(self) -> tuple[dict[str, Update], float]:
         relation, norm = self.gathered(self.rows, self.uses)
-        return {"relation": relation}, norm
+        return {"relation": relation}, norm + self.norm
 
 
 class MatrixRelations(Relations):
@@ -113,22 +157,38 @@ class MatrixRelations(Relations):
     """
 
     def queries(self, out: np.ndarray) -> None:
-        table = self.tables.local("relation")
+        table = None if self.dropout else self.tables.local("relation")
         self.rows = table.numpy() if table is not None else self.pull("relation")
         self.which = self.ids if table is not None else np.arange(len(self.ids))
-        shaped = self.rows.reshape(-1, self.model.relation_dim, self.model.entity_dim)
-        self.matrices = Matrices(shaped, self.index, self.which, transpose=self.batch.side is Side.HEAD)
+        self.seen = self.look("relation", self.rows)
+        self.matrices = self._matrices(self.side)
         self.matrices.forward(self.entities, self.anchors, out)
+
+    def _matrices(self, side: Side) -> Matrices:
+        shaped = self.seen.reshape(-1, self.model.relation_dim, self.model.entity_dim)
+        return Matrices(shaped, self.index, self.which, transpose=side is Side.HEAD)
 
     def backward(self, scores: np.ndarray, grad: np.ndarray, grad_queries: np.ndarray, grad_entities: np.ndarray) -> None:
         self.pairs.backward(scores, grad, grad_queries, grad_entities)
         grads, count = self.grads("relation").numpy(), len(self.ids)
         self.squares, self.norm = np.empty(count, np.float32), 0.0
         uses = np.bincount(self.index, minlength=count).astype(np.float32)
-        given = self.entities, self.anchors, grad_queries, grad_entities, grads.reshape(count, *self.matrices.matrices.shape[1:])
+        whole = grads.reshape(count, *self.matrices.matrices.shape[1:])
+        passes = [(self.matrices, self.anchors, grad_queries)]
+        if self.square:
+            other = self._matrices(self.side.other)
+            ask = partial(other.forward, self.entities, self.true)
+            self.norm = self.opposite(ask, lambda found: passes.append((other, self.true, found)))
         step = max(1, CACHED // grads.shape[1])
         for part in (slice(start, min(start + step, count)) for start in range(0, count, step)):
-            self.matrices.backward(*given, fresh=True, part=part)
+            if self.more is not None:
+                grads[part] = self.more[part].numpy()
+            fresh = self.more is None  # else there may be relations without a triple
+            for matrices, anchors, grad_q in passes:
+                matrices.backward(self.entities, anchors, grad_q, grad_entities, whole, fresh=fresh, part=part)
+                fresh = False
+            if self.dropout:
+                self.unlook(grads[part], self.ids[part])
             rows = self.rows, grads[part], self.squares[part]
             self.norm += self.penalty.rows(*rows, places=self.which[part], counts=uses[part])
 
@@ -142,18 +202,18 @@ class ProjectedRelations(Relations):
     Entities are compared as the relation projects them. Batches are sorted by relation. Projections are not regularised (DGL-KE).
     """
 
-    def __init__(self, model: Model, tables: Tables, buffers: Scratch, penalty: Penalty) -> None:
-        super().__init__(model, tables, buffers, penalty)
+    def __init__(self, model: Model, tables: Tables, buffers: Scratch, dropout: Dropout) -> None:
+        super().__init__(model, tables, buffers, dropout)
         self.width = model.relation_dim
 
     def queries(self, out: np.ndarray) -> None:
         self.rows = self.pull("relation")
-        self.sign = np.float32(self.batch.side.pick(-1.0, 1.0))
+        self.sign = np.float32(self.side.pick(-1.0, 1.0))
         shape = len(self.ids), self.model.entity_dim, self.model.relation_dim
         self.matrices = Matrices(self.pull("projection").reshape(shape), self.index)
         self.grad_matrices = self.grads("projection").view(shape)
         self.matrices.forward(self.entities, self.anchors, out)
-        out += self.sign * self.rows[self.index]
+        out += self.sign * self.look("relation", self.rows)[self.index]
 
     def positives(self, queries: np.ndarray, out: np.ndarray) -> None:
         seen = np.empty((len(self.batch), queries.shape[1]), np.float32)
@@ -192,8 +252,8 @@ class ScaledRelations(Relations):
     unit = True
 
     def queries(self, out: np.ndarray) -> None:
-        self.rows, side = self.pull("relation"), self.batch.side
-        heads, tails = (np.ascontiguousarray(half) for half in np.split(self.rows, 2, axis=1))
+        self.rows, side = self.pull("relation"), self.side
+        heads, tails = (np.ascontiguousarray(half) for half in np.split(self.look("relation", self.rows), 2, axis=1))
         given, self.scales = side.pick((tails, heads), (heads, tails))  # float32[V,D], of anchors and of candidates
         self.anchored = VectorQuery("diagonal", side, self.entities, self.anchors, given, self.index)
         self.sought = VectorQuery("diagonal", side, self.entities, self.true, self.scales, self.index)
@@ -227,8 +287,9 @@ class ScaledRelations(Relations):
         self.uses += uses
         self.anchored.backward(grad_queries, grad_entities, uses)
         grads, index = self.grads("relation").zero_(), torch.from_numpy(self.index)
-        for half, part in zip(grads.chunk(2, 1), self.batch.side.pick((self.uses, uses), (uses, self.uses)), strict=True):
+        for half, part in zip(grads.chunk(2, 1), self.side.pick((self.uses, uses), (uses, self.uses)), strict=True):
             half.index_add_(0, index, torch.from_numpy(part))
+        self.unlook(grads.numpy(), self.ids)
 
     def updates(self) -> tuple[dict[str, Update], float]:
         grads, squares = self.grads("relation"), np.empty(len(self.ids), np.float32)

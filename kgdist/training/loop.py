@@ -7,6 +7,7 @@ negatives, unique ids, pull, query and compare, loss, backward, push.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
@@ -14,16 +15,16 @@ from typing import Protocol
 import torch
 
 from kgdist.base.errors import Diverged
-from kgdist.data.batches import Batches
+from kgdist.base.types import Batch
 from kgdist.kernels import jit
 from kgdist.kvstore.optim import Schedule
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
 from kgdist.models.encoders.encoder import Encoding
 from kgdist.options.config import Config
-from kgdist.sampling.negatives import ChunkedNegatives
 from kgdist.training.autograd_step import AutogradStep
 from kgdist.training.encoder_step import EncoderStep
+from kgdist.training.losses import SOFTMAX
 from kgdist.training.step import BatchPlan, Clock, Losses, Step
 
 
@@ -31,6 +32,10 @@ def make_step(config: Config, model: Model, tables: Tables, device: torch.device
     """The fastest step that does what is asked for; `machines` share the graph."""
     # An update that runs beside the next step needs memory of its own, which the fused step does not give.
     if device.type == "cpu" and model.kernel is not None and not config.async_update and jit.compiled():
+        if config.candidates == "all":
+            from kgdist.training.full_step import FullStep
+
+            return FullStep(config, model, tables)
         from kgdist.training.fused_step import FusedStep
 
         return FusedStep(config, model, tables, machines)
@@ -61,6 +66,7 @@ class Trainer:
 
     Args:
         tables: where the rows are; the ids pushed are unique within a step.
+        batch: of step 0, 1, ...
         device: where scores are computed; rows are copied there and gradients back if the tables live elsewhere.
         encoding: what makes the entities' rows; its weights are one more of the tables.
     """
@@ -70,8 +76,7 @@ class Trainer:
         config: Config,
         model: Model,
         tables: Tables,
-        batches: Batches,
-        negatives: ChunkedNegatives,
+        batch: Callable[[int], Batch],
         *,
         device: torch.device,
         total: int,
@@ -82,8 +87,7 @@ class Trainer:
         self.config = config
         self.model = model
         self.tables = tables
-        self.batches = batches
-        self.negatives = negatives
+        self.batch = batch
         self.total = total
         self.rank = rank
         self.schedule = Schedule(config.lr_schedule, config.lr, total, config.lr_warmup)
@@ -157,15 +161,15 @@ class Trainer:
             self.tables.ahead(*(self._plans[number].wanted for number in steps))
 
     def _plan(self, number: int) -> BatchPlan:
-        return self._step.plan(self.negatives.batch(number, self.batches.at(number)))
+        return self._step.plan(self.batch(number))
 
     def _log(self, control: Control, done: int, steps: int, sums: Losses) -> None:
         clock, now = self.clock, perf_counter()
         who = f"[proc {self.rank}]"
         values = {"loss": sums.total}
-        if not self.config.pairwise:
+        if not (self.config.pairwise or self.config.loss_genre == SOFTMAX or self.config.candidates == "all"):
             values = {"pos_loss": sums.positive, "neg_loss": sums.negative, "loss": sums.total}
-        if self.config.regularization_coef > 0 and self.config.regularization_norm > 0:
+        if self.config.regularization_coef > 0 and (self.config.regularization_norm > 0 or self.config.regularizer != "lp"):
             values["regularization"] = sums.regularization
         for name, value in values.items():
             control.say(f"{who}[Train]({done}/{self.total}) average {name}: {value / steps}")

@@ -2,6 +2,9 @@
 
 Point-wise:  L = (mean_i w_i L+(s_i) + mean_i w_i A_i) / 2,   A_i = mean_j L-(s_ij), or sum_j softmax_j(T s_ij) L-(s_ij) with
 self-adversarial weights (Sun et al. 2019), which carry no gradient. Pairwise: L = mean_ij w_i L+(s_i - s_ij).
+Softmax:     L = mean_i w_i (log(exp s_i + sum_j n_ij exp s_ij) - (1 - e) s_i - e m_i), n_ij how many entities candidate j stands
+for, so that the sum over a sample estimates that over all (Bengio and Senecal 2008), m_i the mean of the scores of these, and e
+the label smoothing (Szegedy et al. 2016).
 A weight counts once, for a positive and its negatives alike (DGL-KE applies it twice or averages it away).
 """
 
@@ -14,12 +17,14 @@ import numpy as np
 import torch
 from torch.nn.functional import relu, softplus
 
-from kgdist.kernels import loss
+from kgdist.base.types import Batch
+from kgdist.kernels import full, loss
 from kgdist.models.base import Model
-from kgdist.options.config import OPTIONS, Config
+from kgdist.options.config import Config
 
-GENRES = OPTIONS["loss_genre"].choices
+SOFTMAX = "Softmax"
 SOFT = ("Logsigmoid", "Logistic", "BCE")  # -log sigma(+-s), log(1 + exp(-+s)) and BCE on sigma(s): one function, written stably
+GENRES = ("Hinge", *SOFT)  # of single scores
 
 Term = Callable[[torch.Tensor], torch.Tensor]
 
@@ -40,9 +45,10 @@ def terms(genre: str, margin: float) -> tuple[Term, Term]:
 
 
 def hinge(genre: str) -> bool:
-    """Whether a loss is the hinge, else one of `SOFT`. Raises ValueError for any other, so that no step takes one for another."""
+    """Whether a loss of single scores is the hinge, else one of `SOFT`. Raises ValueError for any other, so that no step takes
+    one for another."""
     if genre != "Hinge" and genre not in SOFT:
-        raise ValueError(f"unknown loss {genre!r}; known: Hinge, {', '.join(SOFT)}")
+        raise ValueError(f"unknown loss of single scores {genre!r}; known: Hinge, {', '.join(SOFT)}")
     return genre == "Hinge"
 
 
@@ -51,7 +57,38 @@ def rule_of(config: Config, model: Model) -> loss.Rule:
     limit = np.inf if model.score_limit is None else model.score_limit
     temperature = config.adversarial_temperature if config.neg_adversarial_sampling else -1.0
     numbers = map(np.float32, (config.margin, temperature))
-    return loss.Rule(np.float32(model.offset), np.float32(limit), hinge(config.loss_genre), *numbers)
+    single = config.loss_genre != SOFTMAX and hinge(config.loss_genre)
+    return loss.Rule(np.float32(model.offset), np.float32(limit), single, *numbers)
+
+
+def full_rule(config: Config, model: Model) -> full.Rule:
+    """How scores against all entities become a loss: of a softmax, or of binary losses. Raises ValueError for any other genre."""
+    softmax = config.loss_genre == SOFTMAX
+    if not softmax and hinge(config.loss_genre):
+        raise ValueError("Hinge is of sampled negatives")
+    limit = np.inf if model.score_limit is None else model.score_limit
+    return full.Rule(softmax, model.offset, limit, config.label_smoothing)
+
+
+class Share(NamedTuple):
+    """What the losses of queries against all, and the scores of their answers, are multiplied by."""
+
+    queries: np.ndarray  # float32[G]
+    positives: np.ndarray  # float32[B]
+
+
+def shares(batch: Batch, config: Config) -> Share:
+    """Of a mean over positives (1-vs-all), each with its query's loss and its own score; or over queries (`--k_vs_all`), each
+    with the mean score of its answers, or for binary losses their sum. Weights multiply positives, or on average their query."""
+    assert batch.queries is not None
+    starts, counts = batch.queries[:-1], np.diff(batch.queries)
+    weights = np.ones(len(batch), np.float64) if batch.weights is None else batch.weights.astype(np.float64)
+    sums = np.add.reduceat(weights, starts)
+    if not config.k_vs_all:
+        return Share((sums / len(batch)).astype(np.float32), (weights / len(batch)).astype(np.float32))
+    queries = sums / counts / len(counts)
+    each = queries / counts if config.loss_genre == SOFTMAX else queries
+    return Share(queries.astype(np.float32), np.repeat(each, counts).astype(np.float32))
 
 
 def batch_loss(
@@ -64,6 +101,8 @@ def batch_loss(
     temperature: float | None = None,
     weights: torch.Tensor | None = None,
     masked: torch.Tensor | None = None,
+    stands: torch.Tensor | None = None,
+    smoothing: float = 0.0,
 ) -> Loss:
     """Loss of float[B] positive and float[B, N] negative scores.
 
@@ -71,7 +110,11 @@ def batch_loss(
         temperature: T of the self-adversarial weights; None weighs all negatives the same.
         weights: float[B], one per positive.
         masked: bool[B, N]; negatives that do not exist (a positive's own entity among in-batch candidates).
+        stands: float[B, N], of a softmax: how many entities each negative stands for; None: itself.
+        smoothing: of a softmax, the share of the probability that all entities have alike.
     """
+    if genre == SOFTMAX:
+        return _softmax(positive, negative, weights, masked, stands, smoothing)
     true, false = terms(genre, margin)
     per_row = weights if weights is not None else torch.ones_like(positive)
     if pairwise:
@@ -91,6 +134,26 @@ def batch_loss(
     positive_part = (per_row * true(positive)).mean()
     negative_part = (per_row * against).mean()
     return Loss((positive_part + negative_part) / 2, positive_part, negative_part)
+
+
+def _softmax(
+    positive: torch.Tensor,
+    negative: torch.Tensor,
+    weights: torch.Tensor | None,
+    masked: torch.Tensor | None,
+    stands: torch.Tensor | None,
+    smoothing: float,
+) -> Loss:
+    counts = torch.ones_like(negative) if stands is None else stands
+    if masked is not None:
+        counts = counts.masked_fill(masked, 0.0)
+    logits = torch.cat([positive[:, None], negative + counts.log()], 1)
+    values = torch.logsumexp(logits, 1) - (1 - smoothing) * positive
+    if smoothing:
+        mean = (positive + (counts * negative).sum(1)) / (1 + counts.sum(1))
+        values = values - smoothing * mean
+    zero = positive.new_zeros(())
+    return Loss((values if weights is None else weights * values).mean(), zero, zero)
 
 
 def _masked_mean(values: torch.Tensor, masked: torch.Tensor | None) -> torch.Tensor:

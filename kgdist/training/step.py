@@ -7,6 +7,7 @@ Two do the same: `autograd_step` for any model on any device, `fused_step` by co
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -14,8 +15,11 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 import torch
 
-from kgdist.base.types import Batch
-from kgdist.kvstore.tables import Update
+from kgdist.base.types import Batch, Side
+from kgdist.kernels.dropout import Dropout
+from kgdist.kvstore.tables import Tables, Update
+from kgdist.models.base import Model
+from kgdist.options.config import Config
 from kgdist.sampling.blocks import Block
 
 
@@ -90,17 +94,41 @@ class BatchPlan(NamedTuple):
     batch: Batch
     ids: np.ndarray  # int64[U], its entities
     places: np.ndarray  # int64[.], which of them: those of all parts, one after another
-    relation_ids: np.ndarray  # int64[V]
+    relation_ids: np.ndarray  # int64[V], rows of relations; all there are where these are told apart (`--relation_loss`)
     relation_places: np.ndarray  # int64[B]
     wanted: dict[str, np.ndarray]  # int64[.], the ids that the step pulls from each table, in its order
     blocks: tuple[Block, ...] = ()  # the neighbourhood that the entities' rows are made of, where an encoder makes them
     decoded: np.ndarray | None = None  # int64[.], the ids whose rows the score function then reads, in its order
+    side: Side = Side.TAIL  # that the model is asked for, by these rows of relations (`Model.asked`)
 
     def parts(self, places: Array) -> Parts[Array]:
         """`places`, its own or a copy of these on another device, part by part."""
         size = len(self.batch)
         drawn = 2 * size + self.batch.in_batch * len(self.batch.negatives)
         return Parts(places[:size], places[size : 2 * size], places[2 * size : drawn], places[drawn:])
+
+
+def relation_rows(
+    config: Config, model: Model, tables: Tables, batch: Batch, unique: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, np.ndarray, Side]:
+    """The relations' rows that a batch needs, int64[V], which of them each positive has, int64[B], and the side that the model is
+    asked for by them. `unique` gives different ids, and places among them."""
+    rows, side = model.asked(batch.relations, batch.side)
+    if config.relation_loss:
+        return np.arange(tables.shape("relation")[0]), rows, side
+    ids, places = unique(rows)
+    return ids, places, side
+
+
+def dropouts(config: Config) -> dict[str, Dropout]:
+    """By table; those that are not named see all numbers."""
+    shares = {"entity": config.entity_dropout, "relation": config.relation_dropout}
+    return {name: Dropout(share, config.seed, number) for number, (name, share) in enumerate(shares.items())}
+
+
+def uses_by_positives(plan: BatchPlan) -> np.ndarray:
+    """float32[U]: how often each entity is a head or a tail."""
+    return np.bincount(plan.places[: 2 * len(plan.batch)], minlength=len(plan.ids)).astype(np.float32)
 
 
 def agreement(plan: BatchPlan, machines: int) -> np.ndarray:
@@ -111,7 +139,7 @@ def agreement(plan: BatchPlan, machines: int) -> np.ndarray:
     1 + (n - 1) / k would have met in a batch of the whole graph, so the square of the sum, n^2 g^2 when uses agree, becomes
     n (1 + (n - 1) / k) g^2: all of it on one machine, that of n single uses on very many.
     """
-    uses = np.bincount(plan.places[: 2 * len(plan.batch)], minlength=len(plan.ids)).astype(np.float32).clip(1)
+    uses = uses_by_positives(plan).clip(1)
     share: np.ndarray = (1 + (uses - 1) / np.float32(machines)) / uses
     return share
 

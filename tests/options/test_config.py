@@ -80,6 +80,25 @@ DGLKE_EVAL = [
     "num_thread",
 ]
 OURS = {
+    "reciprocal": (False, {"train"}),
+    "init_scale": (None, {"train"}),
+    "plateau_factor": (0.5, {"train"}),
+    "plateau_patience": (2, {"train"}),
+    "entity_dropout": (0.0, {"train"}),
+    "relation_dropout": (0.0, {"train"}),
+    "candidates": ("sampled", {"train"}),
+    "answers": (4, {"train"}),
+    "k_vs_all": (False, {"train"}),
+    "label_smoothing": (0.0, {"train"}),
+    "relation_loss": (0.0, {"train"}),
+    "bernoulli": (False, {"train"}),
+    "subsampling": (False, {"train"}),
+    "regularizer": ("lp", {"train"}),
+    "relation_regularization_coef": (None, {"train"}),
+    "neg_sampler": ("uniform", {"train"}),
+    "entity_types": (None, {"train"}),
+    "mask_known": (False, {"train"}),
+    "yes": (False, {"train"}),
     "config": (None, {"train", "eval"}),
     "preset": (False, {"train"}),
     "seed": (0, {"train", "eval"}),
@@ -152,7 +171,7 @@ def test_every_option_of_the_distributed_training_document_is_there() -> None:
 def test_choices_are_those_of_dglke() -> None:
     models = {"TransE", "TransE_l1", "TransE_l2", "TransR", "RESCAL", "DistMult", "ComplEx", "RotatE", "SimplE", "PairRE"}
     assert set(OPTIONS["model_name"].choices) == models
-    assert set(OPTIONS["loss_genre"].choices) == {"Hinge", "Logistic", "Logsigmoid", "BCE"}
+    assert set(OPTIONS["loss_genre"].choices) == {"Hinge", "Logistic", "Logsigmoid", "BCE"} | {"Softmax"}  # the last is ours
 
 
 def test_rows_obey_the_laws_of_the_table() -> None:

@@ -48,6 +48,77 @@ REFUSED = [
         "--copy: knows no machine before Ray has placed it; put the partitions where all nodes see them, or name a --storage",
     ),
     ("copy", "--script_folder a --storage b", "--storage: is for trainings; put a script's files where all machines see them"),
+    (
+        "train",
+        "--loss_genre Softmax -adv",
+        "--neg_adversarial_sampling: contradicts --loss_genre Softmax, which weighs candidates by their scores already; "
+        "drop one of them",
+    ),
+    (
+        "train",
+        "--candidates all --loss_genre Hinge",
+        "--loss_genre: has no margin between a triple and all entities; take Softmax, or BCE for binary losses",
+    ),
+    (
+        "train",
+        "--candidates all --loss_genre Softmax --neg_sample_size 9",
+        "--neg_sample_size: is about negatives that are drawn, and with --candidates all every entity is one; drop it",
+    ),
+    (
+        "train",
+        "--answers 3",
+        "--answers: goes with --candidates all; add that, or drop it",
+    ),
+    (
+        "train",
+        "--candidates all --loss_genre Softmax --encoder sage",
+        "--candidates: all needs the rows of all entities in each step, and --encoder makes few",
+    ),
+    (
+        "train",
+        "--candidates all --gpu 0 --async_update",
+        "--async_update: contradicts --candidates all, which needs the rows of the step before",
+    ),
+    (
+        "train",
+        "--candidates all --rel_part",
+        "--rel_part: divides triples among processes, and --candidates all has one; drop it",
+    ),
+    (
+        "train",
+        "--label_smoothing .1",
+        "--label_smoothing: is for --loss_genre Softmax, or --candidates all",
+    ),
+    (
+        "train",
+        "--loss_genre Softmax --label_smoothing 1",
+        "--label_smoothing: is a share, below 1, not 1",
+    ),
+    (
+        "dist-train",
+        "--regularizer n3 -rn 2",
+        "--regularization_norm: is the exponent of --regularizer lp; n3 has its own",
+    ),
+    (
+        "train",
+        "--init xavier --init_scale .1",
+        "--init_scale: contradicts --init xavier, whose range is its own",
+    ),
+    (
+        "train",
+        "--entity_types a",
+        "--entity_types: goes with --neg_sampler typed; add that",
+    ),
+    (
+        "train",
+        "--lr_schedule plateau",
+        "--lr_schedule: plateau watches validations; add --valid",
+    ),
+    (
+        "train",
+        "--plateau_patience 3",
+        "--plateau_patience: goes with --lr_schedule plateau; add that, or drop it",
+    ),
     ("train", "--encoder sage --own_rows", "--own_rows: goes with --attributes: without these all entities have rows; drop it"),
     (
         "dist-train",

@@ -147,7 +147,10 @@ def test_floats_survive_the_command_line_exactly(value: float) -> None:
         ("--num 1", "--num: could be --num_proc, --num_thread; write more of it"),
         ("--model_path x", "--model_path: not an option of kgdist-train; did you mean --model_name?"),
         ("--!test", "--!test: no such option; did you mean --test?"),
-        ("--loss_genre hinge", "--loss_genre: must be one of Hinge, Logistic, Logsigmoid, BCE, not 'hinge'; did you mean Hinge?"),
+        (
+            "--loss_genre hinge",
+            "--loss_genre: must be one of Hinge, Logistic, Logsigmoid, BCE, Softmax, not 'hinge'; did you mean Hinge?",
+        ),
         ("--test=1", "--test: must be true or false, not '1'"),
     ],
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kgdist.base.types import Side
 from kgdist.data.batches import Positives
-from kgdist.sampling.negatives import ChunkedNegatives, masked
+from kgdist.sampling.negatives import ChunkedNegatives
 
 
 def positives(size: int, entities: int = 50, seed: int = 0) -> Positives:
@@ -30,7 +30,7 @@ def test_shapes_sides_and_ranges(size: int, chunk: int, degree: bool, step: int)
 @given(size=st.integers(1, 40), chunk=st.integers(1, 16), step=st.integers(0, 1))
 def test_in_batch_candidates_are_the_chunks_own_and_the_own_positive_is_masked(size: int, chunk: int, step: int) -> None:
     batch = ChunkedNegatives(50, chunk, True, seed=1).batch(step, positives(size))
-    true, mask = batch.side.pick(batch.heads, batch.tails), masked(batch)
+    true, mask = batch.side.pick(batch.heads, batch.tails), batch.masked
     assert mask is not None
     for i in range(size):
         row = batch.negatives[i // chunk]
@@ -57,7 +57,7 @@ def test_uniform_negatives_are_uniform() -> None:
 
 
 def test_without_in_batch_candidates_nothing_is_masked() -> None:
-    assert masked(ChunkedNegatives(50, 8, False, 0).batch(0, positives(8))) is None
+    assert ChunkedNegatives(50, 8, False, 0).batch(0, positives(8)).masked is None
 
 
 @pytest.mark.parametrize("degree", [False, True])

@@ -130,7 +130,7 @@ def test_the_triples_of_a_batch_are_no_messages_of_theirs(twice: bool) -> None:
     rows = [tuple(row) for row in triples.array.tolist()]
     trainer = trainer_of(config, triples, tables, 0, encoding=encoding)
     for number in range(6):
-        batch = trainer.negatives.batch(number, trainer.batches.at(number))
+        batch = trainer.batch(number)
         assert batch.numbers is not None
         assert np.array_equal(triples.array[batch.numbers], np.stack([batch.heads, batch.relations, batch.tails], axis=1))
         own = {int(edge) for edge in encoding.messages.edges_of(batch.numbers)}

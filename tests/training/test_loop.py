@@ -33,7 +33,8 @@ def trainer(name: str, **options: object) -> Trainer:
     array = np.stack([rng.integers(top, size=20) for top in (ENTITIES, RELATIONS, ENTITIES)], axis=1).astype(np.int32)
     batches = Batches(Triples(array, rng.uniform(0.5, 2, 20).astype(np.float32)), config.batch_size, seed=1)
     negatives = ChunkedNegatives(ENTITIES, config.neg_sample_size, config.neg_deg_sample, 1, sort=model.projects)
-    return Trainer(config, model, tables, batches, negatives, device=torch.device("cpu"), total=10)
+    draw = lambda number: negatives.batch(number, batches.at(number))  # noqa: E731
+    return Trainer(config, model, tables, draw, device=torch.device("cpu"), total=10)
 
 
 def plain_loss(
@@ -85,7 +86,7 @@ def test_a_step_is_the_references_update(name: str, degree: bool, number: int) -
     tables = subject.tables
     assert isinstance(tables, MemoryTables)
     before = {key: torch.from_numpy(array.copy()).double() for key, array in tables.arrays().items()}
-    batch = subject.negatives.batch(number, subject.batches.at(number))
+    batch = subject.batch(number)
     assert len(batch) == (7 if number < 2 else 6) and batch.side is (Side.HEAD if number == 1 else Side.TAIL)
     losses, count = subject.step(number)
     assert count == len(batch)
@@ -123,7 +124,7 @@ def test_a_step_that_reads_relations_once_follows_the_gradient_of_the_batch(name
     tables = subject.tables
     assert isinstance(tables, MemoryTables)
     leaves = {key: torch.from_numpy(array.copy()).double().requires_grad_() for key, array in tables.arrays().items()}
-    batch = subject.negatives.batch(0, subject.batches.at(0))
+    batch = subject.batch(0)
     subject.step(0)
     entity = leaves["entity"]
     relations = [leaves["relation"][r] for r in batch.relations]

@@ -1,0 +1,361 @@
+# mypy: disable-error-code="no-untyped-def"
+"""Queries against every entity: the value of a softmax or of binary losses, and its gradients, tile by tile.
+
+Threads own ranges of the entities. Each takes the queries through its range twice: once for scores and what is summed over all
+entities, and, when the sums of all threads are together, once for the gradients of its entities. So no two threads write a row,
+and nothing depends on which is faster. Between the two, scores are kept, of as many queries as fit in `KEPT`; never of all.
+
+For dot products three matrix products are all that must be paid: exponentials are taken once, against the true entity's score
+instead of the largest one, which is not known yet, and kept in the scores' place; the sum they are to be divided by is then
+divided out of the queries. Other comparators have their exponentials taken again. With products in bfloat16, scores are kept in
+it, too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from kgdist.kernels import gemm
+from kgdist.kernels.comparators import Comparator, Dot
+from kgdist.kernels.dropout import Dropout
+from kgdist.kernels.gemm import BFLOAT16
+from kgdist.kernels.jit import disjoint, inlined
+from kgdist.kernels.loss import _exp, _ordered, _softplus, _within
+from kgdist.kernels.shares import in_threads, part
+
+KEPT = 192 << 20  # bytes of scores kept at a time
+TILE = 4 << 20  # bytes of scores looked at together, which stay in a core's cache
+LEAST, MOST = 256, 4096  # entities of a tile
+FAR = 60.0  # a score may be this much above the true one's: e^60, times numbers of entities and rows, is far from overflow
+_ZERO, _ONE, _FAR, _MOST = np.float32(0), np.float32(1), np.float32(FAR), np.float32(math.exp(FAR))
+_NONE, _LEAST = np.float32(-np.inf), np.float32(-3e38)
+_B16, _HALF16, _BIT = np.uint32(16), np.uint32(0x7FFF), np.uint32(1)
+
+
+@inlined
+def _wide(bits):
+    """bfloat16 -> float32."""
+    return np.uint32(np.uint32(bits) << _B16).view(np.float32)
+
+
+@inlined
+def _narrow(value):
+    """float32 -> bfloat16, to the nearest."""
+    bits = np.float32(value).view(np.uint32)
+    return np.uint16((bits + _HALF16 + ((bits >> _B16) & _BIT)) >> _B16)
+
+
+@inlined
+def _exponential(s, true):
+    """e^(s - true), where s is at most FAR above."""
+    return _exp(min(s - true, _FAR) - _FAR) * _MOST
+
+
+@inlined
+def _order(s):
+    """A float32 as an integer that grows with it: loops for the largest integer are vectors, for floats that may be NaN not."""
+    return _ordered(np.float32(s).view(np.int32))
+
+
+@inlined
+def _softmax_weight(raw, counts, true, limit):
+    """What a score adds to its row's sum, and what it becomes."""
+    e = _exponential(_within(raw, limit), true) if counts else _ZERO
+    return e, e if abs(raw) <= limit else _ZERO
+
+
+@inlined
+def _binary_weight(raw, counts, limit):
+    """The same: the loss of a false triple, and its slope."""
+    s = _within(raw, limit)
+    value, slope = _softplus(s if counts else _ZERO)
+    kept = _ONE if counts else _ZERO
+    return kept * value, slope if abs(raw) <= limit else _ZERO
+
+
+@disjoint
+def _weights(softmax, scores, true, offset, limit, sums, tops):
+    """float32[P,N] scores into what is multiplied with entities; adds to the sums of rows and to their largest scores."""
+    for i in range(len(scores)):
+        line, against, total, top = scores[i], true[i], _ZERO, _order(tops[i])
+        if softmax:
+            for j in range(len(line)):
+                raw, counts = line[j] + offset, line[j] != _NONE
+                top = max(top, _order(raw))
+                value, weight = _softmax_weight(raw, counts, against, limit)
+                total += value
+                line[j] = weight
+        else:
+            for j in range(len(line)):
+                raw, counts = line[j] + offset, line[j] != _NONE
+                value, weight = _binary_weight(raw, counts, limit)
+                total += value
+                line[j] = weight if counts else _ZERO
+        sums[i] += np.float64(total)
+        tops[i] = np.int32(_ordered(top)).view(np.float32)
+
+
+@disjoint
+def _weights16(softmax, scores, true, offset, limit, sums, tops):
+    """The same of bfloat16 as uint16."""
+    for i in range(len(scores)):
+        line, against, total, top = scores[i], true[i], _ZERO, _order(tops[i])
+        if softmax:
+            for j in range(len(line)):
+                kept = _wide(line[j])
+                top = max(top, _order(kept + offset))
+                value, weight = _softmax_weight(kept + offset, kept != _NONE, against, limit)
+                total += value
+                line[j] = _narrow(weight)
+        else:
+            for j in range(len(line)):
+                kept = _wide(line[j])
+                value, weight = _binary_weight(kept + offset, kept != _NONE, limit)
+                total += value
+                line[j] = _narrow(weight if kept != _NONE else _ZERO)
+        sums[i] += np.float64(total)
+        tops[i] = np.int32(_ordered(top)).view(np.float32)
+
+
+@disjoint
+def _look(softmax, scores, true, offset, limit, sums, tops, plain):
+    """The sums of `_weights`, and those of the scores themselves, which are left as they are."""
+    for i in range(len(scores)):
+        line, against, total, top, linear = scores[i], true[i], _ZERO, _order(tops[i]), _ZERO
+        for j in range(len(line)):
+            linear += _within(line[j] + offset, limit) if line[j] != _NONE else _ZERO
+            top = max(top, _order(line[j] + offset))
+        if softmax:
+            for j in range(len(line)):
+                total += _softmax_weight(line[j] + offset, line[j] != _NONE, against, limit)[0]
+        else:
+            for j in range(len(line)):
+                total += _binary_weight(line[j] + offset, line[j] != _NONE, limit)[0]
+        sums[i] += np.float64(total)
+        plain[i] += np.float64(linear)
+        tops[i] = np.int32(_ordered(top)).view(np.float32)
+
+
+@disjoint
+def _slopes(softmax, scores, true, offset, limit, factors, spread, out):
+    """Gradients of float32[P,N] scores: factors times their weights, less `spread`."""
+    for i in range(len(scores)):
+        line, against, to, factor, less = scores[i], true[i], out[i], factors[i], spread[i]
+        if softmax:
+            for j in range(len(line)):
+                raw, counts = line[j] + offset, line[j] != _NONE
+                weight = factor * _softmax_weight(raw, counts, against, limit)[1]
+                to[j] = weight - less if counts and abs(raw) <= limit else _ZERO
+        else:
+            for j in range(len(line)):
+                raw, counts = line[j] + offset, line[j] != _NONE
+                weight = factor * _binary_weight(raw, counts, limit)[1]
+                to[j] = weight - less if counts and abs(raw) <= limit else _ZERO
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How scores against all become a loss.
+
+    With `softmax`, log sum exp(s); else the sum of log(1 + exp(s)). Less the mean of all scores (softmax), or their sum over the
+    number of entities, times `smoothing`. Scores have the `offset` added and are clamped to +- `limit`.
+    """
+
+    softmax: bool
+    offset: float
+    limit: float
+    smoothing: float
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Queries of one step.
+
+    `true` is the score of a true entity of each, with offset, within the limit: any number near to the largest would do.
+    """
+
+    rows: torch.Tensor  # float32[G,Q]
+    true: np.ndarray  # float32[G]
+    weights: np.ndarray  # float32[G], what the loss of each is multiplied by
+    excluded: tuple[np.ndarray, np.ndarray] | None = None  # int64[X] queries, int64[X] entities that do not count for them
+
+
+class Everybody:
+    """All entities as candidates of a step's queries, for comparators that take them as they are.
+
+    Args:
+        threads: that share the entities.
+        dropout: of which entities are seen.
+    """
+
+    def __init__(self, comparator: Comparator, rule: Rule, *, threads: int, dropout: Dropout) -> None:
+        self.comparator, self.rule, self.threads, self.dropout = comparator, rule, threads, dropout
+        self.low = comparator.products is BFLOAT16
+        self.trio = gemm.trio(low=self.low)
+        self.linear = isinstance(comparator, Dot) and not rule.smoothing
+
+    def __call__(self, table: torch.Tensor, asked: Asked, step: int, grad_rows: torch.Tensor, grad_table: torch.Tensor) -> float:
+        """The loss of G queries against all of float32[E,D]; fills its gradients, float32[G,Q] and float32[E,D]."""
+        entities, size = len(table), len(asked.rows)
+        ranges = [range(entities)[part(entities, number, self.threads)] for number in range(self.threads)]
+        at_once = max(1, min(size, KEPT // (entities * (2 if self.low and self.linear else 4))))
+        slabs = [slice(start, min(start + at_once, size)) for start in range(0, size, at_once)]
+        total, kind = 0.0, _Linear if self.linear else _Elementwise
+        for slab in slabs:
+            some = _cut(asked, slab)
+            while True:
+                work: list[_Range] = [kind(self, table, some, step, each) for each in ranges]
+                in_threads(self.threads, lambda number, work=work: work[number].sums())  # type: ignore[misc]
+                true, found = _together(self.rule, some, work, entities)
+                if (true <= some.true).all():
+                    break
+                some = Asked(some.rows, true, some.weights, some.excluded)  # one was too far above: once more, nearer to it
+            total += found.value
+            where = found, grad_table, slab is slabs[0], slab is slabs[-1]
+            in_threads(self.threads, lambda number, work=work, where=where: work[number].gradients(*where))  # type: ignore[misc]
+            torch.sum(torch.stack([one.grad_rows for one in work]), 0, out=grad_rows[slab])
+        return total
+
+
+def _cut(asked: Asked, slab: slice) -> Asked:
+    """Some of the queries."""
+    excluded = asked.excluded
+    if excluded is not None:
+        inside = (excluded[0] >= slab.start) & (excluded[0] < slab.stop)
+        excluded = excluded[0][inside] - slab.start, excluded[1][inside]
+    return Asked(asked.rows[slab], asked.true[slab], asked.weights[slab], excluded)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the sums of all ranges come to."""
+
+    value: float
+    factors: np.ndarray  # float32[P]: a score's gradient is its weight times this,
+    spread: np.ndarray  # float32[P], less this
+
+
+def _together(rule: Rule, asked: Asked, work: list[_Range], entities: int) -> tuple[np.ndarray, _Found]:
+    """The scores that exponentials are to be taken against, higher than now where they would not be exact; and what was found."""
+    sums, plain = sum(one.totals for one in work), sum(one.plain for one in work)
+    tops = np.max([one.tops for one in work], axis=0)
+    tops = np.minimum(tops, np.float32(rule.limit))
+    true = np.where(rule.softmax & (tops - asked.true > FAR), tops, asked.true)
+    count = np.full(len(asked.true), float(entities))
+    if asked.excluded is not None:
+        count -= np.bincount(asked.excluded[0], minlength=len(count))
+    weights = asked.weights.astype(np.float64)
+    spread = weights * rule.smoothing / (count if rule.softmax else entities)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = np.log(sums) + asked.true if rule.softmax else sums
+        factors = weights / sums if rule.softmax else weights
+    value = float((weights * values - spread * plain).sum())
+    return true, _Found(value, factors.astype(np.float32), spread.astype(np.float32))
+
+
+class _Range:
+    """Some queries and a range of entities, which one thread takes through both passes."""
+
+    def __init__(self, whole: Everybody, table: torch.Tensor, asked: Asked, step: int, entities: range) -> None:
+        self.whole, self.rule, self.table, self.asked, self.step = whole, whole.rule, table, asked, step
+        size = len(asked.rows)
+        self.totals, self.plain = np.zeros(size), np.zeros(size)
+        self.tops = np.full(size, _LEAST)
+        width = min(MOST, max(LEAST, TILE // (4 * size) // 16 * 16))
+        self.tiles = [(start, min(start + width, entities.stop)) for start in range(entities.start, entities.stop, width)]
+        self.kept: list[torch.Tensor] = []
+        self.grad_rows = torch.zeros_like(asked.rows)
+        self.numbers = np.float32(self.rule.offset), np.float32(self.rule.limit)
+        self.excluded: list[tuple[torch.Tensor, torch.Tensor]] = []
+        if asked.excluded is not None:
+            order = np.argsort(asked.excluded[1], kind="stable")
+            rows, columns = asked.excluded[0][order], asked.excluded[1][order]
+            for start, stop in self.tiles:
+                first, last = np.searchsorted(columns, (start, stop))
+                self.excluded.append((torch.from_numpy(rows[first:last]), torch.from_numpy(columns[first:last] - start)))
+
+    def sums(self) -> None:
+        """The first pass."""
+        raise NotImplementedError
+
+    def gradients(self, found: _Found, grad_table: torch.Tensor, first: bool, last: bool) -> None:
+        """The second pass, of the `first` queries of a step, or of more, and of the `last`."""
+        raise NotImplementedError
+
+    def seen(self, start: int, stop: int) -> torch.Tensor:
+        """Rows of a tile, after dropout."""
+        rows = self.table[start:stop]
+        if self.whole.dropout:
+            rows = rows.clone()
+            self.whole.dropout.apply(rows.numpy(), np.arange(start, stop), self.step)
+        return rows
+
+    def exclude(self, number: int, scores: torch.Tensor) -> None:
+        """Set the scores that do not count to minus infinity."""
+        if self.excluded:
+            scores[self.excluded[number]] = -math.inf
+
+    def settle(self, grads: torch.Tensor, start: int, stop: int) -> None:
+        """Gradients of rows as they are seen into those of rows as they are, when all queries have been here."""
+        if self.whole.dropout:
+            self.whole.dropout.apply(grads.numpy(), np.arange(start, stop), self.step)
+
+
+class _Linear(_Range):
+    """For dot products: what is kept are weights, with which both gradients are products."""
+
+    def sums(self) -> None:
+        trio = self.whole.trio
+        rows = trio.rows(self.asked.rows)
+        for number, (start, stop) in enumerate(self.tiles):
+            seen = trio.rows(self.seen(start, stop))
+            scores = trio.scores(rows, seen)
+            self.exclude(number, scores)
+            low = scores.dtype is torch.bfloat16
+            loop, array = (_weights16, scores.view(torch.uint16).numpy()) if low else (_weights, scores.numpy())
+            loop(self.rule.softmax, array, self.asked.true, *self.numbers, self.totals, self.tops)
+            self.kept.append(scores)
+            trio.add_queries(self.grad_rows, scores, seen)
+
+    def gradients(self, found: _Found, grad_table: torch.Tensor, first: bool, last: bool) -> None:
+        factors = torch.from_numpy(found.factors).unsqueeze(1)
+        self.grad_rows *= factors
+        turned = self.whole.trio.turned(self.asked.rows * factors)
+        for (start, stop), weights in zip(self.tiles, self.kept, strict=True):
+            grads = grad_table[start:stop]
+            self.whole.trio.entities(grads, weights, turned, fresh=first)
+            if last:
+                self.settle(grads, start, stop)
+        self.kept.clear()
+
+
+class _Elementwise(_Range):
+    """For any comparator: what is kept are scores."""
+
+    def sums(self) -> None:
+        rows = self.asked.rows.unsqueeze(0)
+        for number, (start, stop) in enumerate(self.tiles):
+            scores = self.whole.comparator.scores(rows, self.seen(start, stop).unsqueeze(0)).squeeze(0)
+            self.exclude(number, scores)
+            given = self.rule.softmax, scores.numpy(), self.asked.true, *self.numbers
+            _look(*given, self.totals, self.tops, self.plain)
+            self.kept.append(scores)
+
+    def gradients(self, found: _Found, grad_table: torch.Tensor, first: bool, last: bool) -> None:
+        rows = self.asked.rows.unsqueeze(0)
+        for (start, stop), scores in zip(self.tiles, self.kept, strict=True):
+            slopes = torch.empty_like(scores)
+            given = self.rule.softmax, scores.numpy(), self.asked.true, *self.numbers
+            _slopes(*given, found.factors, found.spread, slopes.numpy())
+            seen = self.seen(start, stop).unsqueeze(0)
+            grad_q, grad_c = self.whole.comparator.slopes(rows, seen, scores.unsqueeze(0), slopes.unsqueeze(0))
+            self.grad_rows += grad_q[0]
+            grads = grad_table[start:stop]
+            grads.copy_(grad_c[0]) if first else grads.add_(grad_c[0])
+            if last:
+                self.settle(grads, start, stop)
+        self.kept.clear()
