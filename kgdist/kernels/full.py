@@ -24,14 +24,14 @@ from kgdist.kernels.comparators import Comparator, Dot
 from kgdist.kernels.dropout import Dropout
 from kgdist.kernels.gemm import BFLOAT16
 from kgdist.kernels.jit import disjoint, inlined
-from kgdist.kernels.loss import _exp, _ordered, _softplus, _within
+from kgdist.kernels.loss import _ordered, _softplus, _within, exponential
 from kgdist.kernels.shares import in_threads, part
 
 KEPT = 192 << 20  # bytes of scores kept at a time
 TILE = 4 << 20  # bytes of scores looked at together, which stay in a core's cache
 LEAST, MOST = 256, 4096  # entities of a tile
 FAR = 60.0  # a score may be this much above the true one's: e^60, times numbers of entities and rows, is far from overflow
-_ZERO, _ONE, _FAR, _MOST = np.float32(0), np.float32(1), np.float32(FAR), np.float32(math.exp(FAR))
+_ZERO, _ONE, _FAR = np.float32(0), np.float32(1), np.float32(FAR)
 _NONE, _LEAST = np.float32(-np.inf), np.float32(-3e38)
 _B16, _HALF16, _BIT = np.uint32(16), np.uint32(0x7FFF), np.uint32(1)
 
@@ -52,7 +52,7 @@ def _narrow(value):
 @inlined
 def _exponential(s, true):
     """e^(s - true), where s is at most FAR above."""
-    return _exp(min(s - true, _FAR) - _FAR) * _MOST
+    return exponential(min(s - true, _FAR))
 
 
 @inlined

@@ -36,13 +36,25 @@ class Rule(NamedTuple):
 
 
 @inlined
-def _exp(x):
-    """e^x of x <= 0."""
-    x = max(x, _LOWEST)
-    n = np.int32(x * _LOG2E - _HALF)  # rounds to nearest, for x <= 0
+def _power(x, n):
+    """e^x, n the integer next to x / log 2."""
     r = x - np.float32(n) * _LN2
     p = ((((_E0 * r + _E1) * r + _E2) * r + _E3) * r + _E4) * r + _E5
     return (p * r * r + r + _ONE) * np.int32((n + _BIAS) << _SHIFT).view(np.float32)
+
+
+@inlined
+def _exp(x):
+    """e^x of x <= 0."""
+    x = max(x, _LOWEST)
+    return _power(x, np.int32(x * _LOG2E - _HALF))  # rounds to nearest, for x <= 0
+
+
+@inlined
+def exponential(x):
+    """e^x of x <= 87."""
+    x = max(x, _LOWEST)
+    return _power(x, np.int32(np.floor(x * _LOG2E + _HALF)))
 
 
 @inlined

@@ -1,0 +1,86 @@
+"""A softmax over a sample stands for one over all: equal where each entity is sampled once, right on average where they are drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from kgdist.base.types import Side
+from kgdist.data.batches import Positives
+from kgdist.data.known import KnownTriples
+from kgdist.sampling.negatives import ChunkedNegatives, Standing
+from kgdist.training.losses import SOFTMAX, batch_loss
+
+ENTITIES, DRAWS = 12, 10_000
+
+
+def full(scores: torch.Tensor, true: torch.Tensor, smoothing: float) -> torch.Tensor:
+    """Over all entities, from its definition: float64[B,E], int64[B]."""
+    labels = torch.full_like(scores, smoothing / scores.shape[1])
+    labels[torch.arange(len(true)), true] += 1 - smoothing
+    return (scores.logsumexp(1) - (labels * scores).sum(1)).mean()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_every_entity_once_is_the_softmax_over_all(smoothing: float) -> None:
+    scores = torch.randn(5, ENTITIES, generator=torch.Generator().manual_seed(1)).double().requires_grad_()
+    true = torch.tensor([0, 3, 3, 11, 7])
+    masked = torch.nn.functional.one_hot(true, ENTITIES).bool()
+    sampled = batch_loss(
+        scores[torch.arange(5), true], scores, genre=SOFTMAX, masked=masked, stands=torch.ones_like(scores), smoothing=smoothing
+    ).total
+    whole = full(scores, true, smoothing)
+    assert sampled.item() == pytest.approx(whole.item())
+    for one, other in zip(*(torch.autograd.grad(each, scores, retain_graph=True) for each in (sampled, whole)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("degree", [False, True])
+def test_gradients_of_draws_are_those_over_all_on_average(degree: bool) -> None:
+    """Within four standard errors, and without what candidates stand for far from them."""
+    rng = np.random.default_rng(0)
+    triples = np.stack([np.zeros(400), np.zeros(400), rng.choice(ENTITIES, 400, p=np.arange(1, 13) / 78)], 1).astype(np.int64)
+    standing = Standing.of(triples, ENTITIES, degree=degree)
+    scores = torch.randn(ENTITIES, generator=torch.Generator().manual_seed(3)).double()
+    true, size = 5, 200
+    leaf = scores.clone().requires_grad_()
+    (want,) = torch.autograd.grad(full(leaf[None], torch.tensor([true]), 0.0), leaf)
+    sums, squares, plain = np.zeros(ENTITIES), np.zeros(ENTITIES), np.zeros(ENTITIES)
+    for number in range(DRAWS):
+        draws = ChunkedNegatives(ENTITIES, size, degree, seed=number, standing=standing)
+        others = triples[rng.integers(400, size=size)]
+        others[0, 2] = true
+        batch = draws.batch(0, Positives(*others.T, None))
+        assert batch.side is Side.TAIL and batch.masked is not None and batch.stands is not None
+        candidates, kept = batch.negatives[0], ~batch.masked[0]
+        for stands, into in ((batch.stands[0].astype(float), "with"), (np.ones(len(candidates)), "without")):
+            weights = np.bincount(candidates[kept], stands[kept], ENTITIES) * np.exp(scores.numpy())
+            own = np.exp(scores[true].item())
+            grad = weights / (weights.sum() + own)
+            grad[true] += own / (weights.sum() + own) - 1
+            if into == "with":
+                sums += grad
+                squares += grad**2
+            else:
+                plain += grad
+    mean, plain = sums / DRAWS, plain / DRAWS
+    errors = np.sqrt((squares / DRAWS - mean**2) / DRAWS)
+    assert (np.abs(mean - want.numpy()) <= 4 * errors + 2e-4).all()  # 2e-4: the logarithm of an estimate is off by 1 / size
+    assert (np.abs(plain - want.numpy()) - 4 * errors).max() > 0.01
+
+
+@pytest.mark.parametrize("degree", [False, True])
+def test_known_answers_and_the_own_entity_do_not_count(degree: bool) -> None:
+    rng = np.random.default_rng(2)
+    triples = np.stack([rng.integers(4, size=60), rng.integers(2, size=60), rng.integers(ENTITIES, size=60)], 1)
+    known = KnownTriples.build([triples], ENTITIES, 2)
+    facts = {tuple(row) for row in triples.tolist()}
+    for step in range(4):
+        draws = ChunkedNegatives(ENTITIES, 8, degree, seed=3, known=known)
+        batch = draws.batch(step, Positives(*triples[:21].T, None))
+        assert batch.masked is not None
+        for i, (h, r, t) in enumerate(triples[:21].tolist()):
+            for j, candidate in enumerate(batch.negatives[i // 8].tolist()):
+                triple = batch.side.pick((candidate, r, t), (h, r, candidate))
+                assert batch.masked[i, j] == (triple in facts)
