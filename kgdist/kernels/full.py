@@ -184,6 +184,12 @@ class Asked:
     excluded: tuple[np.ndarray, np.ndarray] | None = None  # int64[X] queries, int64[X] entities that do not count for them
 
 
+def kept_bytes(entities: int, queries: int, *, low: bool) -> int:
+    """Of the scores that are kept at a time, in bfloat16 if `low`."""
+    row = entities * (2 if low else 4)
+    return row * max(1, min(queries, KEPT // row))
+
+
 class Everybody:
     """All entities as candidates of a step's queries, for comparators that take them as they are.
 

@@ -94,10 +94,10 @@ def check_model(config: Config) -> None:
         raise OptionError("--num_proc", f"{message}, or take --worker thread")
 
 
-def check_memory(config: Config, shapes: dict[str, tuple[int, int]]) -> None:
-    """Refuse tables that cannot fit before the system kills something. Costs: 4 bytes a number, the optimiser's state, and what
-    each of several processes needs to map them."""
-    need = bytes_of(config, shapes)
+def check_memory(config: Config, shapes: dict[str, tuple[int, int]], beside: int = 0) -> None:
+    """Refuse tables that cannot fit before the system kills something. Costs: 4 bytes a number, the optimiser's state, what each
+    of several processes needs to map them, and what a step needs `beside`."""
+    need = bytes_of(config, shapes) + beside
     if config.num_proc > 1 and config.worker == "process":
         need += page_tables(need, config.num_proc + 1, huge=config.huge_pages)
     free = free_memory()

@@ -33,6 +33,7 @@ from kgdist.options.parse import Parsed
 from kgdist.runs import checkpoint, rundir
 from kgdist.runtime.checks import check_data, check_disk, check_memory, check_same, check_start, features_of
 from kgdist.runtime.course import Course, Result
+from kgdist.runtime.estimate import bytes_beside, estimate
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import (
     device_of,
@@ -103,7 +104,7 @@ class Session:
         self._memory = 0  # bytes, the most that was seen
         self.sizes = len(dataset.entities), len(dataset.relations)
         shapes = shapes_of(config, self.model, *self.sizes)
-        check_memory(config, shapes)
+        check_memory(config, shapes, bytes_beside(config, *shapes["entity"]) if config.candidates == "all" else 0)
         one_gpu = config.num_proc == 1 and config.gpu[0] >= 0 and not config.mix_cpu_gpu
         device = device_of(config, 0) if one_gpu else torch.device("cpu")
         several = config.num_proc > 1
@@ -138,6 +139,8 @@ class Session:
             self._trainer(last)
         if config.tensorboard:
             curves_writer()
+        if config.candidates == "all":
+            self.say(estimate(config, self._trainer(0), weighted=self.dataset.train.weights is not None))
 
     def _steps(self) -> int:
         return steps_of(self.config, self.dataset.train)
@@ -255,13 +258,7 @@ class Session:
 
         workers.begin(self.start)
         try:
-            workers.watch(
-                met,
-                tick,
-                self.say,
-                due=self.course.rhythm.by_clock,
-                pause=pause,
-            )
+            workers.watch(met, tick, self.say, due=self.course.rhythm.by_clock, pause=pause)
         finally:
             workers.close()  # now the rows stand still
             self.steps = workers.steps()

@@ -147,6 +147,10 @@ class Trainer:
         clock.sample += perf_counter() - pushed
         return losses, len(plan.batch)
 
+    def compute(self, number: int) -> None:
+        """What a step costs before its updates, which are thrown away."""
+        self._step(self._plan(number), Clock())
+
     def _look_ahead(self, count: int) -> None:
         """Plan so many steps more, and let the tables send for their rows, which travel while the step before is computed.
 

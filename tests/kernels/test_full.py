@@ -1,4 +1,4 @@
-"""Queries against every entity, compiled: any tiles, slabs and threads give what float64 gives; scores far apart; what is excluded."""
+"""Queries against every entity, compiled: any tiles, slabs and threads give what float64 gives, however far apart scores are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A softmax over a sample stands for one over all: equal where each entity is sampled once, right on average where they are drawn."""
+"""A softmax over a sample stands for one over all: equal where each entity is sampled once, on average where they are drawn."""
 
 from __future__ import annotations
 
