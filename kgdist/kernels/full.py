@@ -24,15 +24,16 @@ from kgdist.kernels.comparators import Comparator, Dot
 from kgdist.kernels.dropout import Dropout
 from kgdist.kernels.gemm import BFLOAT16
 from kgdist.kernels.jit import disjoint, inlined
-from kgdist.kernels.loss import _ordered, _softplus, _within, exponential
-from kgdist.kernels.shares import in_threads, part
+from kgdist.kernels.loss import _softplus, _within, exponential
+from kgdist.kernels.shares import Crew, part
 
 KEPT = 192 << 20  # bytes of scores kept at a time
 TILE = 4 << 20  # bytes of scores looked at together, which stay in a core's cache
 LEAST, MOST = 256, 4096  # entities of a tile
 FAR = 60.0  # a score may be this much above the true one's: e^60, times numbers of entities and rows, is far from overflow
+NONE = -(2.0**100)  # the score of who does not count, a number that bfloat16 has: its exponential is next to nothing
 _ZERO, _ONE, _FAR = np.float32(0), np.float32(1), np.float32(FAR)
-_NONE, _LEAST = np.float32(-np.inf), np.float32(-3e38)
+_NONE = np.float32(NONE)
 _B16, _HALF16, _BIT = np.uint32(16), np.uint32(0x7FFF), np.uint32(1)
 
 
@@ -56,12 +57,6 @@ def _exponential(s, true):
 
 
 @inlined
-def _order(s):
-    """A float32 as an integer that grows with it: loops for the largest integer are vectors, for floats that may be NaN not."""
-    return _ordered(np.float32(s).view(np.int32))
-
-
-@inlined
 def _softmax_weight(raw, counts, true, limit):
     """What a score adds to its row's sum, and what it becomes."""
     e = _exponential(_within(raw, limit), true) if counts else _ZERO
@@ -78,57 +73,48 @@ def _binary_weight(raw, counts, limit):
 
 
 @disjoint
-def _weights(softmax, scores, true, offset, limit, sums, tops):
-    """float32[P,N] scores into what is multiplied with entities; adds to the sums of rows and to their largest scores."""
+def _weights(softmax, scores, true, sums):
+    """float32[P,N] scores into what is multiplied with entities; adds to the sums of rows."""
     for i in range(len(scores)):
-        line, against, total, top = scores[i], true[i], _ZERO, _order(tops[i])
+        line, against, total = scores[i], true[i], _ZERO
         if softmax:
             for j in range(len(line)):
-                raw, counts = line[j] + offset, line[j] != _NONE
-                top = max(top, _order(raw))
-                value, weight = _softmax_weight(raw, counts, against, limit)
-                total += value
-                line[j] = weight
+                e = _exponential(line[j], against)
+                total += e
+                line[j] = e
         else:
             for j in range(len(line)):
-                raw, counts = line[j] + offset, line[j] != _NONE
-                value, weight = _binary_weight(raw, counts, limit)
+                value, slope = _softplus(line[j])
                 total += value
-                line[j] = weight if counts else _ZERO
+                line[j] = slope
         sums[i] += np.float64(total)
-        tops[i] = np.int32(_ordered(top)).view(np.float32)
 
 
 @disjoint
-def _weights16(softmax, scores, true, offset, limit, sums, tops):
+def _weights16(softmax, scores, true, sums):
     """The same of bfloat16 as uint16."""
     for i in range(len(scores)):
-        line, against, total, top = scores[i], true[i], _ZERO, _order(tops[i])
+        line, against, total = scores[i], true[i], _ZERO
         if softmax:
             for j in range(len(line)):
-                kept = _wide(line[j])
-                top = max(top, _order(kept + offset))
-                value, weight = _softmax_weight(kept + offset, kept != _NONE, against, limit)
-                total += value
-                line[j] = _narrow(weight)
+                e = _exponential(_wide(line[j]), against)
+                total += e
+                line[j] = _narrow(e)
         else:
             for j in range(len(line)):
-                kept = _wide(line[j])
-                value, weight = _binary_weight(kept + offset, kept != _NONE, limit)
+                value, slope = _softplus(_wide(line[j]))
                 total += value
-                line[j] = _narrow(weight if kept != _NONE else _ZERO)
+                line[j] = _narrow(slope)
         sums[i] += np.float64(total)
-        tops[i] = np.int32(_ordered(top)).view(np.float32)
 
 
 @disjoint
-def _look(softmax, scores, true, offset, limit, sums, tops, plain):
-    """The sums of `_weights`, and those of the scores themselves, which are left as they are."""
+def _look(softmax, scores, true, offset, limit, sums, plain):
+    """The sums of `_weights`, of scores with offset and limit, and those of the scores themselves, which stay as they are."""
     for i in range(len(scores)):
-        line, against, total, top, linear = scores[i], true[i], _ZERO, _order(tops[i]), _ZERO
+        line, against, total, linear = scores[i], true[i], _ZERO, _ZERO
         for j in range(len(line)):
             linear += _within(line[j] + offset, limit) if line[j] != _NONE else _ZERO
-            top = max(top, _order(line[j] + offset))
         if softmax:
             for j in range(len(line)):
                 total += _softmax_weight(line[j] + offset, line[j] != _NONE, against, limit)[0]
@@ -137,7 +123,6 @@ def _look(softmax, scores, true, offset, limit, sums, tops, plain):
                 total += _binary_weight(line[j] + offset, line[j] != _NONE, limit)[0]
         sums[i] += np.float64(total)
         plain[i] += np.float64(linear)
-        tops[i] = np.int32(_ordered(top)).view(np.float32)
 
 
 @disjoint
@@ -200,9 +185,10 @@ class Everybody:
 
     def __init__(self, comparator: Comparator, rule: Rule, *, threads: int, dropout: Dropout) -> None:
         self.comparator, self.rule, self.threads, self.dropout = comparator, rule, threads, dropout
+        self._crew = Crew(threads)
         self.low = comparator.products is BFLOAT16
         self.trio = gemm.trio(low=self.low)
-        self.linear = isinstance(comparator, Dot) and not rule.smoothing
+        self.linear = isinstance(comparator, Dot) and not (rule.smoothing or rule.offset) and rule.limit == math.inf
 
     def __call__(self, table: torch.Tensor, asked: Asked, step: int, grad_rows: torch.Tensor, grad_table: torch.Tensor) -> float:
         """The loss of G queries against all of float32[E,D]; fills its gradients, float32[G,Q] and float32[E,D]."""
@@ -213,17 +199,22 @@ class Everybody:
         total, kind = 0.0, _Linear if self.linear else _Elementwise
         for slab in slabs:
             some = _cut(asked, slab)
-            while True:
-                work: list[_Range] = [kind(self, table, some, step, each) for each in ranges]
-                in_threads(self.threads, lambda number, work=work: work[number].sums())  # type: ignore[misc]
-                true, found = _together(self.rule, some, work, entities)
-                if (true <= some.true).all():
-                    break
-                some = Asked(some.rows, true, some.weights, some.excluded)  # one was too far above: once more, nearer to it
+            work: list[_Range] = [kind(self, table, some, step, each) for each in ranges]
+            self._crew(lambda number, work=work: work[number].sums())  # type: ignore[misc]
+            if self.rule.softmax and not np.all(sum(one.totals for one in work) < math.exp(FAR - 1)):
+                # One is too far above the true entity, which a training hardly meets: once more, against the largest of all.
+                self._crew(lambda number, work=work: work[number].largest())  # type: ignore[misc]
+                tops = np.max([one.tops for one in work], axis=0)
+                some = Asked(some.rows, np.maximum(some.true, tops), some.weights, some.excluded)
+                work = [kind(self, table, some, step, each) for each in ranges]
+                self._crew(lambda number, work=work: work[number].sums())  # type: ignore[misc]
+            found = _together(self.rule, some, work, entities)
             total += found.value
             where = found, grad_table, slab is slabs[0], slab is slabs[-1]
-            in_threads(self.threads, lambda number, work=work, where=where: work[number].gradients(*where))  # type: ignore[misc]
-            torch.sum(torch.stack([one.grad_rows for one in work]), 0, out=grad_rows[slab])
+            self._crew(lambda number, work=work, where=where: work[number].gradients(*where))  # type: ignore[misc]
+            grad_rows[slab] = work[0].grad_rows
+            for one in work[1:]:
+                grad_rows[slab] += one.grad_rows
         return total
 
 
@@ -245,12 +236,9 @@ class _Found:
     spread: np.ndarray  # float32[P], less this
 
 
-def _together(rule: Rule, asked: Asked, work: list[_Range], entities: int) -> tuple[np.ndarray, _Found]:
-    """The scores that exponentials are to be taken against, higher than now where they would not be exact; and what was found."""
+def _together(rule: Rule, asked: Asked, work: list[_Range], entities: int) -> _Found:
+    """What all ranges have found."""
     sums, plain = sum(one.totals for one in work), sum(one.plain for one in work)
-    tops = np.max([one.tops for one in work], axis=0)
-    tops = np.minimum(tops, np.float32(rule.limit))
-    true = np.where(rule.softmax & (tops - asked.true > FAR), tops, asked.true)
     count = np.full(len(asked.true), float(entities))
     if asked.excluded is not None:
         count -= np.bincount(asked.excluded[0], minlength=len(count))
@@ -260,7 +248,7 @@ def _together(rule: Rule, asked: Asked, work: list[_Range], entities: int) -> tu
         values = np.log(sums) + asked.true if rule.softmax else sums
         factors = weights / sums if rule.softmax else weights
     value = float((weights * values - spread * plain).sum())
-    return true, _Found(value, factors.astype(np.float32), spread.astype(np.float32))
+    return _Found(value, factors.astype(np.float32), spread.astype(np.float32))
 
 
 class _Range:
@@ -270,7 +258,7 @@ class _Range:
         self.whole, self.rule, self.table, self.asked, self.step = whole, whole.rule, table, asked, step
         size = len(asked.rows)
         self.totals, self.plain = np.zeros(size), np.zeros(size)
-        self.tops = np.full(size, _LEAST)
+        self.tops = np.full(size, NONE, np.float32)
         width = min(MOST, max(LEAST, TILE // (4 * size) // 16 * 16))
         self.tiles = [(start, min(start + width, entities.stop)) for start in range(entities.start, entities.stop, width)]
         self.kept: list[torch.Tensor] = []
@@ -285,7 +273,7 @@ class _Range:
                 self.excluded.append((torch.from_numpy(rows[first:last]), torch.from_numpy(columns[first:last] - start)))
 
     def sums(self) -> None:
-        """The first pass."""
+        """The first pass: what scores come to in all."""
         raise NotImplementedError
 
     def gradients(self, found: _Found, grad_table: torch.Tensor, first: bool, last: bool) -> None:
@@ -300,10 +288,22 @@ class _Range:
             self.whole.dropout.apply(rows.numpy(), np.arange(start, stop), self.step)
         return rows
 
-    def exclude(self, number: int, scores: torch.Tensor) -> None:
-        """Set the scores that do not count to minus infinity."""
+    def scores(self, number: int, seen: torch.Tensor) -> torch.Tensor:
+        """[P,N], of a tile, as the comparator gives them; `NONE` for who does not count."""
+        raise NotImplementedError
+
+    def exclude(self, number: int, scores: torch.Tensor) -> torch.Tensor:
+        """The same, but for the scores that do not count."""
         if self.excluded:
-            scores[self.excluded[number]] = -math.inf
+            scores[self.excluded[number]] = NONE
+        return scores
+
+    def largest(self) -> None:
+        """The largest score of each query among these entities, as exponentials are taken of it."""
+        for number, (start, stop) in enumerate(self.tiles):
+            scores = self.scores(number, self.seen(start, stop)).float() + self.rule.offset
+            tops = scores.max(1).values.clamp_max(self.rule.limit).numpy()
+            self.tops = np.maximum(self.tops, tops)
 
     def settle(self, grads: torch.Tensor, start: int, stop: int) -> None:
         """Gradients of rows as they are seen into those of rows as they are, when all queries have been here."""
@@ -314,18 +314,25 @@ class _Range:
 class _Linear(_Range):
     """For dot products: what is kept are weights, with which both gradients are products."""
 
+    def __init__(self, whole: Everybody, table: torch.Tensor, asked: Asked, step: int, entities: range) -> None:
+        super().__init__(whole, table, asked, step, entities)
+        self.rows = whole.trio.rows(asked.rows)
+
+    def seen(self, start: int, stop: int) -> torch.Tensor:
+        return self.whole.trio.rows(super().seen(start, stop))
+
+    def scores(self, number: int, seen: torch.Tensor) -> torch.Tensor:
+        return self.exclude(number, self.whole.trio.scores(self.rows, seen))
+
     def sums(self) -> None:
-        trio = self.whole.trio
-        rows = trio.rows(self.asked.rows)
         for number, (start, stop) in enumerate(self.tiles):
-            seen = trio.rows(self.seen(start, stop))
-            scores = trio.scores(rows, seen)
-            self.exclude(number, scores)
+            seen = self.seen(start, stop)
+            scores = self.scores(number, seen)
             low = scores.dtype is torch.bfloat16
             loop, array = (_weights16, scores.view(torch.uint16).numpy()) if low else (_weights, scores.numpy())
-            loop(self.rule.softmax, array, self.asked.true, *self.numbers, self.totals, self.tops)
+            loop(self.rule.softmax, array, self.asked.true, self.totals)
             self.kept.append(scores)
-            trio.add_queries(self.grad_rows, scores, seen)
+            self.whole.trio.add_queries(self.grad_rows, scores, seen)
 
     def gradients(self, found: _Found, grad_table: torch.Tensor, first: bool, last: bool) -> None:
         factors = torch.from_numpy(found.factors).unsqueeze(1)
@@ -342,13 +349,14 @@ class _Linear(_Range):
 class _Elementwise(_Range):
     """For any comparator: what is kept are scores."""
 
+    def scores(self, number: int, seen: torch.Tensor) -> torch.Tensor:
+        scores = self.whole.comparator.scores(self.asked.rows.unsqueeze(0), seen.unsqueeze(0))
+        return self.exclude(number, scores.squeeze(0))
+
     def sums(self) -> None:
-        rows = self.asked.rows.unsqueeze(0)
         for number, (start, stop) in enumerate(self.tiles):
-            scores = self.whole.comparator.scores(rows, self.seen(start, stop).unsqueeze(0)).squeeze(0)
-            self.exclude(number, scores)
-            given = self.rule.softmax, scores.numpy(), self.asked.true, *self.numbers
-            _look(*given, self.totals, self.tops, self.plain)
+            scores = self.scores(number, self.seen(start, stop))
+            _look(self.rule.softmax, scores.numpy(), self.asked.true, *self.numbers, self.totals, self.plain)
             self.kept.append(scores)
 
     def gradients(self, found: _Found, grad_table: torch.Tensor, first: bool, last: bool) -> None:

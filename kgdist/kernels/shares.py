@@ -10,17 +10,37 @@ import torch
 LIMIT = 600.0  # seconds in which all parts must be done
 
 
-def in_threads(threads: int, do: Callable[[int], object]) -> None:
-    """Call `do` with 0 to threads - 1, all at once, each in a thread in which a matrix product takes one. Raises what one of them
-    raises, when all have ended. Threads are begun anew, which takes a tenth of a millisecond: none is left to be ended."""
-    if threads == 1:
-        do(0)
-        return
-    with ThreadPoolExecutor(threads, "kgdist-share", torch.set_num_threads, (1,)) as pool:
-        futures = [pool.submit(do, number) for number in range(threads)]
+class Crew:
+    """Threads that are kept, in each of which a matrix product takes one thread: a new one pays milliseconds for its first
+    product. They end with their owner."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._pool = ThreadPoolExecutor(threads, "kgdist-share", torch.set_num_threads, (1,)) if threads > 1 else None
+
+    def __call__(self, do: Callable[[int], object]) -> None:
+        """Call `do` with 0 to threads - 1, all at once. Raises what one of them raises, when all have ended."""
+        if self._pool is None:
+            do(0)
+            return
+        futures = [self._pool.submit(do, number) for number in range(self.threads)]
         wait(futures, timeout=LIMIT)
         for future in futures:
             future.result(timeout=0)
+
+    def close(self) -> None:
+        """End the threads now."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def in_threads(threads: int, do: Callable[[int], object]) -> None:
+    """The same by threads that are begun for it, which takes a tenth of a millisecond."""
+    crew = Crew(threads)
+    try:
+        crew(do)
+    finally:
+        crew.close()
 
 
 def part(total: int, number: int, of: int) -> slice:
