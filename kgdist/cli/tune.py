@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
     with folder.owned():
         folder.remember(base, space, options.validations)
         search = Search(folder, base, space, **asked)
-        interrupted = search.run({name: getattr(base, name) for name in space} if base.preset else {})
+        interrupted = search.run({name: getattr(base, name) for name in space} if base.preset != "none" else {})
     rows = search.rows()
     best = best_of(rows)
     for line in _summary(rows):

@@ -272,9 +272,13 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions)
         metavar="FILE.yaml",
         sticky=False,
     )
-    preset: bool = _start(
-        False,
-        "use options that are known to work for this model and data set, and print them; --config and flags win",
+    preset: str = _start(
+        "none",
+        "use options that are known to work for this model and data set, and print them; --config and flags win. Without a word, "
+        "published: DGL-KE's, or our own of that time and size; fast: the cheapest way to nearly the best ranks; best: the best "
+        "that are known, in an hour or more",
+        choices=("none", "published", "fast", "best"),
+        bare="published",
         ours=_TRAIN,
         sticky=False,
     )

@@ -79,7 +79,7 @@ def of_a_run(o: Config, given: Given) -> Rows:
         yield {one, other} <= {*given}, one, f"contradicts --{other}; give one of them"
     start = "contradicts --init_from: go on with a run, or start a new one from its embeddings"
     yield o.resume and o.init_from, "resume", start
-    yield o.resume and o.preset, "resume", "contradicts --preset: a run that goes on keeps its options"
+    yield o.resume and o.preset != "none", "resume", "contradicts --preset: a run that goes on keeps its options"
     own = f"has no place beside --resume: the run goes on in its own folder, {o.resume}; drop it"
     yield o.resume and "save_path" in given, "save_path", own
     yield o.debug and o.quiet, "debug", "contradicts --quiet"

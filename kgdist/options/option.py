@@ -68,8 +68,8 @@ def unknown_option(name: str, names: Iterable[str]) -> OptionError:
 class Option:
     """One row of the table. `kind` is str, int, float or bool; `many` a tuple of them; `optional` allows None (= not set).
 
-    `low`/`high` are inclusive, `above` is exclusive, `besides` are numbers allowed although out of range. `form` says what a
-    text that `clean` reads must be; an integer may stand for it. `dglke` are the commands that have this flag in DGL-KE as well,
+    `low`/`high` are inclusive, `above` is exclusive, `besides` are numbers allowed although out of range. `bare` is what the flag alone means, and
+    `true` in Python, YAML and JSON; `false` there is the default. `form` says what a text that `clean` reads must be; an integer may stand for it. `dglke` are the commands that have this flag in DGL-KE as well,
     `ours` those that have it only here. `sticky` False: belongs to one invocation, not to the run.
     """
 
@@ -89,6 +89,7 @@ class Option:
     above: float | None = None
     besides: tuple[int, ...] = ()
     least: int = 0
+    bare: str | None = None
     form: str = ""
     clean: Callable[[str], str] | None = None
     dglke: tuple[str, ...] = ()
@@ -138,6 +139,8 @@ class Option:
     def read(self, text: str) -> Any:
         """One value from text, checked. Raises OptionError."""
         value: Any = text
+        if self.bare is not None and text.lower() in _BOOLS:
+            return self.bare if _BOOLS[text.lower()] else self.default
         if self.kind is bool:
             value = _BOOLS.get(text.lower(), text)
         elif self.kind in (int, float):
@@ -150,6 +153,8 @@ class Option:
         """A typed value, normalised (1 -> 1.0 for a float, list -> tuple). Raises OptionError."""
         if value is None and self.optional:
             return None
+        if self.bare is not None and isinstance(value, bool):
+            return self.bare if value else self.default
         if not self.many:
             return self._one(value)
         if not isinstance(value, (list, tuple)):

@@ -91,6 +91,8 @@ def parser(command: str) -> Parser:
             "{" + ",".join(row.choices) + "}" if row.choices else {int: "N", float: "X"}.get(row.kind, "TEXT")
         )
         shape: dict[str, Any] = {"nargs": "+"} if row.many else {}
+        if row.bare is not None:
+            shape = {"nargs": "?", "const": row.bare}
         group.add_argument(*row.flags, dest=row.name, type=row.read, metavar=metavar, help=text, **shape)
     return made
 
@@ -222,9 +224,9 @@ def understand(command: str, given: Mapping[str, Any], machines: Callable[[Confi
         default = config.num_client_proc
         explicit["num_proc"] = default
     config = config.replace(num_proc=default)
-    if not config.preset:
+    if config.preset == "none":
         return Parsed(command, config, explicit, tuple(notes))
-    row = presets.find(config.model_name, config.dataset, config.encoder)
+    row = presets.find(config.model_name, config.dataset, config.encoder, config.preset)
     several = max(config.num_proc, len(config.gpu)) * machines(config)
     notes += row.notes(several)
     preset = row.values(several)

@@ -33,14 +33,15 @@ class Published(NamedTuple):
 
 @dataclass(frozen=True)
 class Preset:
-    """One row: `options` without max_step, `steps` in total over all processes."""
+    """One row: `options` without max_step, `steps` in total over all processes; None where these have a max_epoch."""
 
     model: str
     dataset: str
     options: Mapping[str, Any]
-    steps: int
+    steps: int | None
     published: Published | None
     source: str
+    kind: str = "published"
 
     @property
     def encoder(self) -> str:
@@ -54,6 +55,8 @@ class Preset:
 
     def values(self, num_proc: int = 1) -> dict[str, Any]:
         """The options of each of `num_proc` processes, max_step among them (rounded up)."""
+        if self.steps is None:
+            return dict(self.options)
         return {**self.options, "max_step": math.ceil(self.steps / num_proc)}
 
     def flags(self, num_proc: int = 1) -> str:
@@ -67,7 +70,7 @@ class Preset:
     def notes(self, num_proc: int = 1) -> list[str]:
         """Lines that say what the preset sets and what it is known to reach."""
         lines = [f"preset {self.name} on {self.dataset}: {self.flags(num_proc)}"]
-        if num_proc > 1:
+        if num_proc > 1 and self.steps is not None:
             lines.append(
                 f"preset steps: {self.steps} in all, {self.values(num_proc)['max_step']} for each of {num_proc} processes"
             )
@@ -184,21 +187,23 @@ def _key(model: str, dataset: str, encoder: str) -> tuple[str, str, str]:
     return ("TransE_l2" if model == "TransE" else model), name, encoder
 
 
-_INDEX = {_key(row.model, row.dataset, row.encoder): row for row in ROWS}
+_INDEX = {(row.kind, *_key(row.model, row.dataset, row.encoder)): row for row in ROWS}
 
 
-def pairs() -> str:
-    """All pairs in one line: "FB15k (TransE_l1, ...), wn18 (...)"."""
+def pairs(kind: str = "published") -> str:
+    """All pairs of a kind in one line: "FB15k (TransE_l1, ...), wn18 (...)"."""
     sets: dict[str, list[str]] = {}
     for row in ROWS:
-        sets.setdefault(row.dataset, []).append(row.name)
+        if row.kind == kind:
+            sets.setdefault(row.dataset, []).append(row.name)
     return "; ".join(f"{name} ({', '.join(models)})" for name, models in sets.items())
 
 
-def find(model: str, dataset: str, encoder: str = "none") -> Preset:
+def find(model: str, dataset: str, encoder: str = "none", kind: str = "published") -> Preset:
     """The row of a model on a data set, behind a graph network or alone. Raises OptionError that lists the pairs there are."""
     try:
-        return _INDEX[_key(model, dataset, encoder)]
+        return _INDEX[kind, *_key(model, dataset, encoder)]
     except KeyError:
         asked = model if encoder == "none" else f"{model} behind {encoder}"
-        raise OptionError("--preset", f"there is none for {asked} on {dataset}; there are {pairs()}") from None
+        which = "none" if kind == "published" else f"none that is called {kind}"
+        raise OptionError("--preset", f"there is {which} for {asked} on {dataset}; there are {pairs(kind)}") from None

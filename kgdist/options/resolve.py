@@ -115,8 +115,8 @@ def processes(command: str, config: Config, explicit: Collection[str], cores: in
     if command == "eval":
         return cores, []
     number = min(cores, MOST)
-    if config.preset and not {"seed", "max_step"} & set(explicit):
-        return number, [f"--num_proc {number}: the preset's steps are divided; one process would repeat itself bit for bit"]
+    if config.preset != "none" and not {"seed", "max_step"} & set(explicit):
+        return number, [f"--num_proc {number}: the preset's work is divided; one process would repeat itself bit for bit"]
     what = "each does --max_step steps" if config.max_epoch is None else "they divide the epochs"
     return config.num_proc, [f"one process on one of {cores} cores; --num_proc {number} would use {number}, {what}"]
 

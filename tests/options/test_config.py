@@ -100,7 +100,7 @@ OURS = {
     "mask_known": (False, {"train"}),
     "yes": (False, {"train"}),
     "config": (None, {"train", "eval"}),
-    "preset": (False, {"train"}),
+    "preset": ("none", {"train"}),
     "seed": (0, {"train", "eval"}),
     "init": ("uniform", {"train"}),
     "optimizer": ("adagrad_row", {"train"}),

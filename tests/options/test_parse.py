@@ -257,7 +257,7 @@ def test_resume_takes_the_run_and_the_users_own_words() -> None:
     parsed = parse("train", ["--resume", "run", "--max_step", "5"])
     again = parsed.over(run)
     assert (again.lr, again.gpu, again.num_proc, again.max_step, again.max_epoch) == (0.3, (0,), 4, 5, None)
-    assert (again.resume, again.debug, again.preset) == ("run", False, False)
+    assert (again.resume, again.debug, again.preset) == ("run", False, "none")
     assert parse("train", ["--resume", "run"]).over(run).max_epoch == 4.0
 
 
