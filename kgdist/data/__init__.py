@@ -9,6 +9,7 @@ held_out.py    valid and test taken from train
 known.py       the filter: all known answers of a query
 memory.py      triples in memory, to files that are read as any others
 names.py       many strings and the way back, in arrays; names numbered as they come
+queries.py     the queries of each step, where every entity is a candidate
 statistics.py  what a graph is like, counted from its triples
 vocabulary.py  names <-> ids
 """

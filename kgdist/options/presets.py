@@ -202,7 +202,7 @@ def pairs(kind: str = "published") -> str:
 def find(model: str, dataset: str, encoder: str = "none", kind: str = "published") -> Preset:
     """The row of a model on a data set, behind a graph network or alone. Raises OptionError that lists the pairs there are."""
     try:
-        return _INDEX[kind, *_key(model, dataset, encoder)]
+        return _INDEX[(kind, *_key(model, dataset, encoder))]
     except KeyError:
         asked = model if encoder == "none" else f"{model} behind {encoder}"
         which = "none" if kind == "published" else f"none that is called {kind}"

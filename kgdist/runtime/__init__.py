@@ -3,6 +3,7 @@
 checks.py     what is refused before anything is written, here and on each machine
 course.py     what happens while all stand still: validation, checkpoint, the end
 doctor.py     whether this machine has what kgdist needs
+estimate.py   what a training against all entities will take
 gnn.py        a training by workers that have a partition each, side by side
 interrupt.py  what Ctrl-C, SIGTERM and SIGHUP mean
 ip_config.py  the machines of ip_config.txt
