@@ -69,9 +69,9 @@ class Option:
     """One row of the table. `kind` is str, int, float or bool; `many` a tuple of them; `optional` allows None (= not set).
 
     `low`/`high` are inclusive, `above` is exclusive, `besides` are numbers allowed although out of range. `bare` is what the flag
-    alone means, and `true` in Python, YAML and JSON; `false` there is the default. `form` says what a text that `clean` reads must
-    be; an integer may stand for it. `dglke` are the commands that have this flag in DGL-KE as well, `ours` those that have it only
-    here. `sticky` False: belongs to one invocation, not to the run.
+    alone means, and `true` in Python, YAML and JSON; `false` there is the default. `form` says what a text that `clean` reads
+    must be; an integer may stand for it. `dglke` are the commands that have this flag in DGL-KE as well, `ours` those that have
+    it only here. `sticky` False: belongs to one invocation, not to the run.
     """
 
     name: str
