@@ -1,8 +1,9 @@
 """The step against all entities beside the best matrix product, beside plain torch, and grouped by query: `make bench-full`.
 
 FB15k, ComplEx, softmax over its 14,951 entities, N3, Adagrad by element, 1,000 queries a step. A step is three products of
-queries and entities; the roof is the best rate at which this machine multiplies matrices of these shapes, whole, by as many threads. All
-figures are taken in turns in one run. Plain torch is the same objective triple by triple with autograd and torch.optim.Adagrad.
+queries and entities; the roof is the best rate at which this machine multiplies matrices of these shapes, whole, by as many
+threads. All figures are taken in turns in one run. Plain torch is the same objective triple by triple with autograd and
+torch.optim.Adagrad.
 """
 
 from __future__ import annotations
