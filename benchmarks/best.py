@@ -8,14 +8,17 @@ is a JSON file in benchmarks/results/best/; the page is made from all that are t
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import json
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from full import products
 from roofs import machine
 
 from kgdist.base.files import write_json
+from kgdist.options.presets import find
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results" / "best", HERE / "results" / "best.md"
@@ -56,28 +60,48 @@ class Row:
         return ["--dataset", self.graph, *self.options.split()]
 
 
+def preset(graph: str, model: str, kind: str, *, more: str = "", name: str = "", **about: Any) -> Row:
+    """A row of the table of presets, with `more` options over it."""
+    found = find(model, graph, kind=kind)
+    options = f"--model_name {model} --preset {kind} {more}".strip()
+    return Row(name or f"{graph}-{model}-{kind}", graph, found.source, options, **about)
+
+
 def grouping() -> list[Row]:
-    """--answers 1, 4, 8, all: every rate on valid, then three seeds at the best rate."""
-    sizes = {"FB15k-237": (0.05, 1000), "wn18rr": (0.1, 1000)}
+    """Answers taken at once: of each number, rates on one seed, and the best of them on two more (`wanted` leaves out others)."""
     rows = []
-    for graph, (coef, examples) in sizes.items():
-        for answers, queries in (
-            ((1, 1.0), (4, 2.4), (8, 3.0), (0, 3.6)) if graph == "FB15k-237" else ((1, 1.0), (4, 1.55), (8, 1.63), (0, 1.7))
-        ):
-            for rate in (0.1, 0.2, 0.4):
-                for seed in (0, 1, 2):
-                    what = f"--answers {answers}, lr {rate:g}, seed {seed}"
-                    options = f"{N3} --hidden_dim 200 -rc {coef} --lr {rate} --answers {answers} --max_epoch 20"
-                    options += f" --batch_size {round(examples / queries)} --seed {seed} --eval_interval 1000"
-                    name = f"grouping-{graph}-{answers}-{rate:g}-{seed}"
-                    rows.append(Row(name, graph, what, options, group="grouping"))
+    for graph, coef, savings in (("FB15k-237", 0.05, (1.0, 2.41, 3.02, 3.64)), ("wn18rr", 0.1, (1.0, 1.55, 1.63, 1.68))):
+        for answers, saved in zip((1, 4, 8, 0), savings, strict=True):
+            for rate, seed in itertools.product((0.1, 0.2, 0.4), (0, 1, 2)):
+                options = f"{N3} --hidden_dim 200 -rc {coef} --lr {rate} --answers {answers} --batch_size {round(1000 / saved)}"
+                options += f" --max_epoch 20 --eval_interval 1000 --seed {seed}"
+                what = f"--answers {answers}, lr {rate:g}, seed {seed}"
+                rows.append(Row(f"grouping-{graph}-{answers}-{rate:g}-{seed}", graph, what, options, group="grouping"))
     return rows
 
 
-ROWS: list[Row] = [
-    Row("fb15k-sampled", "FB15k", "ComplEx 400, sampled softmax, 1,000 negatives", "", ".790 PBG, .795 Marius", 0.79, 8),
-    *grouping(),
-]
+def ablation() -> list[Row]:
+    """FB15k-237, rank 100, one thing left out at a time."""
+    whole = preset("FB15k-237", "ComplEx", "fast", name="ablation-whole", group="ablation")
+    without = {
+        "all": "",
+        "reciprocal": "--reciprocal=false",
+        "N3": "-rc 0",
+        "grouping": "--answers 1 --batch_size 1000",
+        "bfloat16": "--compute_dtype float32",
+        "softmax over all, but 1,000 negatives": "--candidates sampled --neg_sample_size 1000 --batch_size 1000",
+    }
+    rows = [
+        replace(whole, name=f"ablation-{number}", what=what, options=f"{whole.options} {more}".strip())
+        for number, (what, more) in enumerate(without.items())
+    ]
+    return [
+        *rows,
+        replace(whole, name="ablation-relation", what="with --relation_loss 1", options=f"{whole.options} --relation_loss 1"),
+    ]
+
+
+ROWS: list[Row] = [*grouping(), *ablation()]
 
 
 def done(row: Row) -> dict[str, Any] | None:
@@ -144,9 +168,88 @@ def run(row: Row, root: Path) -> None:
 
 
 def page() -> str:
-    """All rows."""
-    return ""
+    """All rows that are done, by group."""
+    lines = ["# The best ranks", "", *(__doc__ or "").strip().splitlines()[2:], ""]
+    lines += [
+        "| graph | recipe | MRR | wanted | HITS@1 | HITS@10 | published | minutes | at 400 / 800 GFLOP/s | given | command |"
+    ]
+    lines += ["|---|---|---:|---:|---:|---:|---|---:|---:|---:|---|"]
+    for row in (each for each in ROWS if each.group == "quality"):
+        found, wanted = done(row), f"{row.wanted:g}" if row.wanted else ""
+        cells = [row.graph, row.what, "not run", wanted, "", "", row.published, "", "", f"{row.minutes:g}" if row.minutes else ""]
+        if found is not None:
+            test = found["test"]
+            cells[2], cells[4], cells[5] = f"{test['mrr']:.4f}", f"{test['hits@1']:.3f}", f"{test['hits@10']:.3f}"
+            cells[7], cells[8] = f"{found['seconds'] / 60:.1f}", f"{found['nominal'] / 60:.1f}"
+        lines.append(f"| {' | '.join(cells)} | `{' '.join(['kgdist-train', *row.words, '--test'])}` |")
+    lines += _grouped() + _ablated()
+    machines = sorted({found["machine"] for row in ROWS if (found := done(row)) is not None})
+    return "\n".join([*lines, "", *(f"Machine: {each}." for each in machines), "By `make bench-best`.", ""])
+
+
+def _grouped() -> list[str]:
+    """Answers taken at once, at the best rate of each."""
+    lines = ["", "## Answers taken at once", "", "Test MRR of three seeds at the rate that was best on valid, 20 epochs.", ""]
+    lines += ["| graph | answers | lr | valid MRR | test MRR, seeds | mean | seconds |", "|---|---:|---:|---:|---|---:|---:|"]
+    for graph, answers in itertools.product(("FB15k-237", "wn18rr"), (1, 4, 8, 0)):
+        if (rate := best_rate(graph, answers)) is None:
+            continue
+        seeds = [found for seed in range(3) if (found := done(_named(f"grouping-{graph}-{answers}-{rate:g}-{seed}"))) is not None]
+        tests = [found["test"]["mrr"] for found in seeds]
+        valid = statistics.mean(found["valid"] for found in seeds)
+        cells = [graph, str(answers or "all"), f"{rate:g}", f"{valid:.4f}", ", ".join(f"{mrr:.4f}" for mrr in tests)]
+        cells += [f"{statistics.mean(tests):.4f}", f"{statistics.mean(found['seconds'] for found in seeds):.0f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _ablated() -> list[str]:
+    lines = ["", "## What each part brings", "", "FB15k-237, `--preset fast`, without one thing each.", ""]
+    lines += ["| without | valid MRR | test MRR | minutes |", "|---|---:|---:|---:|"]
+    for row in (each for each in ROWS if each.group == "ablation"):
+        if (found := done(row)) is not None:
+            lines.append(f"| {row.what} | {found['valid']:.4f} | {found['test']['mrr']:.4f} | {found['seconds'] / 60:.1f} |")
+    return lines
+
+
+def _named(name: str) -> Row:
+    return next(row for row in ROWS if row.name == name)
+
+
+def best_rate(graph: str, answers: int) -> float | None:
+    """The rate that was best on valid with the first seed; None before all were tried."""
+    tried = {rate: done(_named(f"grouping-{graph}-{answers}-{rate:g}-0")) for rate in (0.1, 0.2, 0.4)}
+    if any(found is None for found in tried.values()):
+        return None
+    return max(tried, key=lambda rate: (tried[rate] or {})["valid"])
+
+
+def wanted(row: Row) -> bool:
+    """Whether a row is to be run: of grouped ones, more seeds of the best rate alone."""
+    if row.group != "grouping" or row.name.endswith("-0"):
+        return True
+    _, graph, answers, rate, _ = row.name.replace("FB15k-237", "FB15k_237").split("-")
+    return best_rate(graph.replace("_", "-"), int(answers)) == float(rate)
+
+
+def main() -> None:
+    """Run what is not done, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="*", help="names, or parts of them; default: all of quality")
+    parser.add_argument("--data", type=Path, default=HERE / "data")
+    parser.add_argument("--list", action="store_true", help="print the rows and what is done")
+    options = parser.parse_args()
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for row in ROWS:
+        asked = any(part in row.name for part in options.rows) if options.rows else row.group == "quality"
+        if options.list:
+            found = done(row)
+            print(f"{row.name}: {row.what}" + (f": MRR {found['test']['mrr']:.4f}" if found else ""))
+        elif asked and wanted(row) and done(row) is None:
+            run(row, options.data)
+            PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    pass
+    main()
