@@ -192,21 +192,35 @@ class RayCluster:
                 problems[number] = f"machine_{number}: no actor starts ({last}); is kgdist installed on every node?"
         return found, problems
 
+    def find_room(self) -> None:
+        """Wait until there is room for all machines, and leave it to whoever places them. Raises UsageError as `_place`."""
+        self._place()
+        self._leave()
+
     def _place(self) -> None:
         """Have a bundle for each machine. Raises UsageError where there is none in time."""
-        ray, config = self._ray, self.config
         self.check()
         bundles = [{"CPU": self.cores} for _ in self.machines]
-        self._group = ray.util.placement_group(bundles, strategy=STRATEGIES[config.ray_placement])
+        self._group = self._ray.util.placement_group(bundles, strategy=STRATEGIES[self.config.ray_placement])
         began, told = time.monotonic(), False
-        patience = max(config.ray_wait, BUSY)
         while not self._group.wait(1):
             waited = time.monotonic() - began
-            if waited > patience:
-                raise UsageError(f"--backend ray: no place within {patience:g} s: {self._lacking() or self._wanted()}")
+            if waited > self.patience:
+                raise UsageError(f"--backend {self.config.backend}: {self.no_place}")
             if waited > SAYS and not told:
                 told = True
-                log.info("waiting up to %g s for Ray: %s", patience, self._lacking() or f"{self._wanted()}, which others use")
+                what = self._lacking() or f"{self._wanted()}, which others use"
+                log.info("waiting up to %g s for Ray: %s", self.patience, what)
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a place is waited for."""
+        return max(self.config.ray_wait, BUSY)
+
+    @property
+    def no_place(self) -> str:
+        """What is said when it was waited for in vain."""
+        return f"no place within {self.patience:g} s: {self._lacking() or self._wanted()}"
 
     def check(self) -> None:
         """Raise UsageError for a cluster that is too small and is not waited for."""

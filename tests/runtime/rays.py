@@ -67,6 +67,29 @@ def cluster_of(*cpus: int) -> Iterator[str]:
         shutil.rmtree(usual)
 
 
+HOLD = """
+import sys, ray
+ray.init(address=sys.argv[1], log_to_driver=False)
+group = ray.util.placement_group([{"CPU": 1}] * int(sys.argv[2]))
+ray.get(group.ready())
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def held(address: str, cpus: int) -> Iterator[subprocess.Popen[str]]:
+    """Somebody else's program that holds so many CPUs of a cluster, until it is killed or the block ends."""
+    env = os.environ | TOKEN
+    command = [sys.executable, "-c", HOLD, address, str(cpus)]
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None and "held" in process.stdout.read(5)
+            yield process
+        finally:
+            process.kill()
+
+
 def growing(most: int, address: str) -> dict[str, Any]:
     """Settings of an autoscaler whose nodes are raylets on this host: none at first besides the head at `address`, and `most` at
     most."""

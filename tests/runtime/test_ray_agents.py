@@ -49,10 +49,11 @@ def words_of(address: str, **more: str) -> list[str]:
     return [word for name, value in (options | more).items() for word in (f"--{name}", value)]
 
 
-def started(module: str, *words: str) -> subprocess.Popen[str]:
-    """A command in a process of its own, which says what it says to a pipe."""
+def started(module: str, *words: str, before: str = "") -> subprocess.Popen[str]:
+    """A command in a process of its own, which says what it says to a pipe; `before` is Python that it runs first."""
     env = os.environ | TOKEN | {"PYTHONPATH": ROOT}
-    command = [sys.executable, "-m", f"kgdist.cli.{module}", *words]
+    code = f"{before}\nfrom kgdist.cli.{module} import main\nraise SystemExit(main())"
+    command = [sys.executable, "-c", code, *words]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

@@ -1,0 +1,57 @@
+"""What is made of workers that fail under Ray Train: nothing here needs Ray."""
+
+from __future__ import annotations
+
+import pytest
+
+from kgdist.base.errors import Diverged, KgdistError, OptionError, PeersLost, UsageError
+from kgdist.runtime.ray_train import Failures
+
+
+class Gone(Exception):
+    """As Ray tells of a worker that has ended."""
+
+    __module__ = "ray.train.v2._internal.exceptions"
+
+    def __init__(self, *, preempted: bool = False) -> None:
+        super().__init__("a health check failed\nand more")
+        self.health_check_failure = RuntimeError("The actor died.\n and more")
+        self.health_check_failure.preempted = preempted  # type: ignore[attr-defined]
+
+
+MISSES = PeersLost("another worker has ended")
+
+
+def test_workers_that_are_lost_begin_again_until_it_is_too_often() -> None:
+    failures = Failures(2)
+    said = "worker 1 was lost (The actor died.); all begin again"
+    assert failures.failed({0: MISSES, 1: Gone()}) == f"{said}, attempt 2 of 3"
+    failures.saved(40)
+    assert failures.failed({1: Gone()}) == f"{said} at the checkpoint of step 40, attempt 3 of 4"
+    assert failures.failed({1: Gone()}, 45) == f"{said} at the checkpoint of step 45, attempt 4 of 4"
+    with pytest.raises(PeersLost, match=r"worker 0 misses another one \(another worker has ended\), after 4 attempts"):
+        failures.failed({0: MISSES})
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "line"),
+    [
+        (OptionError("--attributes", "is no folder"), UsageError, "worker 1: --attributes: is no folder"),
+        (Diverged("the loss is no number"), KgdistError, "worker 1: the loss is no number"),
+        (ValueError("too bad\nfor words"), KgdistError, "worker 1: ValueError: too bad"),
+    ],
+)
+def test_what_another_attempt_does_not_mend_ends_the_training(error: Exception, kind: type[KgdistError], line: str) -> None:
+    failures = Failures(3)
+    with pytest.raises(kind) as raised:
+        failures.failed({0: MISSES, 1: error})
+    assert type(raised.value) is kind and str(raised.value) == line
+    assert "all begin again" in failures.failed({0: Gone(), 1: error}), "it may come of the worker that is gone"
+
+
+def test_nodes_that_are_taken_back_count_for_nothing() -> None:
+    failures = Failures(0)
+    assert failures.failed({1: Gone(preempted=True)}).endswith("all begin again")
+    assert not failures.failed({1: Gone(preempted=True)}), "Ray Train tells until all workers of the node have ended"
+    with pytest.raises(PeersLost):
+        failures.failed({1: Gone()})
