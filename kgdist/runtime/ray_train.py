@@ -21,6 +21,7 @@ from kgdist.base.log import complain, log, say, setup
 from kgdist.options.config import Config
 from kgdist.options.configfile import from_json, to_json
 from kgdist.options.model_file import bring
+from kgdist.runs import checkpoint
 from kgdist.runs.rundir import resume_command
 from kgdist.runtime.cluster.encoder_job import found, hint_of, newest, partition_of
 from kgdist.runtime.cluster.training_plan import data_folder, run_folder
@@ -31,7 +32,8 @@ from kgdist.runtime.ray_agents import RayCluster
 from kgdist.runtime.ray_session import first_line
 from kgdist.runtime.share import check_partitions
 
-KEPT = ("config.json", "entities.tsv", "relations.tsv", JOB)  # of a run folder, besides the checkpoint
+KEPT = ("config.json", "entities.tsv", "relations.tsv", "metrics.jsonl", "valid.json", JOB)  # of a run folder, besides
+BEST = "best"  # the checkpoint of the best rows so far
 RAY_TRAIN = ".ray_train"  # beside the run folders, and not one of them: what Ray Train keeps
 WORKER, CONTROLLER = "RayTrainWorker", "TrainController"  # what Ray Train calls its processes
 OURS = ("DEBUG: ", "INFO: ", "WARNING: ", "ERROR: ")  # how lines of ours begin on stderr; it writes there, too
@@ -72,25 +74,29 @@ def train_worker(given: dict[str, Any]) -> None:
 
 
 def _stage(folder: Path, step: int, target: Path) -> None:
-    """A run folder with one checkpoint, and nothing else."""
-    shutil.copytree(folder / f"ckpt-{step}", target / f"ckpt-{step}")
+    """A run folder with one checkpoint, the best rows so far, and the files that a training goes on with."""
+    for name in (f"ckpt-{step}", BEST):
+        if (folder / name).exists():
+            shutil.copytree(folder / name, target / name)
     for name in KEPT:
         if (folder / name).exists():
             shutil.copy2(folder / name, target / name)
 
 
 def _restore(kept: Path, save_path: Path) -> None:
-    """Put the run folder that Ray Train has kept where the training looks for it, unless it is there."""
+    """Put the run folder that Ray Train has kept where the training looks for it, unless what is there has come further."""
     for folder in kept.iterdir():
-        for found_there in folder.glob("ckpt-*"):
-            target = save_path / folder.name / found_there.name
-            if not target.exists():
-                half = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-                shutil.copytree(found_there, half)
-                half.rename(target)
+        place, last = save_path / folder.name, newest(folder)
+        if last is None or (newest(place) or 0) >= last:
+            continue
+        place.mkdir(parents=True, exist_ok=True)
+        for name in (BEST, f"ckpt-{last}"):  # what is there without its checkpoint is not gone on with
+            if (folder / name).exists():
+                with checkpoint.whole(place / name) as half:
+                    shutil.copytree(folder / name, half, dirs_exist_ok=True)
         for name in KEPT:
-            if (folder / name).exists() and not (save_path / folder.name / name).exists():
-                shutil.copy2(folder / name, save_path / folder.name / name)
+            if (folder / name).exists():
+                shutil.copy2(folder / name, place / name)
 
 
 def launch(config: Config) -> Result:

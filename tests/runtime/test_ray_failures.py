@@ -1,11 +1,17 @@
-"""What is made of workers that fail under Ray Train: nothing here needs Ray."""
+"""What is made of workers that fail under Ray Train, and what it keeps of a run: nothing here needs Ray."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from kgdist.base.errors import Diverged, KgdistError, OptionError, PeersLost, UsageError
-from kgdist.runtime.ray_train import Failures
+from kgdist.runs import checkpoint
+from kgdist.runtime.gnn import JOB
+from kgdist.runtime.ray_train import Failures, _restore, _stage
 
 
 class Gone(Exception):
@@ -55,3 +61,31 @@ def test_nodes_that_are_taken_back_count_for_nothing() -> None:
     assert not failures.failed({1: Gone(preempted=True)}), "Ray Train tells until all workers of the node have ended"
     with pytest.raises(PeersLost):
         failures.failed({1: Gone()})
+
+
+def run_of(folder: Path, step: int, best: int) -> Path:
+    """A run folder that has come so far; its best rows are all of the number `best`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoint.save(folder, step, {"entity": np.full((3, 2), step, np.float32)}, {})
+    checkpoint.save(folder, best, {"entity": np.full((3, 2), best, np.float32)}, {"mrr": best / 1000}, name="best")
+    (folder / JOB).write_text(json.dumps({"run": "one"}))
+    (folder / "metrics.jsonl").write_text(f"{step}\n")
+    (folder / "toy_DistMult_entity.npy").write_bytes(b"of an end that was not the last one")
+    return folder
+
+
+@pytest.mark.parametrize(("before", "goes_on"), [(None, 80), (40, 80), (80, 80), (120, 120)])
+def test_a_worker_elsewhere_has_the_run_with_its_best_rows(tmp_path: Path, before: int | None, goes_on: int) -> None:
+    """From what Ray Train keeps, unless the run has come as far where the worker is."""
+    run = run_of(tmp_path / "here" / "run_0", 80, 60)
+    _stage(run, 80, tmp_path / "kept" / run.name)
+    assert not (tmp_path / "kept" / run.name / "toy_DistMult_entity.npy").exists()
+    place = tmp_path / "there" / run.name
+    if before is not None:
+        run_of(place, before, before)
+    _restore(tmp_path / "kept", tmp_path / "there")
+    best = 60 if before in (None, 40) else before
+    found = checkpoint.load(place / "best")
+    assert checkpoint.latest(place).step == goes_on and found.step == best and (found.arrays["entity"] == best).all()
+    assert (place / "metrics.jsonl").read_text() == f"{goes_on}\n" and json.loads((place / JOB).read_text()) == {"run": "one"}
+    assert not list(place.glob(".*"))

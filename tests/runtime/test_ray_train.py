@@ -70,7 +70,9 @@ def test_it_is_the_training_of_the_own_launcher_to_the_bit(space: Path) -> None:
         assert np.array_equal(np.load(one), np.load(other))
     assert json.loads((space / "ray" / "DistMult_toy_0" / "config.json").read_text())["data_path"] == str(space / "data")
     kept = list((space / "ray" / ".ray_train").glob("*/checkpoint_*/DistMult_toy_0/ckpt-30/manifest.json"))
-    assert kept, "what Ray Train keeps is a run folder"
+    assert kept and all((each.parents[1] / "best" / "manifest.json").exists() for each in kept), (
+        "what Ray Train keeps is a run folder"
+    )
 
 
 def test_a_worker_that_is_killed_is_begun_again_from_what_ray_keeps(space: Path) -> None:
