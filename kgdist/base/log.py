@@ -172,6 +172,11 @@ def background() -> Iterator[None]:
             _background.close()
 
 
+def flush() -> None:
+    """Wait until what was said in `background` is written, as far as somebody reads it."""
+    _background.close()
+
+
 def result(value: dict[str, Any]) -> None:
     """With --json, print the result of the command as one JSON object, once; without, nothing: it has been said in words.
 

@@ -17,7 +17,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from kgdist.base.errors import UsageError, counted
+from kgdist.base.errors import PeersLost, UsageError, counted
 from kgdist.base.log import log
 from kgdist.options.cluster import ReachOptions
 from kgdist.runtime.channels.channel import AGENT, PATIENCE, TICK, Channel, Heard, Piped
@@ -184,7 +184,9 @@ class RayCluster:
         found, problems = {}, {}
         for number, call in enumerate(asked):
             try:
-                found[number] = self._ray.get(call, timeout=max(0.1, deadline - time.monotonic()))
+                while not self._ray.wait([call], timeout=SAYS)[0] and time.monotonic() < deadline:
+                    self._check_home()
+                found[number] = self._ray.get(call, timeout=0.1)
             except exceptions.GetTimeoutError:
                 problems[number] = f"machine_{number}: Ray has started no actor within {REACHED:.0f} s; see `ray status`"
             except exceptions.RayError as error:
@@ -222,8 +224,15 @@ class RayCluster:
         """What is said when it was waited for in vain."""
         return f"no place within {self.patience:g} s: {self._lacking() or self._wanted()}"
 
+    def _check_home(self) -> None:
+        """Raise PeersLost where the node of this launcher is no more: whatever it asks Ray for then never comes."""
+        own = self._ray.get_runtime_context().get_node_id()
+        if not any(node["NodeID"] == own and node["Alive"] for node in self._ray.nodes()):
+            raise PeersLost(f"--backend {self.config.backend}: the node of Ray on this machine was lost; `ray status` says more")
+
     def check(self) -> None:
-        """Raise UsageError for a cluster that is too small and is not waited for."""
+        """Raise UsageError for a cluster that is too small and is not waited for; PeersLost where this machine has left it."""
+        self._check_home()
         lacking = self._lacking()
         if lacking and not self.config.ray_wait:
             more = "add nodes, or give --ray_wait where the cluster grows by itself"

@@ -60,8 +60,10 @@ def cluster_of(*cpus: int) -> Iterator[str]:
         try:
             yield process.stdout.readline().strip()
         finally:
+            family = descendants(process.pid)
             process.stdin.close()
             process.wait(patience(60))
+            end(family)  # it ends them in good order, but where a test has killed what that takes
     shutil.rmtree(folder, ignore_errors=True)
     if made:
         shutil.rmtree(usual)
@@ -130,14 +132,18 @@ def started_by_hand(*cpus: int, grows: int = 0) -> Iterator[str]:
             subprocess.run(ray, env=env, check=True, capture_output=True, timeout=patience(90))
         yield f"127.0.0.1:{port}"
     finally:
-        deadline = time.monotonic() + patience(30)
-        family = {pid for own in processes(b"") for pid in (own, *descendants(own))}  # titles have overwritten some marks
-        while (left := {pid for pid in family if alive(pid)} | set(processes(b""))) and time.monotonic() < deadline:
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.1)
+        end([pid for own in processes(b"") for pid in (own, *descendants(own))])  # titles have overwritten some marks
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def end(family: list[int]) -> None:
+    """Kill what is left of these and of all `processes`."""
+    deadline = time.monotonic() + patience(30)
+    while (left := {*filter(alive, family), *processes(b"")}) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
 
 
 def processes(start: bytes) -> list[int]:
