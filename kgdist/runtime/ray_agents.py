@@ -211,8 +211,7 @@ class RayCluster:
                 raise UsageError(f"--backend {self.config.backend}: {self.no_place}")
             if waited > SAYS and not told:
                 told = True
-                what = self._lacking() or f"{self._wanted()}, which others use"
-                log.info("waiting up to %g s for Ray: %s", self.patience, what)
+                log.info("waiting up to %g s for Ray: %s", self.patience, self._missing())
 
     @property
     def patience(self) -> float:
@@ -222,7 +221,10 @@ class RayCluster:
     @property
     def no_place(self) -> str:
         """What is said when it was waited for in vain."""
-        return f"no place within {self.patience:g} s: {self._lacking() or self._wanted()}"
+        return f"no place within {self.patience:g} s: {self._missing()}"
+
+    def _missing(self) -> str:
+        return self._lacking() or f"{self._wanted()}, which others use"
 
     def _check_home(self) -> None:
         """Raise PeersLost where the node of this launcher is no more: whatever it asks Ray for then never comes."""

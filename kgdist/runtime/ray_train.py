@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import tempfile
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -66,21 +65,35 @@ def train_worker(given: dict[str, Any]) -> None:
         if folder is None:
             train.report(metrics)
             return
-        with tempfile.TemporaryDirectory(prefix="kgdist-") as staged:
-            _stage(folder, step, Path(staged) / folder.name)
+        staged = folder.with_name(f".{folder.name}.staged")  # what a killed process has left there goes
+        try:
+            _stage(folder, step, staged / folder.name)
             train.report(metrics, checkpoint=train.Checkpoint.from_directory(staged))
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
 
     train_gnn(config, run=given.get("run"), resuming=given.get("resuming"), reports=report)
 
 
 def _stage(folder: Path, step: int, target: Path) -> None:
-    """A run folder with one checkpoint, the best rows so far, and the files that a training goes on with."""
+    """A run folder with one checkpoint, the best rows so far, and the files that a training goes on with; of links, for Ray Train
+    copies it: another copy would cost as long as writing the checkpoint, and as much room."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
     for name in (f"ckpt-{step}", BEST):
         if (folder / name).exists():
-            shutil.copytree(folder / name, target / name)
+            shutil.copytree(folder / name, target / name, copy_function=_link)
     for name in KEPT:
         if (folder / name).exists():
-            shutil.copy2(folder / name, target / name)
+            _link(folder / name, target / name)
+
+
+def _link(source: str | Path, target: str | Path) -> None:
+    """The same file under another name too; a copy where the file system has no such names."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def _restore(kept: Path, save_path: Path) -> None:

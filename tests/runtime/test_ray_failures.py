@@ -79,6 +79,8 @@ def test_a_worker_elsewhere_has_the_run_with_its_best_rows(tmp_path: Path, befor
     """From what Ray Train keeps, unless the run has come as far where the worker is."""
     run = run_of(tmp_path / "here" / "run_0", 80, 60)
     _stage(run, 80, tmp_path / "kept" / run.name)
+    rows = run / "ckpt-80" / "entity.npy"
+    assert rows.samefile(tmp_path / "kept" / run.name / "ckpt-80" / "entity.npy"), "Ray Train copies it; one copy is enough"
     assert not (tmp_path / "kept" / run.name / "toy_DistMult_entity.npy").exists()
     place = tmp_path / "there" / run.name
     if before is not None:

@@ -115,7 +115,10 @@ def test_what_no_other_attempt_mends_is_one_line(space: Path) -> None:
         assert text.splitlines()[-1].startswith("error: worker 0: /nowhere") and "begin again" not in text
         with held(address, 1) as other:
             text = finished(by_ray(address, space, "--max_step", "5", before=SHORT), 2)
-            assert text.splitlines()[-1] == "error: --backend ray-train: no place within 3 s: 2 machines with 1 CPU"
+            assert (
+                text.splitlines()[-1]
+                == "error: --backend ray-train: no place within 3 s: 2 machines with 1 CPU, which others use"
+            )
             process = by_ray(address, space, "--max_step", "5")
             assert process.stdout is not None
             line = process.stdout.readline()
