@@ -83,11 +83,13 @@ _manners = _Manners()
 _background = _Background()
 
 
-def setup(*, debug: bool = False, quiet: bool = False, json: bool = False) -> None:
-    """Send kgdist's log to stderr: warnings only when `quiet`, everything when `debug`; keep stdout for one object if `json`."""
+def setup(*, debug: bool = False, quiet: bool = False, json: bool = False, who: str = "") -> None:
+    """Send kgdist's log to stderr: warnings only when `quiet`, everything when `debug`; keep stdout for one object if `json`.
+    `who` names this process in each line."""
     _manners.quiet, _manners.json = quiet, json
     handler = _Handler()
-    handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
+    name = f"{who}: ".replace("%", "%%") if who else ""
+    handler.setFormatter(_Formatter(f"%(levelname)s: {name}%(message)s"))
     log.handlers[:] = [handler]
     log.propagate = False
     log.setLevel(logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO)
@@ -168,6 +170,11 @@ def background() -> Iterator[None]:
             _background.depth -= 1
         if not _background.depth:
             _background.close()
+
+
+def flush() -> None:
+    """Wait until what was said in `background` is written, as far as somebody reads it."""
+    _background.close()
 
 
 def result(value: dict[str, Any]) -> None:

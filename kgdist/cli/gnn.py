@@ -4,12 +4,14 @@ and stands for the run folder in COMMAND, which goes on with it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 from collections.abc import Sequence
 
 from kgdist.base import log
+from kgdist.base.errors import PeersLost
 from kgdist.cli.command import command, set_up_log
 from kgdist.options.configfile import from_json
 from kgdist.options.model_file import bring
@@ -21,11 +23,21 @@ def main(argv: Sequence[str]) -> int:
     config = from_json(json.loads(options))
     if config.model_file:
         bring(config.model_file)
+    from kgdist.runtime.cluster.encoder_job import SAVED
     from kgdist.runtime.gnn import train_gnn
+    from kgdist.runtime.processes.script_line import ScriptLine
+    from kgdist.training.callbacks import Event, Saved
 
     set_up_log(config)
     log.log.debug("worker %s has the options %s", os.environ.get("RANK"), options)
-    result = train_gnn(config, run=run, resuming=resuming)
+    line = ScriptLine()
+
+    def tell(event: Event) -> None:
+        if isinstance(event, Saved):
+            with contextlib.suppress(PeersLost):  # whose end is this worker's, too
+                line.post(SAVED, step=event.step)
+
+    result = train_gnn(config, [tell], run=run, resuming=resuming)
     return 130 if result.interrupted else 0
 
 

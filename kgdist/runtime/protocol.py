@@ -39,7 +39,7 @@ those of `fits`: a type, [shape] for a list, a tuple of shapes for a list of jus
     trained   its trainers have trained to the end, with so many steps each
     result    ranks of a share (kgdist.evaluation.shared)
     finished  a trainer has done its task, or why not
-    call      a trainer of a script asks for what all of them do together, or drops a table
+    call      a trainer of a script asks for what all of them do together, drops a table, or (an encoder's) has saved a checkpoint
     line      a process of a script has printed this
     exit      a process of a script has ended with that code (< 0: by a signal), or is about to because of an error
     made      a table's part is there, or why not

@@ -17,7 +17,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from kgdist.base.errors import UsageError, counted
+from kgdist.base.errors import PeersLost, UsageError, counted
 from kgdist.base.log import log
 from kgdist.options.cluster import ReachOptions
 from kgdist.runtime.channels.channel import AGENT, PATIENCE, TICK, Channel, Heard, Piped
@@ -184,7 +184,9 @@ class RayCluster:
         found, problems = {}, {}
         for number, call in enumerate(asked):
             try:
-                found[number] = self._ray.get(call, timeout=max(0.1, deadline - time.monotonic()))
+                while not self._ray.wait([call], timeout=SAYS)[0] and time.monotonic() < deadline:
+                    self._check_home()
+                found[number] = self._ray.get(call, timeout=0.1)
             except exceptions.GetTimeoutError:
                 problems[number] = f"machine_{number}: Ray has started no actor within {REACHED:.0f} s; see `ray status`"
             except exceptions.RayError as error:
@@ -192,24 +194,47 @@ class RayCluster:
                 problems[number] = f"machine_{number}: no actor starts ({last}); is kgdist installed on every node?"
         return found, problems
 
+    def find_room(self) -> None:
+        """Wait until there is room for all machines, and leave it to whoever places them. Raises UsageError as `_place`."""
+        self._place()
+        self._leave()
+
     def _place(self) -> None:
         """Have a bundle for each machine. Raises UsageError where there is none in time."""
-        ray, config = self._ray, self.config
         self.check()
         bundles = [{"CPU": self.cores} for _ in self.machines]
-        self._group = ray.util.placement_group(bundles, strategy=STRATEGIES[config.ray_placement])
+        self._group = self._ray.util.placement_group(bundles, strategy=STRATEGIES[self.config.ray_placement])
         began, told = time.monotonic(), False
-        patience = max(config.ray_wait, BUSY)
         while not self._group.wait(1):
             waited = time.monotonic() - began
-            if waited > patience:
-                raise UsageError(f"--backend ray: no place within {patience:g} s: {self._lacking() or self._wanted()}")
+            if waited > self.patience:
+                raise UsageError(f"--backend {self.config.backend}: {self.no_place}")
             if waited > SAYS and not told:
                 told = True
-                log.info("waiting up to %g s for Ray: %s", patience, self._lacking() or f"{self._wanted()}, which others use")
+                log.info("waiting up to %g s for Ray: %s", self.patience, self._missing())
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a place is waited for."""
+        return max(self.config.ray_wait, BUSY)
+
+    @property
+    def no_place(self) -> str:
+        """What is said when it was waited for in vain."""
+        return f"no place within {self.patience:g} s: {self._missing()}"
+
+    def _missing(self) -> str:
+        return self._lacking() or f"{self._wanted()}, which others use"
+
+    def _check_home(self) -> None:
+        """Raise PeersLost where the node of this launcher is no more: whatever it asks Ray for then never comes."""
+        own = self._ray.get_runtime_context().get_node_id()
+        if not any(node["NodeID"] == own and node["Alive"] for node in self._ray.nodes()):
+            raise PeersLost(f"--backend {self.config.backend}: the node of Ray on this machine was lost; `ray status` says more")
 
     def check(self) -> None:
-        """Raise UsageError for a cluster that is too small and is not waited for."""
+        """Raise UsageError for a cluster that is too small and is not waited for; PeersLost where this machine has left it."""
+        self._check_home()
         lacking = self._lacking()
         if lacking and not self.config.ray_wait:
             more = "add nodes, or give --ray_wait where the cluster grows by itself"

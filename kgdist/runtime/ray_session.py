@@ -11,14 +11,17 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from kgdist.base.errors import OptionError, UsageError
-from kgdist.base.log import log
+from kgdist.base.errors import OptionError, PeersLost, UsageError
+from kgdist.base.log import complain, flush, log
 
 Hear = Callable[[Mapping[str, Any]], None]  # of `lines`, `is_err`, `actor_name` and more, as Ray has it
 ANSWER = 10.0  # seconds that a cluster has to answer
+AWAY = 45.0  # seconds that its head may be away: after 60 all of Ray ends itself, and its drivers without a word of ours
+LOOK = 3.0  # seconds between two looks at it
 
 
 def check_address(address: str) -> None:
@@ -26,13 +29,33 @@ def check_address(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or "/" in host:
         return
+    if why := _missed(address, ANSWER):
+        raise OptionError("--ray_address", f"{address}: no Ray there ({why}); `ray status` on the cluster says where")
+
+
+def _missed(address: str, patience: float) -> str:
+    """Why nobody listens at `host:port`, if so."""
+    host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=patience).close()
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise OptionError(
-            "--ray_address", f"{address}: no Ray there ({reason}); `ray status` on the cluster says where"
-        ) from error
+        return str(getattr(error, "strerror", None) or error)
+    return ""
+
+
+def _guard(flag: str, address: str, over: threading.Event) -> None:
+    """End this process when the head of the cluster is away for too long; the body of a thread, until it is `over`. What waits
+    for an answer of the cluster gets none then, so nothing could be ended in good order; agents, whom nobody tells anything
+    any more, end by themselves."""
+    since = None  # when it was missed first
+    while not over.wait(timeout=LOOK):
+        why = _missed(address, LOOK)
+        since = (since or time.monotonic()) if why else None
+        if since is not None and time.monotonic() - since > AWAY:
+            what = f"the head of the cluster, {address}, is away for {AWAY:g} s ({why}), and all of Ray ends without it"
+            complain(f"error: {flag}: {what}; `ray status` says when it is back")
+            flush()
+            os._exit(PeersLost.exit_code)
 
 
 def first_line(error: Exception) -> str:
@@ -82,7 +105,9 @@ def ray_of(flag: str, address: str, hear: Hear | None = None, **how: Any) -> Ite
     check_address(address)
     main = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)} if main else {}
+    over = threading.Event()
     with contextlib.ExitStack() as kept:
+        kept.callback(over.set)
         kept.callback(_end, ray)
         kept.enter_context(_heard(ray, hear or aside))
         try:
@@ -95,6 +120,8 @@ def ray_of(flag: str, address: str, hear: Hear | None = None, **how: Any) -> Ite
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+        watched = (flag, ray.get_runtime_context().gcs_address, over)
+        threading.Thread(target=_guard, args=watched, name="kgdist-ray-head", daemon=True).start()
         yield ray
 
 

@@ -133,6 +133,16 @@ def test_words_on_one_terminal_keep_their_order(monkeypatch: pytest.MonkeyPatch)
     assert "work: 100%" in read[0].decode()
 
 
+def test_a_process_among_others_names_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        log.setup(quiet=True, who="worker 5%")
+        log.log.warning("%s is full", "the disk")
+        log.log.info("nobody hears of it")
+    finally:
+        log.setup()
+    assert capsys.readouterr().err == "WARNING: worker 5%: the disk is full\n"
+
+
 def test_background_words_of_a_program_that_has_set_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Warnings come as logging itself would write them; streams without a file are written to; a closed one is no error."""
     out, err = io.StringIO(), io.StringIO()

@@ -95,6 +95,10 @@ FAILURES = {  # what a script does -> exit code, and the one line
         3,
         r"RuntimeError: Connection closed by peer; trainer 0 \(.*\) had ended before: let all make as many steps",
     ),
+    "import argparse\nif kd.rank() == 1: argparse.ArgumentParser(prog='x').error('--timeout: too long')": (
+        2,
+        r"machine_1 \(127.0.0.1\): trainer 1 ended with exit code 2: x: error: --timeout: too long$",
+    ),
     "table('a', (2 + (kd.rank() == 1),))": (
         1,
         r"trainer \d .* makes the tensor 'a' \(<f4\[5, [23]\]\), but trainer \d .* makes the tensor 'a' \(<f4\[5, [23]\]\); all ",

@@ -60,11 +60,36 @@ def cluster_of(*cpus: int) -> Iterator[str]:
         try:
             yield process.stdout.readline().strip()
         finally:
+            family = descendants(process.pid)
             process.stdin.close()
             process.wait(patience(60))
+            end(family)  # it ends them in good order, but where a test has killed what that takes
     shutil.rmtree(folder, ignore_errors=True)
     if made:
         shutil.rmtree(usual)
+
+
+HOLD = """
+import sys, ray
+ray.init(address=sys.argv[1], log_to_driver=False)
+group = ray.util.placement_group([{"CPU": 1}] * int(sys.argv[2]))
+ray.get(group.ready())
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def held(address: str, cpus: int) -> Iterator[subprocess.Popen[str]]:
+    """Somebody else's program that holds so many CPUs of a cluster, until it is killed or the block ends."""
+    env = os.environ | TOKEN
+    command = [sys.executable, "-c", HOLD, address, str(cpus)]
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None and "held" in process.stdout.read(5)
+            yield process
+        finally:
+            process.kill()
 
 
 def growing(most: int, address: str) -> dict[str, Any]:
@@ -107,14 +132,18 @@ def started_by_hand(*cpus: int, grows: int = 0) -> Iterator[str]:
             subprocess.run(ray, env=env, check=True, capture_output=True, timeout=patience(90))
         yield f"127.0.0.1:{port}"
     finally:
-        deadline = time.monotonic() + patience(30)
-        family = {pid for own in processes(b"") for pid in (own, *descendants(own))}  # titles have overwritten some marks
-        while (left := {pid for pid in family if alive(pid)} | set(processes(b""))) and time.monotonic() < deadline:
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.1)
+        end([pid for own in processes(b"") for pid in (own, *descendants(own))])  # titles have overwritten some marks
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def end(family: list[int]) -> None:
+    """Kill what is left of these and of all `processes`."""
+    deadline = time.monotonic() + patience(30)
+    while (left := {*filter(alive, family), *processes(b"")}) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
 
 
 def processes(start: bytes) -> list[int]:

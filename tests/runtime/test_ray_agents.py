@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -49,10 +50,11 @@ def words_of(address: str, **more: str) -> list[str]:
     return [word for name, value in (options | more).items() for word in (f"--{name}", value)]
 
 
-def started(module: str, *words: str) -> subprocess.Popen[str]:
-    """A command in a process of its own, which says what it says to a pipe."""
+def started(module: str, *words: str, before: str = "") -> subprocess.Popen[str]:
+    """A command in a process of its own, which says what it says to a pipe; `before` is Python that it runs first."""
     env = os.environ | TOKEN | {"PYTHONPATH": ROOT}
-    command = [sys.executable, "-m", f"kgdist.cli.{module}", *words]
+    code = f"{before}\nfrom kgdist.cli.{module} import main\nraise SystemExit(main())"
+    command = [sys.executable, "-c", code, *words]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -159,6 +161,31 @@ def test_a_script_is_placed(space: Path) -> None:
             assert f"rank {rank} of 2 has 40 nodes" in text
         until(lambda: not ours() and not processes(ACTOR), "actors or agents are left")
     finished(started("launch", "--backend", "ray", "python3 script.py"), 2)
+
+
+SOON = "from kgdist.runtime import ray_session; ray_session.AWAY, ray_session.LOOK = 3.0, 0.5"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("victim", [b"gcs_server", b"raylet/raylet"])
+def test_without_the_head_or_its_own_node_the_launcher_ends_with_a_line(space: Path, victim: bytes) -> None:
+    """Ray would end it a minute later, without one; or let it wait for actors that never come."""
+    with cluster_of(0, 1, 1) as address:  # the first node is the launcher's own
+        words = words_of(address, max_step="1000000", checkpoint_interval="300", log_interval="100000", peer_timeout="6")
+        job = started("dist_train", *words, before=SOON)
+        try:
+            until(lambda: list(space.glob("ckpts/*/machine_1/ckpt-*")), "no checkpoint")
+            found = [pid for pid in processes(b"/") if victim in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            os.kill(min(found), signal.SIGKILL)
+            last = finished(job, 3).splitlines()[-1]
+        finally:
+            job.kill()
+        head = rf"error: --backend ray: the head of the cluster, {address}, is away for 3 s \(Connection refused\)"
+        assert re.match(
+            head if victim == b"gcs_server" else "error: --backend ray: the node of Ray on this machine was lost", last
+        )
+        until(lambda: not ours(), "agents are left")
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ import pytest
 from kgdist.cli import partition as partition_command
 from tests.faults.jobs import command, graph, ip_config, run
 from tests.patience import patience
-from tests.runtime.rays import TOKEN, cluster_of, processes
+from tests.runtime.rays import TOKEN, cluster_of, held, processes
 from tests.runtime.test_ray_agents import ROOT, finished, started
 
 pytest.importorskip("ray.train.torch", reason="Ray Train is not installed")
@@ -40,9 +40,9 @@ def space(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def by_ray(address: str, path: Path, *words: str) -> subprocess.Popen[str]:
+def by_ray(address: str, path: Path, *words: str, before: str = "") -> subprocess.Popen[str]:
     places = ["--path", str(path), "--data_path", "data", "--ray_address", address, "--ray_placement", "spread"]
-    return started("dist_train", *places, "--backend", "ray-train", *SMALL, *words)
+    return started("dist_train", *places, "--backend", "ray-train", *SMALL, *words, before=before)
 
 
 def test_it_is_the_training_of_the_own_launcher_to_the_bit(space: Path) -> None:
@@ -50,10 +50,14 @@ def test_it_is_the_training_of_the_own_launcher_to_the_bit(space: Path) -> None:
     with cluster_of(1, 1, 1) as address:
         text = finished(by_ray(address, space, *steps, "--save_path", "ray", "--test"), 0)
         small = finished(by_ray(address, space, *steps, "--num_thread", "2"), 2)
-        # The run says what it is of, from wherever it goes on.
+        # The run says what it is of, from wherever it goes on; and what its workers find is heard.
+        damaged = space / "ray" / "DistMult_toy_0" / "ckpt-30" / "entity.npy"
+        damaged.write_bytes(damaged.read_bytes()[:-4])
         places = ["--path", str(space), "--ray_address", address, "--ray_placement", "spread"]
         more = started("dist_train", *places, "--backend", "ray-train", "--resume", "ray/DistMult_toy_0", "--max_step", "40")
-        assert "at step 30 of 40" in finished(more, 0)
+        text_of_more = finished(more, 0)
+    assert re.search(r"WARNING: worker 0: .*ckpt-30.*; trying the checkpoint before it", text_of_more)
+    assert "at step 15 of 40" in text_of_more
     assert "Reporting training result" not in text and "Test average MRR" in text
     assert len(small.splitlines()) == 1 and "--backend ray-train: the cluster has room for 0 of 2 machines" in small
     words = [*SMALL, *steps, "--save_path", "own", "--test", "--path", str(space), "--data_path", "data", "--backend", "local"]
@@ -66,21 +70,61 @@ def test_it_is_the_training_of_the_own_launcher_to_the_bit(space: Path) -> None:
         assert np.array_equal(np.load(one), np.load(other))
     assert json.loads((space / "ray" / "DistMult_toy_0" / "config.json").read_text())["data_path"] == str(space / "data")
     kept = list((space / "ray" / ".ray_train").glob("*/checkpoint_*/DistMult_toy_0/ckpt-30/manifest.json"))
-    assert len(kept) == 1, "what Ray Train keeps is a run folder"
+    assert kept and all((each.parents[1] / "best" / "manifest.json").exists() for each in kept), (
+        "what Ray Train keeps is a run folder"
+    )
 
 
 def test_a_worker_that_is_killed_is_begun_again_from_what_ray_keeps(space: Path) -> None:
+    steps = ["--max_step", "400", "--checkpoint_interval", "40", "--log_interval", "40"]
     with cluster_of(1, 1, 1) as address:
-        process = by_ray(address, space, "--max_step", "400", "--checkpoint_interval", "40", "--log_interval", "40")
-        deadline = time.monotonic() + patience(100)
-        while not list(space.glob("ckpts/.ray_train/*/checkpoint_*/DistMult_toy_0/ckpt-*/manifest.json")):
-            assert time.monotonic() < deadline and process.poll() is None, process.communicate()[0]
-            time.sleep(0.1)
-        (worker, *_) = processes(b"ray::RayTrainWorker")
-        os.kill(worker, signal.SIGKILL)
+        process = by_ray(address, space, *steps)
+        kill_a_worker(space / "ckpts", process)
         text = finished(process, 0)
+        process = by_ray(address, space, *steps, "--save_path", "once", "--max_restarts", "0")
+        kill_a_worker(space / "once", process)
+        once = finished(process, 3)
+    said = re.findall(r"WARNING: worker . was lost \(.*\); all begin again at the checkpoint of step (\d+), attempt 2 of 4", text)
     resumed = re.findall(r"resumed .*DistMult_toy_0 at step (\d+) of 400", text)
-    assert len(resumed) == 1 and int(resumed[0]) >= 40
+    assert len(said) == len(resumed) == 1 and 40 <= int(said[0]) <= int(resumed[0]), text
+    assert "begin again" not in once
+    last = (
+        r"error: --backend ray-train: worker . was lost \(.*\), after 1 attempt; the last checkpoint is of step \d+, go on with: "
+    )
+    assert re.match(last, once.splitlines()[-1]), once
+
+
+def kill_a_worker(place: Path, process: subprocess.Popen[str]) -> None:
+    """Of the training of a process, once Ray Train keeps a checkpoint of it."""
+    kept = ".ray_train/*/checkpoint_*/DistMult_toy_0/ckpt-*/manifest.json"
+    deadline = time.monotonic() + patience(100)
+    while not list(place.glob(kept)):
+        assert time.monotonic() < deadline and process.poll() is None, process.communicate()[0]
+        time.sleep(0.1)
+    (worker, *_) = processes(b"ray::RayTrainWorker")
+    os.kill(worker, signal.SIGKILL)
+
+
+SHORT = "from kgdist.runtime import ray_agents; ray_agents.BUSY = 3"
+
+
+def test_what_no_other_attempt_mends_is_one_line(space: Path) -> None:
+    """Options and data that are wrong for a worker, and CPUs that others use."""
+    with cluster_of(0, 1, 1) as address:
+        text = finished(by_ray(address, space, "--max_step", "5", "--attributes", "/nowhere"), 2)
+        assert text.splitlines()[-1].startswith("error: worker 0: /nowhere") and "begin again" not in text
+        with held(address, 1) as other:
+            text = finished(by_ray(address, space, "--max_step", "5", before=SHORT), 2)
+            assert (
+                text.splitlines()[-1]
+                == "error: --backend ray-train: no place within 3 s: 2 machines with 1 CPU, which others use"
+            )
+            process = by_ray(address, space, "--max_step", "5")
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line == "INFO: waiting up to 60 s for Ray: 2 machines with 1 CPU, which others use\n"
+            other.kill()
+            assert "saved in" in finished(process, 0)
 
 
 ALONE = """

@@ -23,6 +23,7 @@ from kgdist.options.configfile import to_json
 from kgdist.options.tools import LaunchOptions
 from kgdist.partition.edges_folder import EdgePartition
 from kgdist.partition.manifest import folder_of
+from kgdist.runs import checkpoint
 from kgdist.runs.rundir import resume_command
 from kgdist.runtime.cluster.attempt import Connect, endure
 from kgdist.runtime.cluster.script_attempt import ScriptAttempt
@@ -32,8 +33,10 @@ from kgdist.runtime.course import Result
 from kgdist.runtime.gnn import JOB
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.ip_config import Machine
+from kgdist.runtime.job import last_words
 from kgdist.runtime.share import check_partitions
 
+SAVED = "saved"  # what the first worker calls when it has written a checkpoint, which is newer than where its attempt began
 LEFT = 130  # the exit code of a worker that has saved because somebody wanted it to leave
 
 
@@ -91,12 +94,17 @@ def describe(config: Config, plan: ScriptPlan) -> list[str]:
 class EncoderAttempt(ScriptAttempt):
     """One attempt; its end is 0, or LEFT where the user wanted it to end."""
 
-    def __init__(self, plan: ScriptPlan, interrupts: Interrupts) -> None:
+    def __init__(self, plan: ScriptPlan, interrupts: Interrupts, training: Config) -> None:
         super().__init__(plan, interrupts)
+        self._training = training
         self._asked = self._left_early = False
 
     def again(self) -> EncoderAttempt:
-        return EncoderAttempt(self.plan.again(), self.interrupts)
+        return EncoderAttempt(self.plan.again(), self.interrupts, self._training)
+
+    @property
+    def hint(self) -> str:
+        return hint_of(self._training, self.plan.run) if self.began or self.plan.attempt else ""
 
     def run(self) -> int:
         with self.interrupts.immediate():
@@ -112,6 +120,9 @@ class EncoderAttempt(ScriptAttempt):
         super()._pump()
 
     def news(self, machine: int, kind: str, value: Any) -> None:
+        if kind == "call" and value["what"] == SAVED:
+            self.progressed = True
+            return
         if kind == "line" and value["error"] and value["text"].startswith("error: "):
             return  # it is told again with the worker's end
         if kind == "line" and value["who"] == f"{TRAINER} 0":  # which speaks for all
@@ -120,6 +131,8 @@ class EncoderAttempt(ScriptAttempt):
         if kind == "exit" and (value["code"] == LEFT or (self._asked and value["code"] == -signal.SIGTERM)):  # not begun yet
             self._left_early = True
             value = value | {"code": 0}
+        if kind == "exit":
+            value = value | {"why": value["why"].removeprefix("error: ")}
         super().news(machine, kind, value)
 
 
@@ -132,7 +145,7 @@ def launch(config: Config, machines: list[Machine], connect: Connect, interrupts
     if not config.quiet:
         for line in describe(config, plan):
             say(line)
-    code = endure(EncoderAttempt(plan, interrupts), connect, interrupts)
+    code = endure(EncoderAttempt(plan, interrupts, config), connect, interrupts)
     folder = found(config, plan.run)
     metrics = folder / "test.json" if folder is not None else None
     tested = config.test and metrics is not None and metrics.exists() and code == 0
@@ -148,6 +161,17 @@ def found(config: Config, run: str) -> Path | None:
         except CheckpointError:
             continue
     return None
+
+
+def newest(folder: Path) -> int | None:
+    """The step of the newest checkpoint of a run folder, where there is one."""
+    return max((step for step, _ in checkpoint.numbered(folder)), default=None)
+
+
+def hint_of(config: Config, run: str) -> str:
+    """How to go on with a training that has not come to its end, where this machine can read its run folder."""
+    folder = found(config, run)
+    return "" if folder is None else last_words(newest(folder), resume_command("kgdist-dist-train", folder.name, config))
 
 
 def folders_of(config: Config, machines: list[Machine]) -> list[tuple[Machine, Path]]:

@@ -166,8 +166,10 @@ class ScriptAttempt(Attempt[ScriptPlan, int]):
             self._fall(0, AttemptFailed(f"{who} {ending(code)}", machine))
         else:
             how = "failed" if value["early"] else ending(code)
-            after = AFTERWARDS.search(value["why"]) is not None
-            self._fall(2 if after else 1, (AttemptFailed if after else KgdistError)(f"{who} {how}{why}"))
+            usage = code == UsageError.exit_code  # as argparse has it, too
+            after = not usage and AFTERWARDS.search(value["why"]) is not None
+            kind = UsageError if usage else AttemptFailed if after else KgdistError
+            self._fall(2 if after else 1, kind(f"{who} {how}{why}"))
 
     def _call(self, call: Call) -> None:
         if call.what == "drop":
