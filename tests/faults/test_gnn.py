@@ -77,6 +77,7 @@ def test_workers_make_one_run_that_all_commands_read(tmp_path: Path, machines: i
     result = json.loads(job.lines[-1])
     folder = path / result["run"]
     assert "kgdist-" not in text and result["test"]["all"]["realistic"]["mrr"] > 0.02 and not result["interrupted"]
+    assert all(f"validated at step {step} of 24: MRR 0." in text for step in (12, 24)), text
     check_embeddings(folder)
     again = run(command("eval", str(folder), "--json"), tmp_path)
     assert again.returncode == 0, again.stderr
