@@ -35,7 +35,7 @@ class EncoderStep:
 
     Args:
         inner: makes the step of the score function on tables in which the entities' rows are the encoder's.
-        schedule: of the rate of the encoder's weights, which this step pushes itself.
+        schedule: of the rate of the encoder's weights, which are pushed with the rows: a checkpoint holds those of one step.
         rank: of the process, whose draws are its own.
     """
 
@@ -106,9 +106,9 @@ class EncoderStep:
             grads.mul_(min(1.0, self.config.max_grad_norm / max(float(grads.norm()), 1e-30)))
         if self.config.weight_decay:
             grads.add_(weights, alpha=self.config.weight_decay)
-        self.tables.push({TABLE: Update(ONLY, grads)}, self.schedule.at(number))
+        weights_update = Update(ONLY, grads, rate=self.schedule.at(number))
         clock.backward += perf_counter() - started
-        return updates | {"entity": Update(inputs, rows.grad)}, losses
+        return updates | {"entity": Update(inputs, rows.grad), TABLE: weights_update}, losses
 
 
 class Encoded:

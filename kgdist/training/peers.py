@@ -166,13 +166,14 @@ class PeerTables:
             self.place[entities] = np.arange(len(entities), dtype=np.int32)
 
     def push(self, updates: Mapping[str, Update], lr: float) -> None:
-        """See Tables: with the means of all workers' updates. All push the same tables, one after another."""
+        """See Tables: with the means of all workers' updates. All push the same tables, one after another. Everything is shared
+        before anything is changed: where another worker is gone meanwhile, the rows are those of the step before, all of them."""
         self.tables.push({name: self._shared(name, update) for name, update in updates.items()}, lr)
 
     def _shared(self, name: str, update: Update) -> Update:
         world, width = self.peers.world, update.grads.shape[1]
         if self.shape(name)[0] == 1 and update.squares is None:  # every worker has all of it: half of the bytes
-            return Update(update.ids, self.peers.sum(update.grads.cpu().contiguous()).div_(world))
+            return update._replace(grads=self.peers.sum(update.grads.cpu().contiguous()).div_(world))
         numbers = update.ids if name != "entity" or self.entities is None else self.entities[update.ids]
         values = update.grads.cpu()
         if update.squares is not None:
@@ -187,7 +188,7 @@ class PeerTables:
             found, sums = own[here].astype(np.int64), sums[torch.from_numpy(here)]
         # Of a batch that is so many times as large, each use has that part of the gradient, and the square of that its square.
         squares = sums[:, width] / world**2 if update.squares is not None else None
-        return Update(found, sums[:, :width] / world, squares)
+        return Update(found, sums[:, :width] / world, squares, update.rate)
 
 
 @contextlib.contextmanager
