@@ -38,6 +38,10 @@ class Update(NamedTuple):
     squares: Squares = None  # float32[U], mean squares summed over all uses (kgdist.kvstore.optim)
     rate: float | None = None  # of this table, where it is not that of the push: of tables in memory alone
 
+    def times(self, factor: float) -> Update:
+        """What it is for a loss that counts `factor` times."""
+        return self._replace(grads=self.grads * factor, squares=None if self.squares is None else self.squares * factor**2)
+
 
 class Tables(Protocol):
     """Named tables of float32 rows."""

@@ -68,8 +68,6 @@ class Leader(Session):
         super().__init__(config, dataset, interrupts, callbacks)
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # workers, which wait while this one ranks
         self.evaluator.threads = min(here * config.num_thread, usable_cores())
-        cores = peers.each(torch.from_numpy(share.entities[: share.part.num_core]))
-        self.cores = [each.numpy() for each in cores]
 
     def _steps(self) -> int:
         return steps_of(self.config, self.seat.triples, self.seat.machines)
@@ -147,7 +145,7 @@ class Leader(Session):
         made = self.share.encode(self.encoding, self.tables)
         found = self._whole(made)
         whole = found.rows["entity"]
-        for rank, core in enumerate(self.cores[1:], 1):
+        for rank, core in enumerate(self.share.cores[1:], 1):
             rows = self.peers.receive(torch.empty(len(core), made.shape[1]), rank)
             whole[torch.from_numpy(core)] = rows
         return found
@@ -213,7 +211,6 @@ class Follower:
 
     def train(self) -> None:
         """Until the first worker has ended."""
-        self.peers.each(torch.from_numpy(self.share.entities[: self.share.part.num_core]))
         self.load()
         self.trainer.run(self, int(self.start[0]))
         self.attend()
@@ -342,7 +339,7 @@ def _train(config: Config, callbacks: Iterable[Callback], known: tuple[str | Non
         ends.callback(peers.leave)
         share = Share.of(config, peers)
         config = config.replace(**share.part.manifest.common.source)
-        seat, dataset = share.seat(peers), share.dataset(config, peers)
+        seat, dataset = share.seat(config, peers), share.dataset(config, peers)
         if dataset is None:
             warm_up(config, weighted=share.part.core.weights is not None)
             Follower(config, share, peers, seat, interrupts, reports).train()

@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.machine import keep_freed_memory
-from kgdist.data.batches import Batches, relation_shares
+from kgdist.data.batches import Batches, relation_shares, size_at
 from kgdist.data.dataset import Triples
 from kgdist.kvstore.catalogue import TableSpec
 from kgdist.kvstore.optim import OPTIMIZERS
@@ -46,6 +47,14 @@ class Seat:
     machines: int
     triples: int  # of all machines
     own: tuple[int, int]  # the first entity of its machine, and the one after its last
+    shares: tuple[int, ...] = ()  # triples of each machine, where all make the same step
+    pool: np.ndarray | None = None  # int64[n], the entities that negatives are drawn from, where they are not all or its own
+
+    def weight(self, batch_size: int, step: int) -> float:
+        """What a mean over its own positives of a step counts in the mean of all machines' means, so that this is the mean over
+        all positives: batches that end an epoch are shorter, and not those of all machines at the same step."""
+        sizes = [size_at(triples, batch_size, step) for triples in self.shares]
+        return sizes[self.machine] * len(sizes) / sum(sizes) if sizes else 1.0
 
     def start(self, rank: int, ranks: int) -> int:
         """The entity at which trainer `rank` of `ranks` begins when it looks at all of them: among its own, and not where another
@@ -121,23 +130,27 @@ def trainer_of(
     if seat is not None:
         number, total = seat.machine * config.num_proc + rank, steps_of(config, seat.triples, seat.machines)
         own = seat.own if config.negatives == "local" else own
+    pool = None if seat is None else seat.pool
     negatives = ChunkedNegatives(
-        own[1] - own[0],
+        own[1] - own[0] if pool is None else len(pool),
         config.neg_sample_size,
         config.neg_deg_sample,
         config.seed,
         rank=number,
         sort=model.projects,
-        first=own[0],
+        first=own[0] if pool is None else 0,
+        among=pool,
     )
     if config.async_update:
         tables = AsyncTables(tables)
     machines = seat.machines if seat is not None else 1
     device = device_of(config, rank)
     shown = rank if encoding is None else number  # also whose draws of neighbours are its own
+    weight = partial(seat.weight, config.batch_size) if seat is not None else None
     return Trainer(
-        config, model, tables, batches, negatives, device=device, total=total, rank=shown, machines=machines, encoding=encoding
-    )
+        config, model, tables, batches, negatives,
+        device=device, total=total, rank=shown, machines=machines, encoding=encoding, weight=weight,
+    )  # fmt: skip
 
 
 def train_rank(config: Config, train: Triples, tables: Tables, control: WorkerControl, encoding: Encoding | None = None) -> int:

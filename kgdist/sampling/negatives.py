@@ -34,6 +34,7 @@ class ChunkedNegatives:
     rank: int = 0
     sort: bool = False
     first: int = 0  # the lowest id that is drawn: the entities are first..first + num_entities
+    among: np.ndarray | None = None  # int64[num_entities], the ids that are drawn, where they are no such range
 
     def batch(self, step: int, positives: Positives) -> Batch:
         """`positives` with candidates; even steps replace tails and odd steps heads (DGL-KE counts from 1: odd tails)."""
@@ -48,6 +49,8 @@ class ChunkedNegatives:
         drawn = uniform_ids(self.seed, self.rank, step, chunks * self.size, self.num_entities).reshape(chunks, self.size)
         if self.first:
             drawn += self.first
+        if self.among is not None:
+            drawn = self.among[drawn]
         if not self.degree:
             return Batch(heads, relations, tails, drawn, side, self.size, 0, weights, numbers, step)
         own = side.pick(heads, tails)

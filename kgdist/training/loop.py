@@ -7,6 +7,7 @@ negatives, unique ids, pull, query and compare, loss, backward, push.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
@@ -63,6 +64,7 @@ class Trainer:
         tables: where the rows are; the ids pushed are unique within a step.
         device: where scores are computed; rows are copied there and gradients back if the tables live elsewhere.
         encoding: what makes the entities' rows; its weights are one more of the tables.
+        weight: of the loss of a step, where others make the same step with an encoder.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Trainer:
         rank: int = 0,
         machines: int = 1,
         encoding: Encoding | None = None,
+        weight: Callable[[int], float] | None = None,
     ) -> None:
         self.config = config
         self.model = model
@@ -95,8 +98,8 @@ class Trainer:
         if encoding is None:
             self._step: Step = of_rows(tables)
         else:
-            weights = replace(self.schedule, lr=config.encoder_lr)
-            self._step = EncoderStep(config, tables, encoding, of_rows, schedule=weights, device=device, rank=rank)
+            rates = replace(self.schedule, lr=config.encoder_lr)
+            self._step = EncoderStep(config, tables, encoding, of_rows, schedule=rates, device=device, rank=rank, weight=weight)
         self._plans: dict[int, BatchPlan] = {}  # of the next steps
         self._asked = 0  # the first of those behind them
 

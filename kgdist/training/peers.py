@@ -58,13 +58,6 @@ class Peers:
             dist.all_reduce(found, dist.ReduceOp.SUM, self._group)
         return [int(each) for each in found]
 
-    def most(self, number: int) -> int:
-        """The largest of the workers' numbers."""
-        found = torch.tensor([number])
-        with _together():
-            dist.all_reduce(found, dist.ReduceOp.MAX, self._group)
-        return int(found)
-
     def same(self, text: str) -> bool:
         """Whether all workers say the same."""
         mine = torch.from_numpy(np.frombuffer(text.encode(), np.uint8).copy())

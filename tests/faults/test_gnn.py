@@ -133,7 +133,6 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
         "toy is in 2 partitions, and there are 4 workers: one worker trains",
     ),
     "too many layers": ({"num_layers": "3"}, "--num_layers: the partitions reach 2 hops, and each layer needs one"),
-    "a store": ({"negatives": "global"}, "--negatives: has no say here: with --encoder every worker draws them"),
     "security": ({"transport_security": "curve"}, "--transport_security: is about a parameter store"),
     "steps": ({"force_sync_interval": "5"}, "--force_sync_interval: has no say here: the workers of --encoder"),
     "by hand": ({"backend": "manual"}, "--backend: manual knows no workers of --encoder; start them by torchrun"),
@@ -182,7 +181,7 @@ def test_partitions_of_another_kind_are_refused(two: Path, tmp_path: Path) -> No
 OPTIONS_GIVEN: dict[str, Any] = {
     "encoder": "relgnn", "num_layers": 1, "encoder_dim": 12, "encoder_lr": 0.02, "fanout": (4,), "dropout": 0.3,
     "weight_decay": 0.001, "neighbor_dropout": 0.25, "no_inverse": True, "model_name": "DistMult", "hidden_dim": 8, "max_step": 2,
-    "max_grad_norm": 0.5,
+    "max_grad_norm": 0.5, "negatives": "local",
 }  # fmt: skip
 OF_ONE_ENCODER = {"num_bases": 3, "relation_blocks": True, "num_heads": 2}
 

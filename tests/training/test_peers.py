@@ -80,7 +80,7 @@ def test_an_environment_that_names_nobody_is_said() -> None:
 
 
 ENDS = """
-import sys
+import os, sys
 import numpy as np
 from kgdist.base.errors import PeersLost
 from kgdist.kvstore.tables import MemoryTables
@@ -96,7 +96,7 @@ def counted(share):
     def shared(values):
         global shares
         if peers.rank == 1 and shares == last:
-            sys.exit()
+            os._exit(0)
         shares += 1
         return share(values)
     return shared
@@ -110,6 +110,7 @@ try:
 except PeersLost:
     assert all(np.array_equal(array, before[key]) for key, array in tables.arrays().items())
     print("lost", shares)
+peers.leave()
 """
 
 
