@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from kgdist.base.errors import CheckpointError, OptionError, PeersLost, counted
-from kgdist.base.files import read_json, write_json
+from kgdist.base.files import read_json
 from kgdist.base.log import background, log, say
 from kgdist.base.machine import keep_freed_memory, usable_cores
 from kgdist.data.dataset import Dataset
@@ -32,11 +32,12 @@ from kgdist.models.registry import model_of, settle
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.option import unknown_option
 from kgdist.runs import checkpoint
+from kgdist.runs.rundir import JOB
 from kgdist.runtime.checks import check_data
 from kgdist.runtime.cluster.training_plan import partition_folder
 from kgdist.runtime.course import Result
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.job import Seat, meetings_of, shapes_of, steps_of, warm_up, weights_of
+from kgdist.runtime.job import Seat, meetings_of, shapes_of, warm_up, weights_of
 from kgdist.runtime.local import Session, SoloControl, train
 from kgdist.runtime.share import Share
 from kgdist.training.callbacks import Callback, Callbacks, Event, Progress, Validation
@@ -46,7 +47,6 @@ from kgdist.training.step import Losses
 
 ON, ENCODE, LOAD, REPORT, END = 1, 2, 3, 4, 5  # what the first worker lets the others do
 Report = Callable[[dict[str, Any], Path | None, int], object]  # metrics; the run folder and the step of its checkpoint, or None
-JOB = "job.json"  # of a run folder: which training it belongs to, however often that begins again
 
 
 class Leader(Session):
@@ -64,13 +64,13 @@ class Leader(Session):
         run: str | None,
         resuming: str | None,
     ) -> None:
-        self.share, self.peers, self.seat, self.run, self._resuming = share, peers, seat, run, resuming
-        super().__init__(config, dataset, interrupts, callbacks)
+        self.share, self.peers, self.seat, self._resuming = share, peers, seat, resuming
+        super().__init__(config, dataset, interrupts, callbacks, run=run)
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # workers, which wait while this one ranks
         self.evaluator.threads = min(here * config.num_thread, usable_cores())
 
-    def _steps(self) -> int:
-        return steps_of(self.config, self.seat.triples, self.seat.machines)
+    def _shared(self) -> tuple[int, int]:
+        return self.seat.triples, self.seat.machines
 
     def _encoding(self) -> Encoding:
         return self.share.encoding(self.config)
@@ -84,15 +84,11 @@ class Leader(Session):
 
     def _new_run(self) -> Path:
         folder = super()._new_run()
-        if self.run is not None:
-            write_json(folder / JOB, {"run": self.run})
         self._own_order()
         return folder
 
     def _resume(self, folder: Path) -> Path:
         found = super()._resume(folder)
-        if self.run is not None:
-            write_json(folder / JOB, {"run": self.run})
         self._own_order()
         return found
 
@@ -317,7 +313,7 @@ def train_gnn(
     config = config.replace(num_proc=1)
     if _workers() == 1 and not partition_folder(config, 0).is_dir():
         alone: list[Callback] = [*callbacks] if reports is None else [*callbacks, Reporting(reports)]
-        return train(config if run is None else _gone_on(config, run), alone)
+        return train(config if run is None else _gone_on(config, run), alone, run=run)
     return _train(config, callbacks, (run, resuming), reports)
 
 

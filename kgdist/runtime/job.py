@@ -63,14 +63,16 @@ class Seat:
         return low + (high - low) * rank // ranks
 
 
+def epoch_of(config: Config, triples: int, machines: int = 1) -> int:
+    """Steps of each process that are a pass over the triples; the last batch of an epoch may be a short one."""
+    return math.ceil(triples / (config.batch_size * config.num_proc * machines))
+
+
 def steps_of(config: Config, triples: int, machines: int = 1) -> int:
     """Steps of each process: `--max_step`, or as many as `--max_epoch` passes over the triples take."""
     if config.max_epoch is None:
         return config.max_step
-    per_epoch = math.ceil(
-        triples / (config.batch_size * config.num_proc * machines)
-    )  # the last batch of an epoch may be a short one
-    return max(1, math.ceil(config.max_epoch * per_epoch))
+    return max(1, math.ceil(config.max_epoch * epoch_of(config, triples, machines)))
 
 
 def bytes_of(config: Config, shapes: Mapping[str, tuple[int, int]]) -> int:

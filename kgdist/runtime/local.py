@@ -36,6 +36,7 @@ from kgdist.runtime.course import Course, Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import (
     device_of,
+    epoch_of,
     last_words,
     meetings_of,
     shapes_of,
@@ -57,8 +58,9 @@ ROWS = 4096  # looked at together
 
 
 @background()
-def train(config: Config, callbacks: Iterable[Callback] = ()) -> Result:
-    """Train as `config` says (already resolved). Raises KgdistError; Ctrl-C ends it with a checkpoint and `interrupted`.
+def train(config: Config, callbacks: Iterable[Callback] = (), *, run: str | None = None) -> Result:
+    """Train as `config` says (already resolved). Raises KgdistError; Ctrl-C ends it with a checkpoint and `interrupted`. `run`:
+    what names this training to whoever may begin it again (rundir.JOB).
 
     A callback that raises does the same, and its exception is raised in the end. What was trained is saved whatever ends it.
     """
@@ -72,7 +74,7 @@ def train(config: Config, callbacks: Iterable[Callback] = ()) -> Result:
         sizes = f"{len(dataset.entities)} entities, {len(dataset.relations)} relations, {len(dataset.train)} training triples"
         say(f"{dataset.name}: {sizes}")
     with Interrupts() as interrupts:
-        session = Session(config, dataset, interrupts, heard)
+        session = Session(config, dataset, interrupts, heard, run=run)
         try:
             session.train()
             result = session.course.finish(session.step)
@@ -90,13 +92,16 @@ def train(config: Config, callbacks: Iterable[Callback] = ()) -> Result:
 class Session:
     """One training: its tables, its workers and its folder, which together are the `Place` of its course."""
 
-    def __init__(self, config: Config, dataset: Dataset, interrupts: Interrupts, callbacks: Callbacks) -> None:
+    def __init__(
+        self, config: Config, dataset: Dataset, interrupts: Interrupts, callbacks: Callbacks, *, run: str | None = None
+    ) -> None:
         self.config = config
+        self.run = run
         self.callbacks = callbacks
         self.dataset = dataset
         self.interrupts = interrupts
         self.model = model_of(config)
-        self.total = self._steps()
+        self.epoch, self.total = (count(config, *self._shared()) for count in (epoch_of, steps_of))
         self.meeting = meetings_of(config)
         self.start = [0] * config.num_proc  # steps done by each process before
         self.best, self.features = dict(NEVER), features_of(config)
@@ -139,8 +144,9 @@ class Session:
         if config.tensorboard:
             curves_writer()
 
-    def _steps(self) -> int:
-        return steps_of(self.config, len(self.dataset.train))
+    def _shared(self) -> tuple[int, int]:
+        """Training triples, and how many machines share them."""
+        return len(self.dataset.train), 1
 
     def _encoding(self) -> Encoding | None:
         return Encoding.of(self.config, self.dataset.train.array, *self.sizes)
@@ -177,17 +183,27 @@ class Session:
             self.say(self.encoding.encoder.described(config))
         check_disk(config, self.tables)
         folder = rundir.create(config.save_path, config.run_name)
-        rundir.save_settings(folder, config, self.dataset.entities, self.dataset.relations)
+        self._describe(folder)
         self.say(f"run folder: {folder}")
         return folder
 
     def _resume(self, folder: Path) -> Path:
-        self.start, self.best = resumed(self.config, self.dataset, self.tables, folder)
-        rundir.save_settings(folder, self.config, self.dataset.entities, self.dataset.relations)
+        self.start, self.best, number = resumed(self.config, self.dataset, self.tables, folder, self.epoch)
+        self._describe(folder)
+        if min(self.start) < number and not self.config.no_save_emb:
+            # Workers are more than before, so steps are fewer: what is saved from now on must not look older than what is there.
+            checkpoint.save(folder, min(self.start), self.tables.arrays(), self._progress(self.start), keep=0)
+            checkpoint.drop(folder, {f"ckpt-{min(self.start)}"})
         self.say(f"resumed {folder} at step {min(self.start)} of {self.total}")
         if min(self.start) >= self.total:
-            say(f"nothing is left to train: it has done all {self.total} steps; give a larger --max_step to go on")
+            longer = "--max_step" if self.config.max_epoch is None else "--max_epoch"
+            say(f"nothing is left to train: it has done all {self.total} steps; give a larger {longer} to go on")
         return folder
+
+    def _describe(self, folder: Path) -> None:
+        rundir.save_settings(folder, self.config, self.dataset.entities, self.dataset.relations)
+        if self.run is not None:
+            write_json(folder / rundir.JOB, {"run": self.run})
 
     # ---- training
 
@@ -295,11 +311,15 @@ class Session:
 
     def save(self, step: int) -> list[str]:
         """See Place; what each process has done goes with it."""
-        meta = {"steps": self.steps, "best": self.best, **self.features}
-        return self._written(partial(checkpoint.save, self.folder, step, self._arrays(), meta))
+        return self._written(partial(checkpoint.save, self.folder, step, self._arrays(), self._progress(self.steps)))
+
+    def _progress(self, steps: list[int]) -> dict[str, Any]:
+        """What a checkpoint says of itself: with how many workers and how large a batch steps were made, says the epoch."""
+        return {"steps": steps, "epoch": self.epoch, "best": self.best, **self.features}
 
     def save_best(self, step: int, mrr: float) -> list[str]:
-        problems = self._written(partial(checkpoint.save, self.folder, step, self._rows(), {"mrr": mrr}, name="best"))
+        meta = {"mrr": mrr, "epoch": self.epoch}
+        problems = self._written(partial(checkpoint.save, self.folder, step, self._rows(), meta, name="best"))
         if not problems:
             self.best = {"mrr": mrr, "step": step, "waited": 0}
         return problems

@@ -127,6 +127,27 @@ def test_ctrl_c_saves_and_the_run_can_go_on(tmp_path: Path, who: str) -> None:
     check_embeddings(next(iter(path.glob("ckpts/*"))))
 
 
+def test_epochs_go_on_with_other_workers(tmp_path: Path) -> None:
+    """Steps an epoch are halved by twice the workers: what was saved is of epochs."""
+    path = parts(tmp_path, 2)
+    options = ENCODER | {"eval_interval": "1000000"}
+    del options["max_step"]
+    with Job(path, "--valid", **options, max_epoch="4") as job:
+        job.end(0)
+    (folder,) = path.glob("ckpts/*")
+    assert [step for step, _ in checkpoint.numbered(folder)] == [40]  # 600 triples each, 64 a step
+    for workers, epochs, line, last in ((4, "8", "at step 20 of 40", 40), (2, "10", "at step 80 of 100", 100)):
+        shutil.rmtree(path / "data" / "toy")
+        (path / "data").rename(path / f"data_before_{workers}")
+        parts(path, workers)
+        resume = ["--resume", str(folder), "--max_epoch", epochs]
+        done = run(command("dist_train", *resume, "--backend", "local", "--ip_config", str(path / "ip_config.txt")), path)
+        assert done.returncode == 0 and line in done.stdout, done.stdout + done.stderr
+        assert f"validated at step {last} of {last}" in done.stdout  # the best rows are of another step of that number
+        assert checkpoint.numbered(folder)[0][0] == last
+        check_embeddings(folder, "best" if "are kept" in done.stdout else "")
+
+
 BAD: dict[str, tuple[dict[str, str], str]] = {
     "too few workers": (
         {"num_client_proc": "2"},
