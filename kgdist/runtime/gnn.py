@@ -207,6 +207,7 @@ class Follower:
 
     def train(self) -> None:
         """Until the first worker has ended."""
+        self.attend()  # it makes or reads all rows first
         self.load()
         self.trainer.run(self, int(self.start[0]))
         self.attend()
@@ -335,9 +336,10 @@ def _train(config: Config, callbacks: Iterable[Callback], known: tuple[str | Non
         ends.callback(peers.leave)
         share = Share.of(config, peers)
         config = config.replace(**share.part.manifest.common.source)
-        seat, dataset = share.seat(config, peers), share.dataset(config, peers)
+        seat = share.seat(config, peers)
+        warm_up(config, weighted=share.part.core.weights is not None)  # all at once, while nobody waits for anybody
+        dataset = share.dataset(config, peers)
         if dataset is None:
-            warm_up(config, weighted=share.part.core.weights is not None)
             Follower(config, share, peers, seat, interrupts, reports).train()
             return Result(None, interrupts.asked, None)
         heard: list[Callback] = [*callbacks] if reports is None else [*callbacks, Reporting(reports, peers)]
@@ -354,14 +356,16 @@ def _lead(
 ) -> Result:
     (run, resuming), (_, peers, _) = known, worker
     heard = Callbacks(callbacks)
-    check_data(config, dataset)
-    if run is not None:
-        config = _gone_on(config, run)
-    if not config.quiet:
-        sizes = f"{len(dataset.entities)} entities, {len(dataset.relations)} relations, {len(dataset.train)} training triples"
-        say(f"{dataset.name}: {sizes}, {counted(peers.world, 'worker')}")
-    session = Leader(config, dataset, interrupts, heard, *worker, run, resuming)
+    with peers.waiting():  # rows are made or read, however long that takes
+        check_data(config, dataset)
+        if run is not None:
+            config = _gone_on(config, run)
+        if not config.quiet:
+            sizes = f"{len(dataset.entities)} entities, {len(dataset.relations)} relations, {len(dataset.train)} training triples"
+            say(f"{dataset.name}: {sizes}, {counted(peers.world, 'worker')}")
+        session = Leader(config, dataset, interrupts, heard, *worker, run, resuming)
     try:
+        peers.tell(ON)
         session.give()
         session.train()
         with peers.waiting():
