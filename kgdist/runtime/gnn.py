@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -22,7 +23,7 @@ import torch
 
 from kgdist.base.errors import CheckpointError, OptionError, PeersLost, counted
 from kgdist.base.files import read_json
-from kgdist.base.log import background, log, say
+from kgdist.base.log import background, log, say, silence
 from kgdist.base.machine import keep_freed_memory, usable_cores
 from kgdist.data.dataset import Dataset
 from kgdist.kvstore.tables import MemoryTables
@@ -30,7 +31,9 @@ from kgdist.models.encoders.encoder import Encoding
 from kgdist.models.encoders.message_graph import MessageGraph
 from kgdist.models.registry import model_of, settle
 from kgdist.options.config import OPTIONS, Config
+from kgdist.options.model_file import bring
 from kgdist.options.option import unknown_option
+from kgdist.options.parse import understand
 from kgdist.runs import checkpoint
 from kgdist.runs.rundir import JOB
 from kgdist.runtime.checks import check_data
@@ -38,7 +41,7 @@ from kgdist.runtime.cluster.training_plan import partition_folder
 from kgdist.runtime.course import Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import Seat, meetings_of, shapes_of, warm_up, weights_of
-from kgdist.runtime.local import Session, SoloControl, train
+from kgdist.runtime.local import Session, SoloControl, ready, train
 from kgdist.runtime.share import Share
 from kgdist.training.callbacks import Callback, Callbacks, Event, Progress, Validation
 from kgdist.training.loop import Control, Trainer
@@ -46,6 +49,9 @@ from kgdist.training.peers import Peers
 from kgdist.training.step import Losses
 
 ON, ENCODE, LOAD, REPORT, END = 1, 2, 3, 4, 5  # what the first worker lets the others do
+# Groups of options that are the same for all workers, and others that are; of the first, what is each machine's own.
+GROUPS, ALIKE = ("encoder", "model", "training", "loss", "negative samples", "evaluation"), ("negatives", "checkpoint_interval")
+OWN = ("attributes", "model_file")
 Report = Callable[[dict[str, Any], Path | None, int], object]  # metrics; the run folder and the step of its checkpoint, or None
 
 
@@ -294,7 +300,9 @@ def train_gnn(
     A process that is alone, and for whom nothing was partitioned, trains on the data set itself, as `kgdist.train` does.
 
     Args:
-        config: options of kgdist-dist-train by name. `num_proc` has no say: how many workers there are says who starts them.
+        config: options of kgdist-dist-train by name, and of kgdist-train for a process that is alone. They mean what they do on a
+            command line, `preset`, `config`, `model_file` and `resume` too; workers take those that all must have alike from the
+            first. `num_proc` has no say: how many workers there are says who starts them.
         callbacks: heard by the first worker.
         run: what names this training when it is begun again: it then goes on at its last checkpoint, if there is one in
             `save_path`.
@@ -304,25 +312,54 @@ def train_gnn(
     Returns how it ended, in the first worker; the others know no run folder and no metrics.
     Raises KgdistError; PeersLost (exit code 3) when another worker has ended, or does not come within `stall_timeout`.
     """
+    rank, workers = _seat()
     if not isinstance(config, Config):
-        for name in config:
-            if name not in OPTIONS:
-                raise unknown_option(name, OPTIONS)
-        config, _ = settle(Config(**config), set(config))
-    if config.encoder == "none":
-        raise OptionError("--encoder", "name the graph encoder to train")
+        config = _understood(config, rank, workers)
     config = config.replace(num_proc=1)
-    if _workers() == 1 and not partition_folder(config, 0).is_dir():
+    if workers == 1 and not partition_folder(config, 0).is_dir():
+        _require_encoder(config)
         alone: list[Callback] = [*callbacks] if reports is None else [*callbacks, Reporting(reports)]
         return train(config if run is None else _gone_on(config, run), alone, run=run)
     return _train(config, callbacks, (run, resuming), reports)
 
 
-def _workers() -> int:
-    """How many there are, as far as torch.distributed knows."""
+def _seat() -> tuple[int, int]:
+    """The rank of this worker, and how many there are, as far as torch.distributed knows."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_world_size()
-    return int(os.environ.get("WORLD_SIZE", "1"))
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _understood(options: Mapping[str, Any], rank: int, workers: int) -> Config:
+    """The options of worker `rank` of so many, as commands understand them: files of score functions and of options are read,
+    a preset's steps are divided, a run that goes on has its own. Raises KgdistError."""
+    known = [name for name, row in OPTIONS.items() if {"train", "dist-train"} & {*row.commands}]
+    for name in options:
+        if name not in known:
+            raise unknown_option(name, known)
+    if options.get("report"):
+        raise OptionError("--report", "is of kgdist-train; kgdist.load(run).report() writes the page of a run")
+    given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+    given = {name: value for name, value in given.items() if name not in ("num_proc", "num_client_proc")}
+    if given.get("model_file"):
+        bring(given["model_file"])
+    parsed = understand("dist-train", given, lambda config: max(1, workers // len(config.gpu)))
+    with silence() if rank else contextlib.nullcontext():
+        if rank and parsed.config.resume and not Path(parsed.config.resume).is_dir():  # it is elsewhere: the first one has it
+            return settle(parsed.config.replace(resume=None), parsed.explicit.keys())[0]
+        return ready(parsed)
+
+
+def _require_encoder(config: Config) -> None:
+    if config.encoder == "none":
+        raise OptionError("--encoder", "name the graph encoder to train")
+
+
+def _as_the_first(config: Config, peers: Peers) -> Config:
+    """With the options of the first worker in all that workers do alike: their rows stay equal, and they meet at the same
+    steps. It alone may have the run that goes on."""
+    names = [name for name, row in OPTIONS.items() if (row.group in GROUPS or name in ALIKE) and name not in OWN]
+    return config.replace(**json.loads(peers.texts(json.dumps({name: getattr(config, name) for name in names}))[0]))
 
 
 @background()
@@ -334,6 +371,8 @@ def _train(config: Config, callbacks: Iterable[Callback], known: tuple[str | Non
     config = config.replace(gpu=(config.gpu[local % len(config.gpu)],))
     with Interrupts() as interrupts, contextlib.ExitStack() as ends:
         ends.callback(peers.leave)
+        config = _as_the_first(config, peers)
+        _require_encoder(config)
         share = Share.of(config, peers)
         config = config.replace(**share.part.manifest.common.source)
         seat = share.seat(config, peers)

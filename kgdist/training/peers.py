@@ -58,10 +58,15 @@ class Peers:
             dist.all_reduce(found, dist.ReduceOp.SUM, self._group)
         return [int(each) for each in found]
 
+    def texts(self, text: str) -> list[str]:
+        """What each worker says, by rank."""
+        return [
+            bytes(each.numpy()).decode() for each in self.each(torch.from_numpy(np.frombuffer(text.encode(), np.uint8).copy()))
+        ]
+
     def same(self, text: str) -> bool:
         """Whether all workers say the same."""
-        mine = torch.from_numpy(np.frombuffer(text.encode(), np.uint8).copy())
-        return all(torch.equal(mine, other) for other in self.each(mine))
+        return all(other == text for other in self.texts(text))
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """float32[...] added up over the workers, in place."""

@@ -51,6 +51,7 @@ def main(out: Path) -> None:
         shared.push(found | {"entity": Update(own, found["entity"].grads)}, 0.1)
     assert peers.sums(peers.rank, 1) == [sum(range(peers.world)), peers.world]
     assert peers.same("all") and peers.same(f"{peers.rank}") == (peers.world == 1)
+    assert peers.texts("é" * peers.rank) == ["é" * rank for rank in range(peers.world)]
     pieces = peers.each(torch.arange(peers.rank))
     assert [piece.tolist() for piece in pieces] == [list(range(rank)) for rank in range(peers.world)]
     given = np.arange(10.0) if peers.rank == 0 else np.zeros(10)
