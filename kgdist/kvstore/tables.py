@@ -196,7 +196,7 @@ class MemoryTables:
         return tables
 
     def add(self, memory: TableMemory) -> None:
-        """One more table. Raises UsageError for a name that is taken."""
+        """One more table, in CPU memory wherever the others are. Raises UsageError for a name that is taken."""
         spec = memory.spec
         if spec.name in self:
             raise UsageError(f"there is a table {spec.name} already")

@@ -149,7 +149,7 @@ class Leader(Session):
         whole = found.rows["entity"]
         for rank, core in enumerate(self.share.cores[1:], 1):
             rows = self.peers.receive(torch.empty(len(core), made.shape[1]), rank)
-            whole[torch.from_numpy(core)] = rows
+            whole[torch.from_numpy(core)] = rows.to(whole.device)  # they came by the network, into CPU memory
         return found
 
     @functools.cached_property

@@ -24,7 +24,7 @@ from kgdist.data.dataset import Dataset, open_dataset
 from kgdist.evaluation.evaluator import Evaluator
 from kgdist.kvstore.shared_memory import huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
-from kgdist.models.encoders.encode import encode
+from kgdist.models.encoders.encode import encode_tables
 from kgdist.models.encoders.encoder import TABLE as ENCODER
 from kgdist.models.encoders.encoder import Encoding
 from kgdist.models.registry import model_of, settle
@@ -343,10 +343,8 @@ class Session:
         """The rows that the score function reads: what is trained, or what the encoder makes of it."""
         if self.encoding is None:
             return self.tables
-        encoder, messages = self.encoding
-        encoder.use(self.tables.rows[ENCODER].clone())
-        with bar(total=len(encoder.layers) * self.sizes[0], desc="encoding", unit="entity") as shown:
-            made = encode(encoder, messages, self.tables.rows["entity"], shown.update)
+        with bar(total=len(self.encoding.encoder.layers) * self.sizes[0], desc="encoding", unit="entity") as shown:
+            made = encode_tables(self.encoding, self.tables.rows["entity"], self.tables.rows[ENCODER], shown.update)
         rows = {name: made if name == "entity" else self.tables.rows[name] for name in self.model.tables(1, 1)}
         return MemoryTables(rows, {name: {} for name in rows}, "sgd")
 

@@ -10,7 +10,7 @@ import torch
 from kgdist.base.errors import CheckpointError, OptionError, UsageError, counted
 from kgdist.data.dataset import Dataset, Triples
 from kgdist.kvstore.tables import MemoryTables
-from kgdist.models.encoders.encode import encode
+from kgdist.models.encoders.encode import encode_tables
 from kgdist.models.encoders.encoder import TABLE as ENCODER
 from kgdist.models.encoders.encoder import Encoding
 from kgdist.options.config import Config
@@ -91,8 +91,7 @@ class Share(NamedTuple):
 
     def encode(self, encoding: Encoding, tables: MemoryTables) -> torch.Tensor:
         """float32[n, D], rows of its entities; right are those of core entities, and of those without triples."""
-        encoding.encoder.use(tables.rows[ENCODER].clone())
-        return encode(encoding.encoder, encoding.messages, tables.rows["entity"])
+        return encode_tables(encoding, tables.rows["entity"], tables.rows[ENCODER])
 
     def dataset(self, config: Config, peers: Peers) -> Dataset | None:
         """The whole graph for the first worker, of all workers' triples: it ranks, and has the names."""
