@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -21,37 +20,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from kgdist.base.errors import CheckpointError, OptionError, PeersLost, counted
-from kgdist.base.files import read_json
-from kgdist.base.log import background, log, say, silence
+from kgdist.base.errors import OptionError, PeersLost, counted
+from kgdist.base.log import background, log, say
 from kgdist.base.machine import keep_freed_memory, usable_cores
 from kgdist.data.dataset import Dataset
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.encoders.encoder import Encoding
 from kgdist.models.encoders.message_graph import MessageGraph
-from kgdist.models.registry import model_of, settle
-from kgdist.options.config import OPTIONS, Config
-from kgdist.options.model_file import bring
-from kgdist.options.option import unknown_option
-from kgdist.options.parse import understand
-from kgdist.runs import checkpoint
-from kgdist.runs.rundir import JOB
+from kgdist.models.registry import model_of
+from kgdist.options.config import Config
 from kgdist.runtime.checks import check_data
 from kgdist.runtime.cluster.training_plan import partition_folder
 from kgdist.runtime.course import Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import Seat, meetings_of, shapes_of, warm_up, weights_of
-from kgdist.runtime.local import Session, SoloControl, ready, train
+from kgdist.runtime.local import Session, SoloControl, train
 from kgdist.runtime.share import Share
+from kgdist.runtime.told import as_the_first, gone_on, understood
 from kgdist.training.callbacks import Callback, Callbacks, Event, Progress, Validation
 from kgdist.training.loop import Control, Trainer
 from kgdist.training.peers import Peers
 from kgdist.training.step import Losses
 
 ON, ENCODE, LOAD, REPORT, END = 1, 2, 3, 4, 5  # what the first worker lets the others do
-# Groups of options that are the same for all workers, and others that are; of the first, what is each machine's own.
-GROUPS, ALIKE = ("encoder", "model", "training", "loss", "negative samples", "evaluation"), ("negatives", "checkpoint_interval")
-OWN = ("attributes", "model_file")
 Report = Callable[[dict[str, Any], Path | None, int], object]  # metrics; the run folder and the step of its checkpoint, or None
 
 
@@ -314,12 +305,12 @@ def train_gnn(
     """
     rank, workers = _seat()
     if not isinstance(config, Config):
-        config = _understood(config, rank, workers)
+        config = understood(config, rank, workers)
     config = config.replace(num_proc=1)
     if workers == 1 and not partition_folder(config, 0).is_dir():
         _require_encoder(config)
         alone: list[Callback] = [*callbacks] if reports is None else [*callbacks, Reporting(reports)]
-        return train(config if run is None else _gone_on(config, run), alone, run=run)
+        return train(config if run is None else gone_on(config, run), alone, run=run)
     return _train(config, callbacks, (run, resuming), reports)
 
 
@@ -330,36 +321,9 @@ def _seat() -> tuple[int, int]:
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def _understood(options: Mapping[str, Any], rank: int, workers: int) -> Config:
-    """The options of worker `rank` of so many, as commands understand them: files of score functions and of options are read,
-    a preset's steps are divided, a run that goes on has its own. Raises KgdistError."""
-    known = [name for name, row in OPTIONS.items() if {"train", "dist-train"} & {*row.commands}]
-    for name in options:
-        if name not in known:
-            raise unknown_option(name, known)
-    if options.get("report"):
-        raise OptionError("--report", "is of kgdist-train; kgdist.load(run).report() writes the page of a run")
-    given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
-    given = {name: value for name, value in given.items() if name not in ("num_proc", "num_client_proc")}
-    if given.get("model_file"):
-        bring(given["model_file"])
-    parsed = understand("dist-train", given, lambda config: max(1, workers // len(config.gpu)))
-    with silence() if rank else contextlib.nullcontext():
-        if rank and parsed.config.resume and not Path(parsed.config.resume).is_dir():  # it is elsewhere: the first one has it
-            return settle(parsed.config.replace(resume=None), parsed.explicit.keys())[0]
-        return ready(parsed)
-
-
 def _require_encoder(config: Config) -> None:
     if config.encoder == "none":
         raise OptionError("--encoder", "name the graph encoder to train")
-
-
-def _as_the_first(config: Config, peers: Peers) -> Config:
-    """With the options of the first worker in all that workers do alike: their rows stay equal, and they meet at the same
-    steps. It alone may have the run that goes on."""
-    names = [name for name, row in OPTIONS.items() if (row.group in GROUPS or name in ALIKE) and name not in OWN]
-    return config.replace(**json.loads(peers.texts(json.dumps({name: getattr(config, name) for name in names}))[0]))
 
 
 @background()
@@ -371,7 +335,7 @@ def _train(config: Config, callbacks: Iterable[Callback], known: tuple[str | Non
     config = config.replace(gpu=(config.gpu[local % len(config.gpu)],))
     with Interrupts() as interrupts, contextlib.ExitStack() as ends:
         ends.callback(peers.leave)
-        config = _as_the_first(config, peers)
+        config = as_the_first(config, peers)
         _require_encoder(config)
         share = Share.of(config, peers)
         config = config.replace(**share.part.manifest.common.source)
@@ -398,7 +362,7 @@ def _lead(
     with peers.waiting():  # rows are made or read, however long that takes
         check_data(config, dataset)
         if run is not None:
-            config = _gone_on(config, run)
+            config = gone_on(config, run)
         if not config.quiet:
             sizes = f"{len(dataset.entities)} entities, {len(dataset.relations)} relations, {len(dataset.train)} training triples"
             say(f"{dataset.name}: {sizes}, {counted(peers.world, 'worker')}")
@@ -420,12 +384,3 @@ def _lead(
     if heard.failure is not None:
         raise heard.failure
     return result
-
-
-def _gone_on(config: Config, run: str) -> Config:
-    """With the run folder to resume, where this training has left one with a checkpoint."""
-    for path in sorted(Path(config.save_path).glob(f"*/{JOB}")):
-        with contextlib.suppress(CheckpointError):
-            if read_json(path) == {"run": run} and checkpoint.numbered(path.parent):
-                return config.replace(resume=str(path.parent))
-    return config

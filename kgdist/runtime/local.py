@@ -18,7 +18,7 @@ import torch
 
 from kgdist.base.errors import Diverged, KgdistError, PeersLost
 from kgdist.base.files import write_json
-from kgdist.base.log import background, bar, log, say, tell
+from kgdist.base.log import background, bar, log, say
 from kgdist.base.machine import keep_freed_memory, peak_of_this_process, used_now
 from kgdist.data.dataset import Dataset, open_dataset
 from kgdist.evaluation.evaluator import Evaluator
@@ -27,11 +27,10 @@ from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.encoders.encode import encode_tables
 from kgdist.models.encoders.encoder import TABLE as ENCODER
 from kgdist.models.encoders.encoder import Encoding
-from kgdist.models.registry import model_of, settle
+from kgdist.models.registry import model_of
 from kgdist.options.config import Config
-from kgdist.options.parse import Parsed
 from kgdist.runs import checkpoint, rundir
-from kgdist.runtime.checks import check_data, check_disk, check_memory, check_same, check_start, features_of
+from kgdist.runtime.checks import check_data, check_disk, check_memory, check_start, features_of
 from kgdist.runtime.course import Course, Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import (
@@ -271,13 +270,7 @@ class Session:
 
         workers.begin(self.start)
         try:
-            workers.watch(
-                met,
-                tick,
-                self.say,
-                due=self.course.rhythm.by_clock,
-                pause=pause,
-            )
+            workers.watch(met, tick, self.say, due=self.course.rhythm.by_clock, pause=pause)
         finally:
             workers.close()  # now the rows stand still
             self.steps = workers.steps()
@@ -403,16 +396,3 @@ class SoloControl:
     def meet(self, step: int) -> None:
         self.session.steps = [step]
         self.session.course.meet(step)
-
-
-def ready(parsed: Parsed) -> Config:
-    """The options to train with; what was filled in is told. Raises OptionError, CheckpointError."""
-    config = parsed.config
-    if config.resume:
-        saved = rundir.open_run(config.resume, config.save_path).config
-        config = parsed.over(saved).replace(resume=config.resume)
-        check_same(config, saved)
-    config, notes = settle(config, set(parsed.explicit))
-    for note in (*parsed.notes, *notes):
-        tell(note)
-    return config

@@ -14,7 +14,7 @@ from kgdist.base.errors import PeersLost
 from kgdist.cli import partition as partition_command
 from kgdist.options.presets import find
 from kgdist.runs import checkpoint, rundir
-from kgdist.runtime import gnn
+from kgdist.runtime import told
 from tests import own_models
 from tests.faults.jobs import graph
 from tests.patience import patience
@@ -91,7 +91,7 @@ PRESET = ("hidden_dim", "encoder_dim", "batch_size", "neg_sample_size", "lr", "g
 @pytest.mark.parametrize(("workers", "steps"), [(1, 2000), (4, 500)])
 def test_a_presets_steps_are_divided(workers: int, steps: int) -> None:
     given = {"dataset": "FB15k-237", "model_name": "DistMult", "encoder": "relgnn", "preset": True, "num_client_proc": 7}
-    assert gnn._understood(given, 0, workers).max_step == gnn._understood(given, workers - 1, workers).max_step == steps
+    assert told.understood(given, 0, workers).max_step == told.understood(given, workers - 1, workers).max_step == steps
 
 
 @pytest.mark.parametrize(
