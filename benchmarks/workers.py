@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -56,12 +57,13 @@ def edges_a_step(part: EdgePartition, fanout: tuple[int, ...], batch: int) -> in
     return round(float(np.mean(found)))
 
 
-def run(encoder: str, workers: int, data: Path, epochs: int, root: Path) -> dict[str, Any]:
+def run(encoder: str, workers: int, data: Path, epochs: int, root: Path, method: str, flags: str) -> dict[str, Any]:
     """Divide, train and test; what is to be kept. Raises CalledProcessError."""
     read = source(data, root / "cache")
     parts = root / f"parts_{workers}" / "FB15k-237"
     if not parts.exists():
-        call("partition", *read, "-k", str(workers), "--edges", "--expand", "2", "--out", str(parts), "--quiet")
+        divide = ["-k", str(workers), "--edges", "--expand", "2", "--method", method]
+        call("partition", *read, *divide, "--out", str(parts), "--quiet")
     opened = [EdgePartition.open(parts / f"partition_{n}") for n in range(workers)]
     preset = find("DistMult", "FB15k-237", encoder)
     batch, fanout = preset.options["batch_size"], preset.options.get("fanout", ())
@@ -72,6 +74,7 @@ def run(encoder: str, workers: int, data: Path, epochs: int, root: Path) -> dict
         *HOW.split(),
         "--max_epoch",
         str(epochs),
+        *flags.split(),
     ]
     out = root / f"runs_{workers}"
     if workers == 1:
@@ -86,8 +89,9 @@ def run(encoder: str, workers: int, data: Path, epochs: int, root: Path) -> dict
     curve = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     rate = float(np.median([each["triples_per_second"] for each in curve if each["kind"] == "train"][1:]))
     core = max(len(part.core) for part in opened)
+    name = " ".join(each for each in (encoder, method if method != "hdrf" else "", flags) if each)
     return {
-        "row": encoder,
+        "row": name,
         "workers": workers,
         "epochs": epochs,
         "steps an epoch": -(-core // batch),
@@ -113,7 +117,11 @@ def table(found: list[dict[str, Any]]) -> str:
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for each in found:
-        ones = [other for other in found if other["row"] == each["row"] and other["workers"] == 1 and other["seconds an epoch"]]
+        ones = [
+            other
+            for other in found
+            if other["row"] == each["row"].split()[0] and other["workers"] == 1 and other["seconds an epoch"]
+        ]
         one = next(iter(ones), each)
         seconds = each["seconds an epoch"]  # None: other work ran beside it
         times = f"{seconds:.1f} | {seconds / one['seconds an epoch']:.2f}" if seconds else " | "
@@ -143,6 +151,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--rows", type=int, nargs="*", default=range(len(ENCODERS)), help="by number")
     parser.add_argument("--workers", type=int, nargs="*", default=WORKERS)
+    parser.add_argument("--method", default="hdrf", help="of kgdist-partition --edges")
+    parser.add_argument("--flags", default="", help='more of the training, besides the preset: --flags="--encoder_lr 0.002"')
     parser.add_argument(
         "--as_many_steps", action="store_true", help="more epochs for more workers, so that all make as many steps"
     )
@@ -152,10 +162,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             for workers in options.workers:
                 epochs = options.epochs * (workers if options.as_many_steps else 1)
-                kept = run(ENCODERS[number], workers, options.data, epochs, Path(folder))
-                write_json(RESULTS / f"{number}_{workers}_{epochs}.json", kept)
+                kept = run(ENCODERS[number], workers, options.data, epochs, Path(folder), options.method, options.flags)
+                other = re.sub(r"[^a-z0-9.]+", "-", kept["row"].removeprefix(ENCODERS[number]))
+                write_json(RESULTS / f"{number}_{workers}_{epochs}{other and f'_{other}'}.json", kept)
                 print(json.dumps(kept), flush=True)
-                files = sorted(RESULTS.glob("*.json"), key=lambda file: [int(part) for part in file.stem.split("_")])
+                files = sorted(RESULTS.glob("*.json"), key=lambda file: [int(part) for part in file.stem.split("_")[:3]])
                 PAGE.write_text(table([json.loads(file.read_text()) for file in files]))
 
 

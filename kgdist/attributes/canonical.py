@@ -49,13 +49,13 @@ class Canonical:
     """The columns of one attribute.
 
     Attributes:
-        nans: values so far that were NaN, and so are missing.
+        nan: bool[n], which rows of the piece that was read last are NaN, and so are missing.
         width: numbers of each vector, once one was read.
     """
 
     def __init__(self, attribute: Attribute) -> None:
         self.attribute = attribute
-        self.nans, self.width = 0, 0
+        self.nan, self.width = np.zeros(0, np.bool_), 0
         readers: dict[str, Callable[[Values], Any]] = {
             "numeric": self._numbers,
             "date": self._days,
@@ -69,6 +69,7 @@ class Canonical:
     def read(self, path: PathLike, piece: Piece, first: int) -> Any:
         """This attribute's column of a piece that begins with the row `first`. Raises DataError (file:line)."""
         array = piece.columns[self.attribute.name]
+        self.nan = np.zeros(len(piece.lines), np.bool_)
         return self._read(Values(path, self.attribute.name, _decoded(array), piece.lines))
 
     def _numbers(self, values: Values) -> Any:
@@ -93,10 +94,16 @@ class Canonical:
         infinite = pc.fill_null(pc.is_inf(numbers), False).to_numpy(zero_copy_only=False)
         if infinite.any():
             raise values.wrong(int(np.flatnonzero(infinite)[0]), "infinity is no number that can stand in an interval")
+        nan = self._counted(nan)
+        return pc.if_else(nan, pa.scalar(None, pa.float64()), numbers) if self.nan.any() else numbers
+
+    def _counted(self, nan: Any) -> Any:
+        """A mask of rows that are NaN, kept; without nulls."""
+        import pyarrow.compute as pc
+
         nan = pc.fill_null(nan, False)
-        found = pc.sum(nan).as_py() or 0
-        self.nans += found
-        return pc.if_else(nan, pa.scalar(None, pa.float64()), numbers) if found else numbers
+        self.nan = np.asarray(nan.to_numpy(zero_copy_only=False), bool)
+        return nan
 
     def _days(self, values: Values) -> Any:
         import pyarrow as pa
@@ -125,9 +132,7 @@ class Canonical:
         if not plain and not pa.types.is_null(kind) and not pa.types.is_date(kind):
             raise values.strange(expected)
         if pa.types.is_floating(kind):  # which integers with gaps become in a data frame
-            nan = pc.fill_null(pc.is_nan(array), False)
-            self.nans += pc.sum(nan).as_py() or 0
-            array = pc.if_else(nan, pa.scalar(None, kind), array)
+            array = pc.if_else(self._counted(pc.is_nan(array)), pa.scalar(None, kind), array)
         texts = array.cast(pa.string())
         return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
 

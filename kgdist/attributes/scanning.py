@@ -38,7 +38,7 @@ class Scanned:
     unknown: int = 0  # names that the dictionary lacks
     first_unknown: str = ""
     fitted_on: int = 0  # entities
-    nans: dict[str, int] = dataclasses.field(default_factory=dict)
+    nans: dict[str, int] = dataclasses.field(default_factory=dict)  # of these entities, by attribute
     chunks: int = 0
     fits: list[Fit] = dataclasses.field(default_factory=list)
 
@@ -165,17 +165,17 @@ def scan(
                 values = reader.read(path, piece, seen)
                 fitter.add(values if chosen.all() else values.filter(_mask(chosen)), rows[chosen])
                 columns.append(values if kept.all() else values.filter(_mask(kept)))
+                if isinstance(reader, Canonical) and (nans := int(reader.nan[kept].sum())):  # who is left out is counted there
+                    found.nans[reader.attribute.name] = found.nans.get(reader.attribute.name, 0) + nans
             writer.add(columns, int(kept.sum()))
             seen += len(names)
             found.rows += int(kept.sum())
             found.fitted_on += int(chosen.sum())
             progress.update(len(names))
     _check(path, found, seen, fit_on)
-    for each, reader in zip(attributes, readers, strict=True):
+    for reader in readers:
         if isinstance(reader, VectorFile):
             reader.check(seen)
-        if isinstance(reader, Canonical) and reader.nans:
-            found.nans[each.name] = reader.nans
     numbers.finish()
     writer.close()
     found.chunks = writer.chunks

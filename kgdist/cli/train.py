@@ -14,7 +14,7 @@ def main(argv: Sequence[str]) -> int:
     parsed = parse.parse("train", argv)
     from kgdist.base import log  # after the flags: --help and usage errors need no torch
     from kgdist.runtime import local
-    from kgdist.runtime.local import ready
+    from kgdist.runtime.told import ready
 
     config = parsed.config
     set_up_log(config)

@@ -24,6 +24,11 @@ class Positives(NamedTuple):
     numbers: np.ndarray | None = None  # int64[B], which triples of the split they are
 
 
+def size_at(triples: int, batch_size: int, step: int) -> int:
+    """Positives of step 0, 1, ... of a process that has so many triples: the last batch of an epoch may be shorter."""
+    return min(batch_size, triples - step % -(-triples // batch_size) * batch_size)
+
+
 class Batches:
     """The positives of process `rank` of `world`, `batch_size` at a time; the last batch of an epoch may be shorter.
 
@@ -53,7 +58,8 @@ class Batches:
         """The positives of step 0, 1, ..."""
         epoch, number = divmod(step, self.steps_per_epoch)
         start = self.first + number * self.batch_size
-        positions = shuffled(self.seed, epoch, start, min(start + self.batch_size, self.last), self.domain)
+        stop = start + size_at(self.last - self.first, self.batch_size, step)
+        positions = shuffled(self.seed, epoch, start, stop, self.domain)
         if self.owned is not None:
             positions = self.owned[positions]
         rows = self.triples.array[positions].astype(np.int64)  # int64[B, 3]

@@ -26,6 +26,7 @@ from kgdist.data.vocabulary import Vocabulary
 from kgdist.options.config import Config
 
 TRIES = 50  # of reading a cache that others replace meanwhile
+_told: set[tuple[Path, str]] = set()  # folder and digest of the caches that this process has warned of
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,9 @@ def _open(folder: Path, meta: dict[str, Any], name: str) -> Dataset | None:
     except Exception as error:  # whatever: a damaged header makes NumPy raise errors of the tokenizer, too
         cache.discard(folder, error)
         return None
-    _warn(name, meta)
+    if (key := (folder, meta["digest"])) not in _told:  # a report opens the data of a training again, and has nothing new to say
+        _told.add(key)
+        _warn(name, meta)
     return Dataset(name, entities, relations, splits["train"], splits.get("valid"), splits.get("test"), meta["digest"], folder)
 
 

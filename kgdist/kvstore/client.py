@@ -137,7 +137,7 @@ class StoreTables(StoreClient):
         routes = {name: self._checked(name, update) for name, update in updates.items()}
         for tables in self._kinds(updates):
             self._send(tables, updates, routes, lr)
-        for name, (ids, grads, squares) in updates.items():
+        for name, (ids, grads, squares, _) in updates.items():
             reach = self._reach[name]
             if reach.direct and self._local is not None:
                 here, first = routes[name].here(), reach.low
@@ -147,12 +147,14 @@ class StoreTables(StoreClient):
                     self._local.apply(name, torch.from_numpy(ids[here] - first), grads, lr, squares, torch.from_numpy(here))
 
     def _checked(self, name: str, update: Update) -> Route:
-        """Who updates which rows. Raises UsageError for a table without optimiser, ValueError for arrays that disagree, or a row
-        that comes twice."""
-        ids, grads, squares = update
+        """Who updates which rows. Raises UsageError for a table without optimiser, ValueError for arrays that disagree, a row
+        that comes twice, or a rate of its own."""
+        ids, grads, squares, rate = update
         reach = self._reach_of(name)
         if reach.spec.raw:
             raise UsageError(f"table {name} has no optimiser: its rows are assigned")
+        if rate is not None:
+            raise ValueError(f"table {name}: a push to other machines has one rate")
         if grads.shape != (len(ids), reach.width) or (squares is not None and len(squares) != len(ids)):
             raise ValueError(f"table {name}: {len(ids)} ids and gradients {tuple(grads.shape)} do not fit together")
         routed = reach.routed(ids, local=reach.direct)

@@ -38,6 +38,11 @@ class Update(NamedTuple):
     ids: np.ndarray  # int64[U], unique
     grads: torch.Tensor  # float32[U, width], summed over all uses
     squares: Squares = None  # float32[U], mean squares summed over all uses (kgdist.kvstore.optim)
+    rate: float | None = None  # of this table, where it is not that of the push: of tables in memory alone
+
+    def times(self, factor: float) -> Update:
+        """What it is for a loss that counts `factor` times."""
+        return self._replace(grads=self.grads * factor, squares=None if self.squares is None else self.squares * factor**2)
 
 
 class Tables(Protocol):
@@ -51,7 +56,8 @@ class Tables(Protocol):
         that lie far away can be sent for now."""
 
     def push(self, updates: Mapping[str, Update], lr: float) -> None:
-        """Let the optimiser take one step on these rows of these tables, where they live."""
+        """Let the optimiser take one step on these rows of these tables, where they live: on all of them, or, where it raises
+        because others are gone, on none."""
 
     def local(self, name: str) -> torch.Tensor | None:
         """The table itself, float32[n, width], if it lies in this process's memory: for reading while others may write. Else
@@ -192,7 +198,7 @@ class MemoryTables:
         return tables
 
     def add(self, memory: TableMemory) -> None:
-        """One more table. Raises UsageError for a name that is taken."""
+        """One more table, in CPU memory wherever the others are. Raises UsageError for a name that is taken."""
         spec = memory.spec
         if spec.name in self:
             raise UsageError(f"there is a table {spec.name} already")
@@ -256,7 +262,8 @@ class MemoryTables:
 
     def push(self, updates: Mapping[str, Update], lr: float) -> None:
         for name, update in updates.items():
-            self.apply(name, torch.from_numpy(update.ids), update.grads, lr, update.squares)
+            rate = lr if update.rate is None else update.rate
+            self.apply(name, torch.from_numpy(update.ids), update.grads, rate, update.squares)
 
     def apply(self, name: str, ids: Ids, grads: torch.Tensor, lr: float, squares: Squares = None, places: Places = None) -> None:
         """One step of the optimiser on the rows `ids`, unique; float32[U, width], float32[U]. With `places` int64[U], of the

@@ -144,7 +144,7 @@ class ClusterOptions(ReachOptions):
     negatives: str = _cluster(
         "global",
         "where negatives are drawn: from all entities, as on one machine, or from the machine's own (DGL-KE), which moves fewer "
-        "rows and ranks worse",
+        "rows and ranks worse. With --encoder: from all that the worker's partition suffices for, or from its core entities",
         choices=("global", "local"),
         ours=_DIST,
     )

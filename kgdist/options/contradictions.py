@@ -148,8 +148,6 @@ def _of_an_encoder(o: Config, given: Given) -> Rows:
     shared = "is about a parameter store, and workers of --encoder share gradients by torch.distributed; drop it"
     for name in ("local_update", "transport_dtype", "pull_ahead", "max_inflight", "transport_security"):
         yield name in given, name, shared
-    drawn = "has no say here: with --encoder every worker draws them among the core entities of its partition; drop it"
-    yield "negatives" in given, "negatives", drawn
     stored = "is where trainings without --encoder keep partitions and checkpoints; put these where all machines see them"
     yield o.storage is not None, "storage", stored
     by_hand = "manual knows no workers of --encoder; start them by torchrun (kgdist.train_gnn)"

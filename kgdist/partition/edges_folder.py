@@ -103,7 +103,7 @@ class EdgePartition:
     """A self-sufficient partition. Entities have local ids, core entities first; relations keep their original ids.
 
     Attributes:
-        core: the triples to train on, int32[C, 3]; negatives for them are drawn from 0..num_core - 1.
+        core: the triples to train on, int32[C, 3]; their ends are 0..num_core - 1.
         support: triples that only carry messages, int32[S, 3].
         core_ids, support_ids: int[C], int[S], their numbers in the train split of the data set.
         entities: int32[n], the original id of each local id.
@@ -146,6 +146,24 @@ class EdgePartition:
     def num_core(self) -> int:
         """How many core entities there are."""
         return int(self.hops[1])
+
+    def whole(self, layers: int) -> np.ndarray:
+        """bool[n]: the entities whose messages through so many layers are all here, as in the whole graph. Core entities are,
+        by as many hops, and others that lie inside. With fan-outs core entities alone count as such."""
+        reach, found = self.manifest.common.reach, np.ones(len(self.entities), bool)
+        if reach.fanout:
+            found[self.num_core :] = False
+            return found
+        heard = np.arange(len(found)) < self.hops[reach.hops]  # all edges into these are here
+        if len(self.core) + len(self.support) == self.manifest.common.splits["train"]:
+            heard[:] = True
+        for _ in range(layers):
+            last, found = found, found & heard
+            for triples in (self.core.array, self.support.array):
+                found[triples[~last[triples[:, 0]], 2]] = False
+                if reach.inverse:
+                    found[triples[~last[triples[:, 2]], 0]] = False
+        return found
 
     def files(self) -> dict[str, tuple[int, str]]:
         """Name -> bytes and sha256 of each file, partition.json too: what copying the partition means."""

@@ -8,6 +8,7 @@
     entities.tsv, relations.tsv             id<TAB>name
     metrics.jsonl, test.json, valid.json    curves and metrics
     ckpt-<step>/, best/                     see kgdist.runs.checkpoint
+    job.json                                of a training that others may begin again: what it is called there
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from kgdist.options.configfile import read_run, run_json
 from kgdist.runs.checkpoint import encoded_from, numbered
 from kgdist.version import __version__
 
+JOB = "job.json"  # of a run folder: which training it belongs to, however often that begins again
 SPAN = 64 << 20  # bytes of a file that are flushed at a time
 # Options of a launcher that a run does not remember, or that are needed to find it.
 ELSEWHERE = ("path", "ip_config", "model_file", "job", "control", "storage", "ray_address", "ray_placement")

@@ -19,4 +19,5 @@ ray_train.py    Ray Train as what starts workers
 share.py      what one of such workers trains on
 start.py      where rows and steps start: at random, another run, a checkpoint
 storage.py    what machines that come and go share: partitions and checkpoints
+told.py       the options of a training, from a command line, from Python, from its run, from the first of its workers
 """

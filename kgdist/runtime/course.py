@@ -150,6 +150,8 @@ class Course:
             return  # they stop at their next step and save
         mrr, self._validated = report["all"]["realistic"]["mrr"], step
         better = mrr > place.best["mrr"]
+        than = "the best so far" if better else f"the best was {place.best['mrr']:.4f} at step {place.best['step']}"
+        say(f"validated at step {step} of {self.total}: MRR {mrr:.4f}, {than}")
         self.observer.write("valid", step=step, **report["all"]["realistic"])
         self._warn(place.write("valid.json", report | {"step": step}), "the run goes on without it")
         self.callbacks.tell(validation(report, step, self.total, better, place.where))

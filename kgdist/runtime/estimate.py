@@ -29,9 +29,9 @@ def bytes_beside(config: Config, entities: int, width: int) -> int:
     return 4 * entities * width + kept_bytes(entities, config.batch_size, low=config.compute_dtype == "bfloat16")
 
 
-def estimate(config: Config, trainer: Trainer, *, weighted: bool) -> str:
+def estimate(config: Config, trainer: Trainer) -> str:
     """Time and memory of the steps of a trainer in one line. Raises OptionError where they take over a day without `--yes`."""
-    warm_up(config, weighted=weighted)
+    warm_up(config, weighted=trainer.batch(0).weights is not None)
     seconds = min(_once(trainer, number) for number in range(2))
     rows, width = trainer.tables.shape("entity")
     rate = 6.0 * config.batch_size * rows * width / seconds / 1e9

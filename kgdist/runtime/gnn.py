@@ -20,25 +20,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from kgdist.base.errors import CheckpointError, OptionError, PeersLost, counted
-from kgdist.base.files import read_json, write_json
+from kgdist.base.errors import OptionError, PeersLost, counted
 from kgdist.base.log import background, log, say
 from kgdist.base.machine import keep_freed_memory, usable_cores
 from kgdist.data.dataset import Dataset
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.encoders.encoder import Encoding
 from kgdist.models.encoders.message_graph import MessageGraph
-from kgdist.models.registry import model_of, settle
-from kgdist.options.config import OPTIONS, Config
-from kgdist.options.option import unknown_option
-from kgdist.runs import checkpoint
+from kgdist.models.registry import model_of
+from kgdist.options.config import Config
 from kgdist.runtime.checks import check_data
 from kgdist.runtime.cluster.training_plan import partition_folder
 from kgdist.runtime.course import Result
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.job import Seat, meetings_of, shapes_of, steps_of, warm_up, weights_of
+from kgdist.runtime.job import Seat, meetings_of, shapes_of, warm_up, weights_of
 from kgdist.runtime.local import Session, SoloControl, train
 from kgdist.runtime.share import Share
+from kgdist.runtime.told import as_the_first, gone_on, understood
 from kgdist.training.callbacks import Callback, Callbacks, Event, Progress, Validation
 from kgdist.training.loop import Control, Trainer
 from kgdist.training.peers import Peers
@@ -46,7 +44,6 @@ from kgdist.training.step import Losses
 
 ON, ENCODE, LOAD, REPORT, END = 1, 2, 3, 4, 5  # what the first worker lets the others do
 Report = Callable[[dict[str, Any], Path | None, int], object]  # metrics; the run folder and the step of its checkpoint, or None
-JOB = "job.json"  # of a run folder: which training it belongs to, however often that begins again
 
 
 class Leader(Session):
@@ -64,15 +61,13 @@ class Leader(Session):
         run: str | None,
         resuming: str | None,
     ) -> None:
-        self.share, self.peers, self.seat, self.run, self._resuming = share, peers, seat, run, resuming
-        super().__init__(config, dataset, interrupts, callbacks)
+        self.share, self.peers, self.seat, self._resuming = share, peers, seat, resuming
+        super().__init__(config, dataset, interrupts, callbacks, run=run)
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # workers, which wait while this one ranks
         self.evaluator.threads = min(here * config.num_thread, usable_cores())
-        cores = peers.each(torch.from_numpy(share.entities[: share.part.num_core]))
-        self.cores = [each.numpy() for each in cores]
 
-    def _steps(self) -> int:
-        return steps_of(self.config, self.seat.triples, self.seat.machines)
+    def _shared(self) -> tuple[int, int]:
+        return self.seat.triples, self.seat.machines
 
     def _encoding(self) -> Encoding:
         return self.share.encoding(self.config)
@@ -86,15 +81,11 @@ class Leader(Session):
 
     def _new_run(self) -> Path:
         folder = super()._new_run()
-        if self.run is not None:
-            write_json(folder / JOB, {"run": self.run})
         self._own_order()
         return folder
 
     def _resume(self, folder: Path) -> Path:
         found = super()._resume(folder)
-        if self.run is not None:
-            write_json(folder / JOB, {"run": self.run})
         self._own_order()
         return found
 
@@ -147,9 +138,9 @@ class Leader(Session):
         made = self.share.encode(self.encoding, self.tables)
         found = self._whole(made)
         whole = found.rows["entity"]
-        for rank, core in enumerate(self.cores[1:], 1):
+        for rank, core in enumerate(self.share.cores[1:], 1):
             rows = self.peers.receive(torch.empty(len(core), made.shape[1]), rank)
-            whole[torch.from_numpy(core)] = rows
+            whole[torch.from_numpy(core)] = rows.to(whole.device)  # they came by the network, into CPU memory
         return found
 
     @functools.cached_property
@@ -213,7 +204,7 @@ class Follower:
 
     def train(self) -> None:
         """Until the first worker has ended."""
-        self.peers.each(torch.from_numpy(self.share.entities[: self.share.part.num_core]))
+        self.attend()  # it makes or reads all rows first
         self.load()
         self.trainer.run(self, int(self.start[0]))
         self.attend()
@@ -300,7 +291,9 @@ def train_gnn(
     A process that is alone, and for whom nothing was partitioned, trains on the data set itself, as `kgdist.train` does.
 
     Args:
-        config: options of kgdist-dist-train by name. `num_proc` has no say: how many workers there are says who starts them.
+        config: options of kgdist-dist-train by name, and of kgdist-train for a process that is alone. They mean what they do on a
+            command line, `preset`, `config`, `model_file` and `resume` too; workers take those that all must have alike from the
+            first. `num_proc` has no say: how many workers there are says who starts them.
         callbacks: heard by the first worker.
         run: what names this training when it is begun again: it then goes on at its last checkpoint, if there is one in
             `save_path`.
@@ -310,25 +303,27 @@ def train_gnn(
     Returns how it ended, in the first worker; the others know no run folder and no metrics.
     Raises KgdistError; PeersLost (exit code 3) when another worker has ended, or does not come within `stall_timeout`.
     """
+    rank, workers = _seat()
     if not isinstance(config, Config):
-        for name in config:
-            if name not in OPTIONS:
-                raise unknown_option(name, OPTIONS)
-        config, _ = settle(Config(**config), set(config))
-    if config.encoder == "none":
-        raise OptionError("--encoder", "name the graph encoder to train")
+        config = understood(config, rank, workers)
     config = config.replace(num_proc=1)
-    if _workers() == 1 and not partition_folder(config, 0).is_dir():
+    if workers == 1 and not partition_folder(config, 0).is_dir():
+        _require_encoder(config)
         alone: list[Callback] = [*callbacks] if reports is None else [*callbacks, Reporting(reports)]
-        return train(config if run is None else _gone_on(config, run), alone)
+        return train(config if run is None else gone_on(config, run), alone, run=run)
     return _train(config, callbacks, (run, resuming), reports)
 
 
-def _workers() -> int:
-    """How many there are, as far as torch.distributed knows."""
+def _seat() -> tuple[int, int]:
+    """The rank of this worker, and how many there are, as far as torch.distributed knows."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_world_size()
-    return int(os.environ.get("WORLD_SIZE", "1"))
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _require_encoder(config: Config) -> None:
+    if config.encoder == "none":
+        raise OptionError("--encoder", "name the graph encoder to train")
 
 
 @background()
@@ -340,11 +335,14 @@ def _train(config: Config, callbacks: Iterable[Callback], known: tuple[str | Non
     config = config.replace(gpu=(config.gpu[local % len(config.gpu)],))
     with Interrupts() as interrupts, contextlib.ExitStack() as ends:
         ends.callback(peers.leave)
+        config = as_the_first(config, peers)
+        _require_encoder(config)
         share = Share.of(config, peers)
         config = config.replace(**share.part.manifest.common.source)
-        seat, dataset = share.seat(peers), share.dataset(config, peers)
+        seat = share.seat(config, peers)
+        warm_up(config, weighted=share.part.core.weights is not None)  # all at once, while nobody waits for anybody
+        dataset = share.dataset(config, peers)
         if dataset is None:
-            warm_up(config, weighted=share.part.core.weights is not None)
             Follower(config, share, peers, seat, interrupts, reports).train()
             return Result(None, interrupts.asked, None)
         heard: list[Callback] = [*callbacks] if reports is None else [*callbacks, Reporting(reports, peers)]
@@ -361,14 +359,16 @@ def _lead(
 ) -> Result:
     (run, resuming), (_, peers, _) = known, worker
     heard = Callbacks(callbacks)
-    check_data(config, dataset)
-    if run is not None:
-        config = _gone_on(config, run)
-    if not config.quiet:
-        sizes = f"{len(dataset.entities)} entities, {len(dataset.relations)} relations, {len(dataset.train)} training triples"
-        say(f"{dataset.name}: {sizes}, {counted(peers.world, 'worker')}")
-    session = Leader(config, dataset, interrupts, heard, *worker, run, resuming)
+    with peers.waiting():  # rows are made or read, however long that takes
+        check_data(config, dataset)
+        if run is not None:
+            config = gone_on(config, run)
+        if not config.quiet:
+            sizes = f"{len(dataset.entities)} entities, {len(dataset.relations)} relations, {len(dataset.train)} training triples"
+            say(f"{dataset.name}: {sizes}, {counted(peers.world, 'worker')}")
+        session = Leader(config, dataset, interrupts, heard, *worker, run, resuming)
     try:
+        peers.tell(ON)
         session.give()
         session.train()
         with peers.waiting():
@@ -384,12 +384,3 @@ def _lead(
     if heard.failure is not None:
         raise heard.failure
     return result
-
-
-def _gone_on(config: Config, run: str) -> Config:
-    """With the run folder to resume, where this training has left one with a checkpoint."""
-    for path in sorted(Path(config.save_path).glob(f"*/{JOB}")):
-        with contextlib.suppress(CheckpointError):
-            if read_json(path) == {"run": run} and checkpoint.numbered(path.parent):
-                return config.replace(resume=str(path.parent))
-    return config

@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.machine import keep_freed_memory
 from kgdist.base.types import Batch
-from kgdist.data.batches import Batches, relation_shares
+from kgdist.data.batches import Batches, relation_shares, size_at
 from kgdist.data.dataset import Triples
 from kgdist.data.known import KnownTriples
 from kgdist.data.queries import Queries
@@ -50,6 +51,14 @@ class Seat:
     machines: int
     triples: int  # of all machines
     own: tuple[int, int]  # the first entity of its machine, and the one after its last
+    shares: tuple[int, ...] = ()  # triples of each machine, where all make the same step
+    pool: np.ndarray | None = None  # int64[n], the entities that negatives are drawn from, where they are not all or its own
+
+    def weight(self, batch_size: int, step: int) -> float:
+        """What a mean over its own positives of a step counts in the mean of all machines' means, so that this is the mean over
+        all positives: batches that end an epoch are shorter, and not those of all machines at the same step."""
+        sizes = [size_at(triples, batch_size, step) for triples in self.shares]
+        return sizes[self.machine] * len(sizes) / sum(sizes) if sizes else 1.0
 
     def start(self, rank: int, ranks: int) -> int:
         """The entity at which trainer `rank` of `ranks` begins when it looks at all of them: among its own, and not where another
@@ -58,16 +67,19 @@ class Seat:
         return low + (high - low) * rank // ranks
 
 
+def epoch_of(config: Config, triples: Triples | int, machines: int = 1) -> int:
+    """Steps of each process that are a pass over the triples, or so many; the last batch of an epoch may be a short one."""
+    if config.candidates == "all" and isinstance(triples, Triples):
+        return queries_of(config, triples).steps_per_epoch
+    count = triples if isinstance(triples, int) else len(triples)
+    return math.ceil(count / (config.batch_size * config.num_proc * machines))
+
+
 def steps_of(config: Config, triples: Triples | int, machines: int = 1) -> int:
-    """Steps of each process: `--max_step`, or as many as `--max_epoch` passes over the triples, or so many of them, take."""
+    """Steps of each process: `--max_step`, or as many as `--max_epoch` passes over the triples take."""
     if config.max_epoch is None:
         return config.max_step
-    if config.candidates == "all" and isinstance(triples, Triples):
-        per_epoch = queries_of(config, triples).steps_per_epoch
-    else:  # the last batch of an epoch may be a short one
-        count = triples if isinstance(triples, int) else len(triples)
-        per_epoch = math.ceil(count / (config.batch_size * config.num_proc * machines))
-    return max(1, math.ceil(config.max_epoch * per_epoch))
+    return max(1, math.ceil(config.max_epoch * epoch_of(config, triples, machines)))
 
 
 def bytes_of(config: Config, shapes: Mapping[str, tuple[int, int]]) -> int:
@@ -118,21 +130,24 @@ def trainer_of(
     model = model_of(config)
     if config.compute_dtype == "bfloat16":
         model.comparator = model.comparator.in_bfloat16()
-    number, total, own = rank, steps_of(config, train), (0, tables.shape("entity")[0])
+    number, total = rank, steps_of(config, train)
     if seat is not None:
         number, total = seat.machine * config.num_proc + rank, steps_of(config, seat.triples, seat.machines)
-        own = seat.own if config.negatives == "local" else own
     batch: Callable[[int], Batch]
     if config.candidates == "all":
         batch = queries_of(config, train).batch
     else:
-        batch = _sampled(config, model, train, tables, rank, number, own)
+        batch = _sampled(config, model, train, tables.shape("entity")[0], seat, (rank, number))
     if config.async_update:
         tables = AsyncTables(tables)
     machines = seat.machines if seat is not None else 1
     device = device_of(config, rank)
     shown = rank if encoding is None else number  # also whose draws of neighbours are its own
-    return Trainer(config, model, tables, batch, device=device, total=total, rank=shown, machines=machines, encoding=encoding)
+    weight = partial(seat.weight, config.batch_size) if seat is not None else None
+    return Trainer(
+        config, model, tables, batch,
+        device=device, total=total, rank=shown, machines=machines, encoding=encoding, weight=weight,
+    )  # fmt: skip
 
 
 def queries_of(config: Config, train: Triples) -> Queries:
@@ -141,27 +156,32 @@ def queries_of(config: Config, train: Triples) -> Queries:
 
 
 def _sampled(
-    config: Config, model: Model, train: Triples, tables: Tables, rank: int, number: int, own: tuple[int, int]
+    config: Config, model: Model, train: Triples, entities: int, seat: Seat | None, process: tuple[int, int]
 ) -> Callable[[int], Batch]:
-    """Positives and drawn negatives, of entities own[0] to own[1], of each step of process `rank` here, `number` of all."""
+    """Positives and drawn negatives of each step of a `process`: its number here, and of all. Raises OptionError when it would
+    have no triples."""
+    rank, number = process
     owned = relation_shares(train.array[:, 1], config.num_proc)[rank] if config.rel_part and config.num_proc > 1 else None
     try:
         batches = Batches(train, config.batch_size, seed=config.seed, rank=rank, world=config.num_proc, owned=owned)
     except ValueError as error:
         raise OptionError("--num_proc", f"{error}: {len(train)} triples are too few for {config.num_proc} processes") from error
-    entities, known, standing = tables.shape("entity")[0], None, None
+    (first, last), pool, known, standing = (0, entities), None, None, None
+    if seat is not None:
+        (first, last), pool = seat.own if config.negatives == "local" else (first, last), seat.pool
     if config.mask_known:
         known = KnownTriples.build([train.array], entities, int(train.array[:, 1].max(initial=0)) + 1)
     if config.loss_genre == SOFTMAX:
         standing = Standing.of(train.array, entities, degree=config.neg_deg_sample)
     negatives = ChunkedNegatives(
-        own[1] - own[0],
+        last - first if pool is None else len(pool),
         config.neg_sample_size,
         config.neg_deg_sample,
         config.seed,
         rank=number,
         sort=model.projects,
-        first=own[0],
+        first=first if pool is None else 0,
+        among=pool,
         standing=standing,
         known=known,
     )

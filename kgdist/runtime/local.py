@@ -18,25 +18,25 @@ import torch
 
 from kgdist.base.errors import Diverged, KgdistError, PeersLost
 from kgdist.base.files import write_json
-from kgdist.base.log import background, bar, log, say, tell
+from kgdist.base.log import background, bar, log, say
 from kgdist.base.machine import keep_freed_memory, peak_of_this_process, used_now
-from kgdist.data.dataset import Dataset, open_dataset
+from kgdist.data.dataset import Dataset, Triples, open_dataset
 from kgdist.evaluation.evaluator import Evaluator
 from kgdist.kvstore.shared_memory import huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
-from kgdist.models.encoders.encode import encode
+from kgdist.models.encoders.encode import encode_tables
 from kgdist.models.encoders.encoder import TABLE as ENCODER
 from kgdist.models.encoders.encoder import Encoding
-from kgdist.models.registry import model_of, settle
+from kgdist.models.registry import model_of
 from kgdist.options.config import Config
-from kgdist.options.parse import Parsed
 from kgdist.runs import checkpoint, rundir
-from kgdist.runtime.checks import check_data, check_disk, check_memory, check_same, check_start, features_of
+from kgdist.runtime.checks import check_data, check_disk, check_memory, check_start, features_of
 from kgdist.runtime.course import Course, Result
 from kgdist.runtime.estimate import bytes_beside, estimate
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import (
     device_of,
+    epoch_of,
     last_words,
     meetings_of,
     shapes_of,
@@ -58,8 +58,9 @@ ROWS = 4096  # looked at together
 
 
 @background()
-def train(config: Config, callbacks: Iterable[Callback] = ()) -> Result:
-    """Train as `config` says (already resolved). Raises KgdistError; Ctrl-C ends it with a checkpoint and `interrupted`.
+def train(config: Config, callbacks: Iterable[Callback] = (), *, run: str | None = None) -> Result:
+    """Train as `config` says (already resolved). Raises KgdistError; Ctrl-C ends it with a checkpoint and `interrupted`. `run`:
+    what names this training to whoever may begin it again (rundir.JOB).
 
     A callback that raises does the same, and its exception is raised in the end. What was trained is saved whatever ends it.
     """
@@ -73,7 +74,7 @@ def train(config: Config, callbacks: Iterable[Callback] = ()) -> Result:
         sizes = f"{len(dataset.entities)} entities, {len(dataset.relations)} relations, {len(dataset.train)} training triples"
         say(f"{dataset.name}: {sizes}")
     with Interrupts() as interrupts:
-        session = Session(config, dataset, interrupts, heard)
+        session = Session(config, dataset, interrupts, heard, run=run)
         try:
             session.train()
             result = session.course.finish(session.step)
@@ -91,13 +92,16 @@ def train(config: Config, callbacks: Iterable[Callback] = ()) -> Result:
 class Session:
     """One training: its tables, its workers and its folder, which together are the `Place` of its course."""
 
-    def __init__(self, config: Config, dataset: Dataset, interrupts: Interrupts, callbacks: Callbacks) -> None:
+    def __init__(
+        self, config: Config, dataset: Dataset, interrupts: Interrupts, callbacks: Callbacks, *, run: str | None = None
+    ) -> None:
         self.config = config
+        self.run = run
         self.callbacks = callbacks
         self.dataset = dataset
         self.interrupts = interrupts
         self.model = model_of(config)
-        self.total = self._steps()
+        self.epoch, self.total = (count(config, *self._shared()) for count in (epoch_of, steps_of))
         self.meeting = meetings_of(config)
         self.start = [0] * config.num_proc  # steps done by each process before
         self.best, self.features = dict(NEVER), features_of(config)
@@ -135,15 +139,15 @@ class Session:
         """What cannot be trained is refused while nothing has been written."""
         config = self.config
         if config.num_proc > 1:  # the share that is empty first is the last one of relations, and the first one of slices
-            last = config.num_proc - 1 if config.rel_part else 0
-            self._trainer(last)
+            self._trainer(config.num_proc - 1 if config.rel_part else 0)
         if config.tensorboard:
             curves_writer()
         if config.candidates == "all":
-            self.say(estimate(config, self._trainer(0), weighted=self.dataset.train.weights is not None))
+            self.say(estimate(config, self._trainer(0)))
 
-    def _steps(self) -> int:
-        return steps_of(self.config, self.dataset.train)
+    def _shared(self) -> tuple[Triples | int, int]:
+        """Training triples, or how many, and how many machines share them."""
+        return self.dataset.train, 1
 
     def _encoding(self) -> Encoding | None:
         return Encoding.of(self.config, self.dataset.train.array, *self.sizes)
@@ -180,17 +184,27 @@ class Session:
             self.say(self.encoding.encoder.described(config))
         check_disk(config, self.tables)
         folder = rundir.create(config.save_path, config.run_name)
-        rundir.save_settings(folder, config, self.dataset.entities, self.dataset.relations)
+        self._describe(folder)
         self.say(f"run folder: {folder}")
         return folder
 
     def _resume(self, folder: Path) -> Path:
-        self.start, self.best = resumed(self.config, self.dataset, self.tables, folder)
-        rundir.save_settings(folder, self.config, self.dataset.entities, self.dataset.relations)
+        self.start, self.best, number = resumed(self.config, self.dataset, self.tables, folder, self.epoch)
+        self._describe(folder)
+        if min(self.start) < number and not self.config.no_save_emb:
+            # Workers are more than before, so steps are fewer: what is saved from now on must not look older than what is there.
+            checkpoint.save(folder, min(self.start), self.tables.arrays(), self._progress(self.start), keep=0)
+            checkpoint.drop(folder, {f"ckpt-{min(self.start)}"})
         self.say(f"resumed {folder} at step {min(self.start)} of {self.total}")
         if min(self.start) >= self.total:
-            say(f"nothing is left to train: it has done all {self.total} steps; give a larger --max_step to go on")
+            longer = "--max_step" if self.config.max_epoch is None else "--max_epoch"
+            say(f"nothing is left to train: it has done all {self.total} steps; give a larger {longer} to go on")
         return folder
+
+    def _describe(self, folder: Path) -> None:
+        rundir.save_settings(folder, self.config, self.dataset.entities, self.dataset.relations)
+        if self.run is not None:
+            write_json(folder / rundir.JOB, {"run": self.run})
 
     # ---- training
 
@@ -292,11 +306,15 @@ class Session:
 
     def save(self, step: int) -> list[str]:
         """See Place; what each process has done goes with it."""
-        meta = {"steps": self.steps, "best": self.best, **self.features}
-        return self._written(partial(checkpoint.save, self.folder, step, self._arrays(), meta))
+        return self._written(partial(checkpoint.save, self.folder, step, self._arrays(), self._progress(self.steps)))
+
+    def _progress(self, steps: list[int]) -> dict[str, Any]:
+        """What a checkpoint says of itself: with how many workers and how large a batch steps were made, says the epoch."""
+        return {"steps": steps, "epoch": self.epoch, "best": self.best, **self.features}
 
     def save_best(self, step: int, mrr: float) -> list[str]:
-        problems = self._written(partial(checkpoint.save, self.folder, step, self._rows(), {"mrr": mrr}, name="best"))
+        meta = {"mrr": mrr, "epoch": self.epoch}
+        problems = self._written(partial(checkpoint.save, self.folder, step, self._rows(), meta, name="best"))
         if not problems:
             self.best = {"mrr": mrr, "step": step, "waited": 0}
         return problems
@@ -320,10 +338,8 @@ class Session:
         """The rows that the score function reads: what is trained, or what the encoder makes of it."""
         if self.encoding is None:
             return self.tables
-        encoder, messages = self.encoding
-        encoder.use(self.tables.rows[ENCODER].clone())
-        with bar(total=len(encoder.layers) * self.sizes[0], desc="encoding", unit="entity") as shown:
-            made = encode(encoder, messages, self.tables.rows["entity"], shown.update)
+        with bar(total=len(self.encoding.encoder.layers) * self.sizes[0], desc="encoding", unit="entity") as shown:
+            made = encode_tables(self.encoding, self.tables.rows["entity"], self.tables.rows[ENCODER], shown.update)
         rows = {name: made if name == "entity" else self.tables.rows[name] for name in self.model.tables(1, 1)}
         return MemoryTables(rows, {name: {} for name in rows}, "sgd")
 
@@ -382,16 +398,3 @@ class SoloControl:
     def meet(self, step: int) -> None:
         self.session.steps = [step]
         self.session.course.meet(step)
-
-
-def ready(parsed: Parsed) -> Config:
-    """The options to train with; what was filled in is told. Raises OptionError, CheckpointError."""
-    config = parsed.config
-    if config.resume:
-        saved = rundir.open_run(config.resume, config.save_path).config
-        config = parsed.over(saved).replace(resume=config.resume)
-        check_same(config, saved)
-    config, notes = settle(config, set(parsed.explicit))
-    for note in (*parsed.notes, *notes):
-        tell(note)
-    return config

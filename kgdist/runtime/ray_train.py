@@ -21,11 +21,11 @@ from kgdist.options.config import Config
 from kgdist.options.configfile import from_json, to_json
 from kgdist.options.model_file import bring
 from kgdist.runs import checkpoint
-from kgdist.runs.rundir import resume_command
+from kgdist.runs.rundir import JOB, resume_command
 from kgdist.runtime.cluster.encoder_job import found, hint_of, newest, partition_of
 from kgdist.runtime.cluster.training_plan import data_folder, run_folder
 from kgdist.runtime.course import Result
-from kgdist.runtime.gnn import JOB, train_gnn
+from kgdist.runtime.gnn import train_gnn
 from kgdist.runtime.ip_config import unplaced
 from kgdist.runtime.ray_agents import RayCluster
 from kgdist.runtime.ray_session import first_line

@@ -10,7 +10,7 @@ import torch
 from kgdist.base.errors import CheckpointError, OptionError, UsageError, counted
 from kgdist.data.dataset import Dataset, Triples
 from kgdist.kvstore.tables import MemoryTables
-from kgdist.models.encoders.encode import encode
+from kgdist.models.encoders.encode import encode_tables
 from kgdist.models.encoders.encoder import TABLE as ENCODER
 from kgdist.models.encoders.encoder import Encoding
 from kgdist.options.config import Config
@@ -23,10 +23,12 @@ from kgdist.training.peers import Peers, PeerTables
 
 
 class Share(NamedTuple):
-    """What a worker trains on. Its entities have numbers of their own, core entities first."""
+    """What a worker trains on. Its entities have numbers of their own: first those of its partition, core entities before others;
+    then those that have no triples, and so are in no partition; and, of the first worker, all others."""
 
     part: EdgePartition
-    entities: np.ndarray  # int64[n], the number in the whole graph of each; those of the first worker are all there are
+    entities: np.ndarray  # int64[n], the number in the whole graph of each
+    cores: list[np.ndarray]  # int64[.] of each worker, the numbers in the whole graph of its core entities
 
     @classmethod
     def of(cls, config: Config, peers: Peers) -> Share:
@@ -41,11 +43,15 @@ class Share(NamedTuple):
         if not peers.same(features_of(config).get("attributes", "none")):
             raise OptionError("--attributes", f"{config.attributes}: is not the same folder for all workers; copy it anew")
         entities = part.entities.astype(np.int64)
+        cores = [each.numpy() for each in peers.each(torch.from_numpy(entities[: part.num_core]))]
+        alone = np.ones(part.manifest.common.entities, bool)
+        alone[np.concatenate(cores)] = False
+        entities = np.concatenate([entities, np.flatnonzero(alone)])
         if peers.rank == 0:
-            others = np.ones(part.manifest.common.entities, bool)
+            others = np.ones(len(alone), bool)
             others[entities] = False
             entities = np.concatenate([entities, np.flatnonzero(others)])
-        return cls(part, entities)
+        return cls(part, entities, cores)
 
     @property
     def total(self) -> int:
@@ -64,20 +70,28 @@ class Share(NamedTuple):
         assert made is not None, "an encoder is named"
         return made
 
-    def seat(self, peers: Peers) -> Seat:
+    def seat(self, config: Config, peers: Peers) -> Seat:
         """Among the workers, as if each had as many triples as the one with most: all make as many steps."""
-        triples = peers.world * peers.most(len(self.part.core))
-        return Seat(peers.rank, peers.world, triples, (0, self.part.num_core))
+        shares = tuple(self.part.manifest.common.sizes["core"])
+        own = (0, self.part.num_core)
+        return Seat(peers.rank, peers.world, peers.world * max(shares), own, shares, self._pool(config))
+
+    def _pool(self, config: Config) -> np.ndarray | None:
+        """int64[n]: the entities that negatives are drawn from, None for core entities: all whose rows are here what the whole
+        graph makes of them. One that is never a negative keeps whatever score it has, and stands before right answers."""
+        if config.negatives == "local":
+            return None
+        reached, alone = len(self.part.entities), self.total - len(np.unique(np.concatenate(self.cores)))
+        return np.concatenate([np.flatnonzero(self.part.whole(config.num_layers)), np.arange(reached, reached + alone)])
 
     def trainer(self, config: Config, seat: Seat, tables: MemoryTables, encoding: Encoding, peers: Peers) -> Trainer:
-        """The training of its worker; negatives are core entities. Raises OptionError where it has no triples."""
+        """The training of its worker. Raises OptionError where it has no triples."""
         shared = PeerTables(tables, peers, self.entities, self.total)
-        return trainer_of(config.replace(negatives="local"), self.part.core, shared, 0, seat, encoding)
+        return trainer_of(config, self.part.core, shared, 0, seat, encoding)
 
     def encode(self, encoding: Encoding, tables: MemoryTables) -> torch.Tensor:
         """float32[n, D], rows of its entities; right are those of core entities, and of those without triples."""
-        encoding.encoder.use(tables.rows[ENCODER].clone())
-        return encode(encoding.encoder, encoding.messages, tables.rows["entity"])
+        return encode_tables(encoding, tables.rows["entity"], tables.rows[ENCODER])
 
     def dataset(self, config: Config, peers: Peers) -> Dataset | None:
         """The whole graph for the first worker, of all workers' triples: it ranks, and has the names."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -70,8 +71,16 @@ def _warm_start(config: Config, model: Model, dataset: Dataset, tables: MemoryTa
         say(f"--init_from: {len(known)} of {len(found)} rows of {table} taken from {path}, the others start at random")
 
 
-def resumed(config: Config, dataset: Dataset, tables: MemoryTables, folder: Path) -> tuple[list[int], dict[str, Any]]:
-    """Load the last checkpoint of the run `folder`; returns the steps each worker has done and the best validation so far.
+class Resumed(NamedTuple):
+    """Where a run goes on."""
+
+    steps: list[int]  # that each worker has done
+    best: dict[str, Any]  # the best validation so far
+    number: int  # of the checkpoint
+
+
+def resumed(config: Config, dataset: Dataset, tables: MemoryTables, folder: Path, epoch: int) -> Resumed:
+    """Load the last checkpoint of the run `folder`; where the training goes on whose workers make `epoch` steps an epoch.
 
     What killed processes have left in the folder is put right before (`checkpoint.sweep`), when nothing else keeps it from being
     resumed. Raises KgdistError when the run does not fit these options or this data.
@@ -95,7 +104,17 @@ def resumed(config: Config, dataset: Dataset, tables: MemoryTables, folder: Path
     if saved.meta.get("attributes", now) != now:
         problem = f"{config.attributes} holds other features than {folder} was trained with"
         raise OptionError("--attributes", f"{problem}; name those, or train a new run")
-    return shared_out(steps_done(saved), config.num_proc), {"waited": _waited(saved)} | _best_saved(folder)
+    epochs = epoch if config.max_epoch is not None else None  # otherwise it is steps that count
+    done, times = steps_done(saved), _times(saved, epochs)
+    steps = shared_out(done, config.num_proc) if times == 1 else [int(Fraction(sum(done), len(done)) * times)] * config.num_proc
+    return Resumed(steps, {"waited": _waited(saved)} | _best_saved(folder, epochs), saved.step)
+
+
+def _times(saved: checkpoint.Checkpoint, epoch: int | None) -> Fraction:
+    """How many steps are as much of an epoch, where it has `epoch` steps now, as one was when the checkpoint was written. 1 for
+    None, and where that does not say it, being of an older kgdist."""
+    was = saved.meta.get("epoch")
+    return Fraction(epoch, was) if epoch is not None and type(was) is int and was > 0 else Fraction(1)
 
 
 def steps_done(saved: checkpoint.Checkpoint) -> list[int]:
@@ -136,8 +155,8 @@ def take(saved: checkpoint.Checkpoint, tables: MemoryTables, moved: Moved = unwa
         tables.load(saved.arrays)
 
 
-def _best_saved(folder: Path) -> dict[str, Any]:
-    """MRR and step of the run's best embeddings, which may be newer than its checkpoint."""
+def _best_saved(folder: Path, epoch: int | None) -> dict[str, Any]:
+    """MRR and step of the run's best embeddings, which may be newer than its checkpoint. `epoch`: see `_times`."""
     nothing = {"mrr": NEVER["mrr"], "step": NEVER["step"]}
     if not (folder / "best").exists():
         return nothing
@@ -148,4 +167,4 @@ def _best_saved(folder: Path) -> dict[str, Any]:
     except CheckpointError as error:
         log.warning("%s; the best embeddings are looked for again", error)
         return nothing
-    return {"mrr": float(mrr), "step": best.step}
+    return {"mrr": float(mrr), "step": min(best.step, 1) and max(1, int(best.step * _times(best, epoch)))}

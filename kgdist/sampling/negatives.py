@@ -73,6 +73,7 @@ class ChunkedNegatives:
     first: int = 0  # the lowest id that is drawn: the entities are first..first + num_entities
     standing: Standing | None = None
     known: KnownTriples | None = None
+    among: np.ndarray | None = None  # int64[num_entities], the ids that are drawn, where they are no such range
 
     def batch(self, step: int, positives: Positives) -> Batch:
         """`positives` with candidates; even steps replace tails and odd steps heads (DGL-KE counts from 1: odd tails)."""
@@ -87,6 +88,8 @@ class ChunkedNegatives:
         drawn = uniform_ids(self.seed, self.rank, step, chunks * self.size, self.num_entities).reshape(chunks, self.size)
         if self.first:
             drawn += self.first
+        if self.among is not None:
+            drawn = self.among[drawn]
         in_batch, candidates = 0, drawn
         if self.degree:
             own = side.pick(heads, tails)

@@ -35,8 +35,9 @@ class EncoderStep:
 
     Args:
         inner: makes the step of the score function on tables in which the entities' rows are the encoder's.
-        schedule: of the rate of the encoder's weights, which this step pushes itself.
+        schedule: of the rate of the encoder's weights, which are pushed with the rows: a checkpoint holds those of one step.
         rank: of the process, whose draws are its own.
+        weight: of the loss of a step, where others make it as well and their batches may be larger.
     """
 
     def __init__(
@@ -49,9 +50,11 @@ class EncoderStep:
         schedule: Schedule,
         device: torch.device,
         rank: int = 0,
+        weight: Callable[[int], float] | None = None,
     ) -> None:
         self.config = config
         self.tables = tables
+        self.weight = weight
         self.encoder, self.messages = encoding
         self.device = device
         self.rank = rank
@@ -106,9 +109,11 @@ class EncoderStep:
             grads.mul_(min(1.0, self.config.max_grad_norm / max(float(grads.norm()), 1e-30)))
         if self.config.weight_decay:
             grads.add_(weights, alpha=self.config.weight_decay)
-        self.tables.push({TABLE: Update(ONLY, grads)}, self.schedule.at(number))
+        updates |= {"entity": Update(inputs, rows.grad), TABLE: Update(ONLY, grads, rate=self.schedule.at(number))}
+        if self.weight is not None and (weight := self.weight(number)) != 1:
+            updates = {name: update.times(weight) for name, update in updates.items()}
         clock.backward += perf_counter() - started
-        return updates | {"entity": Update(inputs, rows.grad)}, losses
+        return updates, losses
 
 
 class Encoded:

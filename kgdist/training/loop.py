@@ -69,6 +69,7 @@ class Trainer:
         batch: of step 0, 1, ...
         device: where scores are computed; rows are copied there and gradients back if the tables live elsewhere.
         encoding: what makes the entities' rows; its weights are one more of the tables.
+        weight: of the loss of a step, where others make the same step with an encoder.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Trainer:
         rank: int = 0,
         machines: int = 1,
         encoding: Encoding | None = None,
+        weight: Callable[[int], float] | None = None,
     ) -> None:
         self.config = config
         self.model = model
@@ -99,8 +101,8 @@ class Trainer:
         if encoding is None:
             self._step: Step = of_rows(tables)
         else:
-            weights = replace(self.schedule, lr=config.encoder_lr)
-            self._step = EncoderStep(config, tables, encoding, of_rows, schedule=weights, device=device, rank=rank)
+            rates = replace(self.schedule, lr=config.encoder_lr)
+            self._step = EncoderStep(config, tables, encoding, of_rows, schedule=rates, device=device, rank=rank, weight=weight)
         self._plans: dict[int, BatchPlan] = {}  # of the next steps
         self._asked = 0  # the first of those behind them
 

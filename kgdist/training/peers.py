@@ -58,17 +58,15 @@ class Peers:
             dist.all_reduce(found, dist.ReduceOp.SUM, self._group)
         return [int(each) for each in found]
 
-    def most(self, number: int) -> int:
-        """The largest of the workers' numbers."""
-        found = torch.tensor([number])
-        with _together():
-            dist.all_reduce(found, dist.ReduceOp.MAX, self._group)
-        return int(found)
+    def texts(self, text: str) -> list[str]:
+        """What each worker says, by rank."""
+        return [
+            bytes(each.numpy()).decode() for each in self.each(torch.from_numpy(np.frombuffer(text.encode(), np.uint8).copy()))
+        ]
 
     def same(self, text: str) -> bool:
         """Whether all workers say the same."""
-        mine = torch.from_numpy(np.frombuffer(text.encode(), np.uint8).copy())
-        return all(torch.equal(mine, other) for other in self.each(mine))
+        return all(other == text for other in self.texts(text))
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """float32[...] added up over the workers, in place."""
@@ -166,13 +164,14 @@ class PeerTables:
             self.place[entities] = np.arange(len(entities), dtype=np.int32)
 
     def push(self, updates: Mapping[str, Update], lr: float) -> None:
-        """See Tables: with the means of all workers' updates. All push the same tables, one after another."""
+        """See Tables: with the means of all workers' updates. All push the same tables, one after another. Everything is shared
+        before anything is changed: where another worker is gone meanwhile, the rows are those of the step before, all of them."""
         self.tables.push({name: self._shared(name, update) for name, update in updates.items()}, lr)
 
     def _shared(self, name: str, update: Update) -> Update:
         world, width = self.peers.world, update.grads.shape[1]
         if self.shape(name)[0] == 1 and update.squares is None:  # every worker has all of it: half of the bytes
-            return Update(update.ids, self.peers.sum(update.grads.cpu().contiguous()).div_(world))
+            return update._replace(grads=self.peers.sum(update.grads.cpu().contiguous()).div_(world))
         numbers = update.ids if name != "entity" or self.entities is None else self.entities[update.ids]
         values = update.grads.cpu()
         if update.squares is not None:
@@ -187,7 +186,7 @@ class PeerTables:
             found, sums = own[here].astype(np.int64), sums[torch.from_numpy(here)]
         # Of a batch that is so many times as large, each use has that part of the gradient, and the square of that its square.
         squares = sums[:, width] / world**2 if update.squares is not None else None
-        return Update(found, sums[:, :width] / world, squares)
+        return Update(found, sums[:, :width] / world, squares, update.rate)
 
 
 @contextlib.contextmanager

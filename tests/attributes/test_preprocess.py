@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kgdist.attributes import NumbersOfRows, OnesOfRows, entity_files, open_attributes
@@ -216,6 +218,17 @@ def test_nan_is_missing_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     number = opened["_N"]["n"]
     assert isinstance(number, OnesOfRows) and np.diff(number.starts).tolist() == [1, 0] * 4
     assert "n is NaN for 4 entities, which counts as missing" in caplog.text
+
+
+def test_nan_of_entities_that_are_left_out_is_not_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    frame = {"entity": [f"e{i}" for i in range(8)], "n": [float("nan") if i % 2 else float(i) for i in range(8)]}
+    path = tmp_path / "e.parquet"
+    pq.write_table(pa.table(frame | {"word": frame["n"]}), path)
+    schema = "key: entity\nattributes: {n: {kind: numeric, bins: 2}, word: {kind: categorical}}\n"
+    out = made(tmp_path, path, schema, vocabulary=Vocabulary.from_names([f"e{i}" for i in range(4)]))
+    assert [each["nan"] for each in json.loads((out / "manifest.json").read_text())["node_types"]["_N"]["attributes"]] == [2, 2]
+    assert "n is NaN for 2 entities, which counts as missing" in caplog.text
+    assert "word is NaN for 2 entities" in caplog.text and "4 entities are not in the dictionary" in caplog.text
 
 
 def test_a_folder_that_is_none_or_was_changed(tmp_path: Path) -> None:

@@ -98,6 +98,33 @@ def test_epochs_are_steps(bench: Bench) -> None:
     assert state(again) == state(run)
 
 
+@pytest.mark.parametrize("more", [["--num_proc", "2", "--worker", "thread"], ["--batch_size", "32"]])
+def test_epochs_go_on_where_they_were_whatever_an_epoch_has_now(bench: Bench, more: list[str]) -> None:
+    """With half as many steps an epoch: numbers of checkpoints fall, and those that are written now are the newest ones."""
+    run = bench.train("--max_epoch", "2", "--checkpoint_interval", "5", "--valid", "--eval_interval", "20")
+    assert [step for step, _ in checkpoint.numbered(run)] == [20, 15] and checkpoint.load(run / "best").step == 20
+    bench.out()
+    bench.resume(run, "--max_epoch", "3", *more, "--no_save_emb")  # which saves nothing, and so renames nothing
+    assert "at step 10 of 15" in bench.out() and [step for step, _ in checkpoint.numbered(run)] == [20, 15]
+    bench.resume(run, "--max_epoch", "2", *more, "--no_save_emb=false")
+    out = bench.out()
+    assert "at step 10 of 10" in out and "nothing is left to train" in out
+    assert [step for step, _ in checkpoint.numbered(run)] == [10]
+    bench.resume(run, "--max_epoch", "4", *more)
+    out = bench.out()
+    assert "at step 10 of 20" in out and [step for step, _ in checkpoint.numbered(run)] == [20, 15]
+    assert "validated at step 20 of 20" in out, "the best rows are of another step 20"
+    back = ["--batch_size", "16"] if "--batch_size" in more else ["--num_proc", "1"]
+    bench.resume(run, "--max_epoch", "5", *back)
+    assert "at step 40 of 50" in bench.out() and [step for step, _ in checkpoint.numbered(run)] == [50, 45]
+
+
+def test_steps_go_on_where_they_were_among_more_processes(bench: Bench) -> None:
+    run = bench.train("--max_step", "20", "--checkpoint_interval", "10")
+    bench.resume(run, "--num_proc", "2", "--worker", "thread", "--max_step", "15")
+    assert "at step 10 of 15" in bench.out() and checkpoint.latest(run).meta["steps"] == [15, 15]
+
+
 def test_a_new_run_never_takes_a_number_that_was_taken(bench: Bench) -> None:
     assert bench.train("--no_save_emb").name == "TransE_toy_0"
     (bench.ckpts / "TransE_toy_7").mkdir()

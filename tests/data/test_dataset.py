@@ -69,15 +69,25 @@ def test_any_graph_comes_back(
     assert list(dataset.relations) == list(dict.fromkeys(r for _, r, _ in everything))
 
 
-def test_unseen_entities_are_kept_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unseen_entities_are_kept_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = write_raw(tmp_path)
     for _ in range(2):  # also when it comes from the cache
         caplog.clear()
+        told: set[tuple[Path, str]] = set()  # of another process
+        monkeypatch.setattr("kgdist.data.dataset._told", told)
         with caplog.at_level(logging.WARNING, "kgdist"):
-            raw(tmp_path, files)
+            for _ in range(2):  # a report opens the data of its training again
+                raw(tmp_path, files)
         assert [record.message for record in caplog.records] == [
             "mine: valid and test hold 2 entities and 1 relations that train lacks; no training triple tells of them"
         ]
+    (tmp_path / files[0]).write_text((tmp_path / files[0]).read_text() + "new\tr\tnewer\n")
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "kgdist"):  # that the data are others now is news
+        raw(tmp_path, files)
+    assert len(caplog.records) == 1
 
 
 def test_blanks_around_names_are_kept_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -77,6 +77,7 @@ def test_workers_make_one_run_that_all_commands_read(tmp_path: Path, machines: i
     result = json.loads(job.lines[-1])
     folder = path / result["run"]
     assert "kgdist-" not in text and result["test"]["all"]["realistic"]["mrr"] > 0.02 and not result["interrupted"]
+    assert all(f"validated at step {step} of 24: MRR 0." in text for step in (12, 24)), text
     check_embeddings(folder)
     again = run(command("eval", str(folder), "--json"), tmp_path)
     assert again.returncode == 0, again.stderr
@@ -150,13 +151,33 @@ def test_ctrl_c_saves_and_the_run_can_go_on(tmp_path: Path, who: str) -> None:
     check_embeddings(next(iter(path.glob("ckpts/*"))))
 
 
+def test_epochs_go_on_with_other_workers(tmp_path: Path) -> None:
+    """Steps an epoch are halved by twice the workers: what was saved is of epochs."""
+    path = parts(tmp_path, 2)
+    options = ENCODER | {"eval_interval": "1000000"}
+    del options["max_step"]
+    with Job(path, "--valid", **options, max_epoch="4") as job:
+        job.end(0)
+    (folder,) = path.glob("ckpts/*")
+    assert [step for step, _ in checkpoint.numbered(folder)] == [40]  # 600 triples each, 64 a step
+    for workers, epochs, line, last in ((4, "8", "at step 20 of 40", 40), (2, "10", "at step 80 of 100", 100)):
+        shutil.rmtree(path / "data" / "toy")
+        (path / "data").rename(path / f"data_before_{workers}")
+        parts(path, workers)
+        resume = ["--resume", str(folder), "--max_epoch", epochs]
+        done = run(command("dist_train", *resume, "--backend", "local", "--ip_config", str(path / "ip_config.txt")), path)
+        assert done.returncode == 0 and line in done.stdout, done.stdout + done.stderr
+        assert f"validated at step {last} of {last}" in done.stdout  # the best rows are of another step of that number
+        assert checkpoint.numbered(folder)[0][0] == last
+        check_embeddings(folder, "best" if "are kept" in done.stdout else "")
+
+
 BAD: dict[str, tuple[dict[str, str], str]] = {
     "too few workers": (
         {"num_client_proc": "2"},
         "toy is in 2 partitions, and there are 4 workers: one worker trains",
     ),
     "too many layers": ({"num_layers": "3"}, "--num_layers: the partitions reach 2 hops, and each layer needs one"),
-    "a store": ({"negatives": "global"}, "--negatives: has no say here: with --encoder every worker draws them"),
     "security": ({"transport_security": "curve"}, "--transport_security: is about a parameter store"),
     "steps": ({"force_sync_interval": "5"}, "--force_sync_interval: has no say here: the workers of --encoder"),
     "by hand": ({"backend": "manual"}, "--backend: manual knows no workers of --encoder; start them by torchrun"),
@@ -207,7 +228,7 @@ def test_partitions_of_another_kind_are_refused(two: Path, tmp_path: Path) -> No
 OPTIONS_GIVEN: dict[str, Any] = {
     "encoder": "relgnn", "num_layers": 1, "encoder_dim": 12, "encoder_lr": 0.02, "fanout": (4,), "dropout": 0.3,
     "weight_decay": 0.001, "neighbor_dropout": 0.25, "no_inverse": True, "model_name": "DistMult", "hidden_dim": 8, "max_step": 2,
-    "max_grad_norm": 0.5,
+    "max_grad_norm": 0.5, "negatives": "local",
 }  # fmt: skip
 OF_ONE_ENCODER = {"num_bases": 3, "relation_blocks": True, "num_heads": 2}
 

@@ -107,3 +107,17 @@ def test_sizes_that_a_layer_cannot_have_are_refused() -> None:
         made_of(config_of("rgcn", num_bases=3, relation_blocks=True))
     made_of(config_of("rgcn", num_bases=4, relation_blocks=True))
     made_of(config_of("rgcn", num_bases=0))
+
+
+def test_weights_go_where_the_rows_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are in CPU memory, and rows may be on a GPU: a network wants both in one place. Here it is one without any memory."""
+    made = Encoding.of(Config(encoder="sage", num_layers=1), np.array([[0, 0, 1]]), 3, 1)
+    assert made is not None
+    used: list[torch.Tensor] = []
+    monkeypatch.setattr(made.encoder, "use", used.append)
+    monkeypatch.setattr(encoding, "encode", lambda encoder, messages, rows, heard: rows)
+    weights = made.encoder.weights()
+    for device in ("cpu", "meta"):
+        rows = torch.empty(3, 64, device=device)
+        assert encoding.encode_tables(made, rows, weights).device == used[-1].device == rows.device
+        assert used[-1] is not weights and used[-1].shape == weights.shape

@@ -73,6 +73,40 @@ def test_core_entities_are_what_they_are_in_the_whole_graph(graph: Dataset, tmp_
     assert smaller or method == "random"
 
 
+@pytest.mark.parametrize("inverse", [True, False])
+@pytest.mark.parametrize(("hops", "layers"), [(1, 1), (2, 2), (2, 1), (3, 2), (8, 1)])
+@pytest.mark.parametrize("method", ["hdrf", "random"])
+def test_so_are_others_that_are_whole(graph: Dataset, tmp_path: Path, method: str, hops: int, layers: int, inverse: bool) -> None:
+    """Among these negatives are drawn. They are all that the hops promise, and all there are where no triple is missing."""
+    triples = graph.train.array
+    out = np.empty(len(triples), np.uint8)
+    divide_triples(triples, ENTITIES, RELATIONS, PARTS, out, method=method)
+    expansion = Expansion(triples, out, ENTITIES, PARTS, Reach(hops, (), inverse, 0))
+    folders = write_edges(graph, expansion, EdgeSizes.of(expansion), tmp_path / "parts", method=method)
+    first = torch.randn(ENTITIES, 8, generator=torch.Generator().manual_seed(1))
+    config = options("compgcn", layers).replace(no_inverse=not inverse)
+    encoder = Encoder(config, (1 + inverse) * RELATIONS)
+    whole = rows_of(encoder, triples, first, inverse=inverse)
+    for folder in folders:
+        part = EdgePartition.open(folder)
+        own = np.concatenate([part.core.array, part.support.array])
+        entities = torch.from_numpy(part.entities.astype(np.int64))
+        found, there = rows_of(encoder, own, first[entities], inverse=inverse), part.whole(layers)
+        assert there[: part.hops[1 + hops - layers]].all()
+        torch.testing.assert_close(found[there], whole[entities[there]], rtol=1e-5, atol=1e-5)
+        assert there.all() or len(own) < len(triples)
+
+
+def test_with_fanouts_core_entities_alone_are_whole(graph: Dataset, tmp_path: Path) -> None:
+    triples = graph.train.array
+    out = np.empty(len(triples), np.uint8)
+    divide_triples(triples, ENTITIES, RELATIONS, PARTS, out, method="hdrf")
+    expansion = Expansion(triples, out, ENTITIES, PARTS, Reach(1, (1,), True, 0))
+    for folder in write_edges(graph, expansion, EdgeSizes.of(expansion), tmp_path / "parts", method="hdrf"):
+        part = EdgePartition.open(folder)
+        assert np.array_equal(part.whole(1), np.arange(len(part.entities)) < part.num_core)
+
+
 @pytest.mark.parametrize("name", ENCODERS)
 def test_no_support_edge_can_be_spared(graph: Dataset, tmp_path: Path, name: str) -> None:
     """Each that is left out changes a core entity; through one layer, so that no ReLU can hide it."""

@@ -166,11 +166,6 @@ REFUSED = [
     ),
     (
         "dist-train",
-        "--encoder sage --negatives local",
-        "--negatives: has no say here: with --encoder every worker draws them among the core entities of its partition; drop it",
-    ),
-    (
-        "dist-train",
         "--encoder sage --backend manual",
         "--backend: manual knows no workers of --encoder; start them by torchrun (kgdist.train_gnn)",
     ),

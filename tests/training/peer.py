@@ -13,6 +13,7 @@ from kgdist.training.peers import Peers, PeerTables
 
 ENTITIES, RELATIONS, WIDTH, STEPS = 11, 4, 3, 5
 SHAPES = {"entity": (ENTITIES, WIDTH), "relation": (RELATIONS, WIDTH), "only": (1, WIDTH), "encoder": (1, 2 * WIDTH)}
+RATES = {"encoder": 0.3}  # that are not the push's
 SQUARED = ("relation", "only")  # whose updates hold squares; "only" as of a graph of one relation
 
 
@@ -32,7 +33,7 @@ def updates_of(rank: int, step: int) -> dict[str, Update]:
         ids = np.sort(rng.choice(own, size=rng.integers(min(1, most), most + 1), replace=False)) if rows > 1 else own
         grads = torch.from_numpy(rng.standard_normal((len(ids), width)).astype(np.float32))
         squares = torch.from_numpy(rng.random(len(ids), np.float32)) if name in SQUARED else None
-        found[name] = Update(ids.astype(np.int64), grads, squares)
+        found[name] = Update(ids.astype(np.int64), grads, squares, RATES.get(name))
     return found
 
 
@@ -46,12 +47,11 @@ def main(out: Path) -> None:
     place = {entity: number for number, entity in enumerate(mine.tolist())}
     for step in range(STEPS):
         found = updates_of(peers.rank, step)
-        ids, grads, _ = found["entity"]
-        own = np.array([place[entity] for entity in ids.tolist()], np.int64)
-        shared.push(found | {"entity": Update(own, grads)}, 0.1)
+        own = np.array([place[entity] for entity in found["entity"].ids.tolist()], np.int64)
+        shared.push(found | {"entity": Update(own, found["entity"].grads)}, 0.1)
     assert peers.sums(peers.rank, 1) == [sum(range(peers.world)), peers.world]
-    assert peers.most(peers.rank) == peers.world - 1
     assert peers.same("all") and peers.same(f"{peers.rank}") == (peers.world == 1)
+    assert peers.texts("é" * peers.rank) == ["é" * rank for rank in range(peers.world)]
     pieces = peers.each(torch.arange(peers.rank))
     assert [piece.tolist() for piece in pieces] == [list(range(rank)) for rank in range(peers.world)]
     given = np.arange(10.0) if peers.rank == 0 else np.zeros(10)

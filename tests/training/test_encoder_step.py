@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from kgdist.attributes.attribute_folder import NumbersOfRows
 from kgdist.data.batches import Batches
 from kgdist.data.dataset import Triples
 from kgdist.graphs.structure import EID
-from kgdist.kvstore.tables import MemoryTables
+from kgdist.kvstore.tables import MemoryTables, Update
 from kgdist.models.encoders.encoder import TABLE, Encoding
 from kgdist.models.registry import model_of, settle
 from kgdist.nn import AttributeEmbedding
@@ -72,8 +73,6 @@ def test_updates_are_the_gradient_of_the_whole(encoder: str, model: str) -> None
     for number in range(3):
         batch = draws.batch(number, batches.at(number))
         plan = step.plan(batch)
-        pushed: dict[str, torch.Tensor] = {}
-        tables.push = lambda updates, lr, to=pushed: to.update({name: each.grads for name, each in updates.items()})  # type: ignore[method-assign,misc]
         updates, losses = step(plan, Clock())
 
         # All of it by autograd.
@@ -102,20 +101,18 @@ def test_updates_are_the_gradient_of_the_whole(encoder: str, model: str) -> None
         assert rows.grad is not None
         found = torch.zeros_like(rows).index_add_(0, torch.from_numpy(updates["entity"].ids), updates["entity"].grads)
         torch.testing.assert_close(found, rows.grad, rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(pushed[TABLE], fresh.gradients(), rtol=1e-4, atol=1e-6)
-        assert pushed[TABLE].any() and found.any()
+        torch.testing.assert_close(updates[TABLE].grads, fresh.gradients(), rtol=1e-4, atol=1e-6)
+        assert updates[TABLE].grads.any() and found.any()
 
 
 def test_a_gradient_that_is_too_long_is_made_shorter() -> None:
     def pushed(most: float) -> torch.Tensor:
         config = options("rgcn", "DistMult", max_grad_norm=most)
         triples, tables, encoding = parts(config)
-        found: list[torch.Tensor] = []
-        tables.push = lambda updates, lr: found.append(updates[TABLE].grads.clone())  # type: ignore[method-assign]
         step = step_of(config, tables, encoding, triples)
         batch = ChunkedNegatives(ENTITIES, 4, False, 1).batch(0, Batches(triples, 7, seed=1).at(0))
-        step(step.plan(batch), Clock())
-        return found[0]
+        updates, _ = step(step.plan(batch), Clock())
+        return updates[TABLE].grads.clone()
 
     whole = pushed(0.0)
     length = float(whole.norm())
@@ -213,20 +210,27 @@ def test_fan_outs_bound_what_is_drawn_and_a_step_draws_anew() -> None:
 def test_weights_decay_and_have_a_rate_of_their_own() -> None:
     config = options("sage", "DistMult", weight_decay=0.5, lr=0.3, encoder_lr=0.07, lr_schedule="linear")
     triples, tables, encoding = parts(config)
-    told: list[tuple[tuple[str, ...], float]] = []
+    told: list[dict[str, float]] = []
     real = tables.push
-    tables.push = lambda updates, lr: (told.append((tuple(sorted(updates)), lr)), real(updates, lr))[1]  # type: ignore[method-assign,func-returns-value]
+
+    def push(updates: Mapping[str, Update], lr: float) -> None:
+        told.append({name: lr if each.rate is None else each.rate for name, each in updates.items()})
+        real(updates, lr)
+
+    tables.push = push  # type: ignore[method-assign]
     trainer = trainer_of(config, triples, tables, 0, encoding=encoding)
+    before = {name: rows.clone() for name, rows in tables.rows.items()}
     for number in (0, 20):
         trainer.step(number)
-    assert told == [((TABLE,), 0.07), (("entity", "relation"), 0.3), ((TABLE,), 0.035), (("entity", "relation"), 0.15)]
+    # One push a step: where it fails, rows and weights stay those of the step before.
+    assert told == [{TABLE: 0.07, "entity": 0.3, "relation": 0.3}, {TABLE: 0.035, "entity": 0.15, "relation": 0.15}]
+    assert not any(torch.equal(rows, before[name]) for name, rows in tables.rows.items())
     plain = options("sage", "DistMult")
     steps = []
     for each in (config, plain):
         triples, tables, encoding = parts(each)
-        step, found = step_of(each, tables, encoding, triples), {}
-        tables.push = lambda updates, lr, to=found: to.update(updates)  # type: ignore[method-assign,misc]
-        step(step.plan(ChunkedNegatives(ENTITIES, 4, False, 1).batch(0, Batches(triples, 7, seed=1).at(0))), Clock())
+        step = step_of(each, tables, encoding, triples)
+        found, _ = step(step.plan(ChunkedNegatives(ENTITIES, 4, False, 1).batch(0, Batches(triples, 7, seed=1).at(0))), Clock())
         steps.append(found[TABLE].grads)
     torch.testing.assert_close(steps[0] - steps[1], 0.5 * tables.rows[TABLE])
 

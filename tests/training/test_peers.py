@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from kgdist.kvstore.tables import MemoryTables, Update
+from kgdist.kvstore.tables import MemoryTables
 from kgdist.runtime.processes.forkserver import environment
 from tests.faults.sshd import free_port
 from tests.patience import patience
@@ -58,7 +58,8 @@ def test_an_update_is_the_mean_of_all_and_copies_are_equal(tmp_path: Path, world
                 if name in peer.SQUARED:
                     squares[ids] += torch.as_tensor(each[name].squares) / world**2
             ids = torch.nonzero(met).flatten()
-            whole.push({name: Update(ids.numpy(), grads[ids], squares[ids] if name in peer.SQUARED else None)}, 0.1)
+            own = squares[ids] if name in peer.SQUARED else None
+            whole.apply(name, ids, grads[ids], peer.RATES.get(name, 0.1), own)
     for rank in range(world):
         with np.load(tmp_path / f"{rank}.npz") as rows:
             for key, array in whole.arrays().items():
@@ -76,6 +77,57 @@ def test_an_environment_that_names_nobody_is_said() -> None:
     words = [sys.executable, "-c", "from kgdist.training.peers import Peers; Peers(5)"]
     done = subprocess.run(words, env=environment(1), capture_output=True, text=True, timeout=LIMIT, check=False)
     assert "UsageError: torch.distributed finds no others: " in done.stderr and "RANK" in done.stderr.splitlines()[-1]
+
+
+ENDS = """
+import os, sys
+import numpy as np
+from kgdist.base.errors import PeersLost
+from kgdist.kvstore.tables import MemoryTables
+from kgdist.training.peers import Peers, PeerTables
+from tests.training import peer
+
+last = int(sys.argv[1])  # what the second worker still shares of its step
+peers = Peers(60.0)
+tables = MemoryTables.create(peer.SHAPES, "adagrad")
+shared, shares = PeerTables(tables, peers, None, peer.ENTITIES), 0
+
+def counted(share):
+    def shared(values):
+        global shares
+        if peers.rank == 1 and shares == last:
+            os._exit(0)
+        shares += 1
+        return share(values)
+    return shared
+
+shared.push(peer.updates_of(0, 0), 0.1)
+before = {key: array.copy() for key, array in tables.arrays().items()}
+peers.each, peers.sum, shares = counted(peers.each), counted(peers.sum), 0
+try:
+    shared.push(peer.updates_of(0, 1), 0.1)
+    print("pushed", shares)
+except PeersLost:
+    assert all(np.array_equal(array, before[key]) for key, array in tables.arrays().items())
+    print("lost", shares)
+peers.leave()
+"""
+
+
+def test_where_a_worker_is_lost_in_a_step_nothing_of_that_step_is_there() -> None:
+    """Of whatever table it was: else a checkpoint of what was trained would hold weights of one step and rows of another."""
+    said, last = "", 0
+    while not said.startswith("pushed"):
+        processes = start(2, "-c", ENDS, str(last))
+        try:
+            said, errors = processes[0].communicate(timeout=LIMIT)
+            assert processes[0].returncode == 0 and said in (f"lost {last + 1}\n", f"pushed {last}\n"), said + errors
+        finally:
+            for process in processes:
+                process.kill()
+                process.communicate(timeout=LIMIT)
+        last += 1
+    assert last > len(peer.SHAPES)
 
 
 WAITS = """

@@ -10,7 +10,7 @@ import torch
 
 from kgdist.graphs.schema import NODES
 from kgdist.graphs.structure import NID, Draw
-from kgdist.models.encoders.encoder import Encoder
+from kgdist.models.encoders.encoder import Encoder, Encoding
 from kgdist.models.encoders.message_graph import MessageGraph
 from kgdist.sampling.neighbours import fanouts, hop
 
@@ -40,6 +40,15 @@ def encode(
     are done.
     """
     return through_layers(encoder, messages, beginnings(encoder, rows), heard)
+
+
+def encode_tables(
+    encoding: Encoding, rows: torch.Tensor, weights: torch.Tensor, heard: Callable[[int], object] = lambda done: None
+) -> torch.Tensor:
+    """The same by tables that are trained on, float32[E, in] and float32[1, P], of which it takes copies. The weights are in CPU
+    memory wherever the rows are, and go there."""
+    encoding.encoder.use(weights.to(rows.device, copy=True))
+    return encode(encoding.encoder, encoding.messages, rows, heard)
 
 
 @torch.no_grad()

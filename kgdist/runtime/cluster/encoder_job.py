@@ -24,13 +24,12 @@ from kgdist.options.tools import LaunchOptions
 from kgdist.partition.edges_folder import EdgePartition
 from kgdist.partition.manifest import folder_of
 from kgdist.runs import checkpoint
-from kgdist.runs.rundir import resume_command
+from kgdist.runs.rundir import JOB, resume_command
 from kgdist.runtime.cluster.attempt import Connect, endure
 from kgdist.runtime.cluster.script_attempt import ScriptAttempt
 from kgdist.runtime.cluster.script_plan import TRAINER, ScriptPlan, argv_of
 from kgdist.runtime.cluster.training_plan import partition_folder, run_folder
 from kgdist.runtime.course import Result
-from kgdist.runtime.gnn import JOB
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.ip_config import Machine
 from kgdist.runtime.job import last_words
