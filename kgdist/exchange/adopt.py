@@ -1,6 +1,6 @@
 """Models that were trained elsewhere, as runs of ours: a folder with embeddings, names and options that every command reads.
 
-A model becomes a run whole or not at all. A folder of DGL-KE is read here, one of PyKEEN by pykeen.py.
+A model becomes a run whole or not at all. A folder of DGL-KE is read here, one of PyKEEN by pykeen.py, of LibKGE by libkge.py.
 """
 
 from __future__ import annotations
