@@ -13,7 +13,10 @@ import pytest
 from kgdist.cli import compare as compare_command
 from kgdist.cli import emb_sim as emb_sim_command
 from kgdist.cli import encode as encode_command
+from kgdist.cli import eval as eval_command
 from kgdist.cli import export as export_command
+from kgdist.cli import predict as predict_command
+from kgdist.cli import tune as tune_command
 from kgdist.runs.opened import open_model
 from tests.cli.graphs import MODELS, Bench, embeddings, metrics, random_splits, state
 
@@ -142,3 +145,42 @@ def test_init_from_takes_both_rows_of_a_relation(bench: Bench, model: str) -> No
         for row, name in enumerate(both(order) if table != "entity" else ()):
             there = both(known).index(name) if name in both(known) else -1
             assert np.array_equal(rows[row], before[table][there] if there >= 0 else start[table][row])
+
+
+# ---- asking
+def answers(bench: Bench, run: Path, *words: str) -> list[list[str]]:
+    """The lines that kgdist-predict writes, without the title."""
+    out = bench.root / "answers.tsv"
+    assert predict_command.main([str(run), *words, "--output", str(out)]) == 0, bench.capsys.readouterr().err
+    return [line.split("\t") for line in out.read_text().splitlines()[1:]]
+
+
+def test_a_missing_head_is_the_missing_tail_of_the_inverse(bench: Bench) -> None:
+    run = bench.train("--model_name", "DistMult", *RECIPROCAL)
+    rows, entities, names = embeddings(run), names_of(run, "entities.tsv"), both(names_of(run))
+    entity, relation = rows["entity"].astype(float), rows["relation"].astype(float)
+    given = entities.index("e5")
+    for row, words, column in (("r1", ["--head", "e5"], 2), ("r1_inverse", ["--tail", "e5"], 0)):
+        scores = entity @ (entity[given] * relation[names.index(row)])
+        best = np.argsort(-scores)[:5]
+        for more in ([], ["--index"]):
+            found = answers(bench, run, *words, "--relation", "r1", "--topK", "5", *more)
+            assert [each[column] for each in found] == [entities[n] for n in best]
+            assert np.allclose([float(each[3]) for each in found], scores[best], atol=1e-5)
+        explained = answers(bench, run, *words, "--relation", "r1", "--topK", "5", "--explain")
+        assert [each[:4] for each in explained] == found
+        assert all(1 <= int(each[4]) <= 30 and 1 <= int(each[5]) <= 30 and 0 < float(each[6]) < 1 for each in explained)
+
+
+def test_a_report_shows_relations_and_no_inverses(bench: Bench) -> None:
+    run = bench.train(*RECIPROCAL, "--test", "--valid")
+    assert eval_command.main([str(run), "--report"]) == 0
+    text = (run / "report.html").read_text()
+    assert "reciprocal" in text and "r1_inverse" not in text and set(metrics(run)["relations"]) <= {"0", "1", "2", "3"}
+
+
+def test_options_are_searched_with_inverses(bench: Bench) -> None:
+    out = bench.root / "tune"
+    words = [*bench.source(), "--model_name", "DistMult", "--hidden_dim", "8", "--reciprocal", "--max_step", "40", "--seed", "1"]
+    assert tune_command.main([*words, "--trials", "2", "--validations", "1", "--out", str(out), "--batch_size", "16"]) == 0
+    assert "reciprocal: true" in (out / "best.yaml").read_text()
