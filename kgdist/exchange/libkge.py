@@ -31,6 +31,7 @@ from kgdist.data.vocabulary import Vocabulary
 from kgdist.exchange.adopt import Foreign, ForeignTable, Names, check
 from kgdist.options.config import Config
 
+SAFE = 2, 6  # the release of torch from which its reader of weights runs no code (CVE-2025-32434)
 BEST = "checkpoint_best.pt"
 FILES = ("entity_ids.del", "relation_ids.del", "train.del", "valid.del", "test.del")  # of a data set
 MODELS = {"complex": "ComplEx", "distmult": "DistMult", "rescal": "RESCAL", "transe": "TransE_l{}", "rotate": "RotatE"}
@@ -97,8 +98,8 @@ def read(file: Path, given: dict[str, Any], names: Names | None) -> Foreign:
 def _loaded(file: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], Names | None]:
     """Options, state of the model, and names, which only a packaged checkpoint has."""
     allowed: list[Any] = [_Config, torch.torch_version.TorchVersion]
-    if not hasattr(torch.serialization, "safe_globals"):
-        raise CheckpointError(f"{file}: checkpoints of LibKGE are read by torch 2.5 or later, this is {torch.__version__}")
+    if tuple(map(int, torch.__version__.split(".")[:2])) < SAFE:
+        raise CheckpointError(f"{file}: reading it safely takes torch {'.'.join(map(str, SAFE))}, this is {torch.__version__}")
     try:
         with torch.serialization.safe_globals(allowed):
             saved = torch.load(file, map_location="cpu", weights_only=True)

@@ -392,7 +392,7 @@ kinds = [(type(event), event.step) for event in heard]
 print(made[0].config.num_proc, torch.get_num_threads(), made[0].path.name, 1 < len(kinds) == len(set(kinds)))
 """
     (tmp_path / "script.py").write_text(script)
-    paths = os.pathsep.join(filter(None, (str(Path(kgdist.__file__).parents[2]), os.environ.get("PYTHONPATH"))))
+    paths = os.pathsep.join(filter(None, (str(Path(kgdist.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
     words = [sys.executable, "script.py"]
     done = subprocess.run(words, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, timeout=patience(300))
     assert done.returncode == 0, done.stderr

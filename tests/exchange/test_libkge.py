@@ -181,6 +181,13 @@ class Code:
         return os.mkdir, (str(self.path),)
 
 
+def test_an_older_torch_does_not_read_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = checkpoint(tmp_path / libkge.BEST, "distmult", None)
+    monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
+    with pytest.raises(CheckpointError, match="reading it safely takes torch 2.6, this is 2.5.1"):
+        libkge.read(file, {}, NAMES)
+
+
 def test_no_code_of_a_checkpoint_is_run(tmp_path: Path) -> None:
     trap = tmp_path / "trap"
     file = checkpoint(tmp_path / libkge.BEST, "distmult", None, valid_trace=[Code(trap)])
