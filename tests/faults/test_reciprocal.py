@@ -50,7 +50,10 @@ def read_by_all(space: Path, told: str, model: str) -> None:
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("objective", [{}, OBJECTIVE], ids=["usual", "softmax"])
+DURA = {"loss_genre": "BCE", "regularizer": "dura", "regularization_coef": "1e-3", "relation_dropout": "0.1", "optimizer": "adam"}
+
+
+@pytest.mark.parametrize("objective", [{}, OBJECTIVE, DURA | {"lr": "0.01"}], ids=["usual", "softmax", "dura"])
 def test_two_machines_make_one_run(space: Path, objective: dict[str, str]) -> None:
     options = {"model_name": "ComplEx", "max_step": "400", "eval_interval": "200", "checkpoint_interval": "200"} | objective
     with Job(space, "--reciprocal", "--neg_deg_sample", "--mask_known", "--test", "--valid", **options) as job:
