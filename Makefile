@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
 
-.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-edges bench-nodes bench-sampling bench-dist-sampling bench-ray bench-encoders bench-encoder-accuracy bench-inductive bench-full bench-best bench-workers bench-emb-sim bench-beside bench-tune bench-gpu faults soak soak-script test-slow-machine bench-preprocess clean
+.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-relations bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-edges bench-nodes bench-sampling bench-dist-sampling bench-ray bench-encoders bench-encoder-accuracy bench-inductive bench-full bench-best bench-workers bench-emb-sim bench-beside bench-tune bench-gpu faults soak soak-script test-slow-machine bench-preprocess clean
 .DELETE_ON_ERROR:
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make bench-dist-accuracy  several machines against one, at equal steps"
 	@echo "make bench-eval      speed and memory of ranking"
 	@echo "make bench-predict   speed and memory of finding the likeliest answers"
+	@echo "make bench-relations speed of finding the likeliest relations between two entities"
 	@echo "make bench-kernels   every compiled loop beside plain torch and the machine's roofs"
 	@echo "make bench-load      speed and memory of loading, up to 50 million triples"
 	@echo "make bench-kvstore   the store's wire beside a raw socket"
@@ -112,6 +113,9 @@ bench-eval: $(STAMP)
 
 bench-predict: $(STAMP)
 	$(BIN)/python benchmarks/predict.py
+
+bench-relations: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/relations.py
 
 bench-kernels: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/kernels.py

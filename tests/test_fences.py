@@ -33,7 +33,6 @@ UNSAFE_MODULES = {
 UNSAFE_CALLS = {
     *("eval", "exec", "compile", "__import__"),
     *(
-        "torch.load",
         "torch.save",
         "torch.hub.load",
         "os.system",
@@ -185,12 +184,13 @@ def unsafe(call: ast.Call) -> bool:
     name = dotted(call.func)
     keywords = {k.arg: k.value for k in call.keywords}
     shell = keywords.get("shell")
-    pickles = keywords.get("allow_pickle")
+    pickles, weights = keywords.get("allow_pickle"), keywords.get("weights_only")
     return (
         name in UNSAFE_CALLS
         or (name.endswith("import_module") and not ours(call.args[0]))
         or name.rpartition(".")[2] in UNSAFE_METHODS
         or (shell is not None and not (isinstance(shell, ast.Constant) and shell.value is False))
+        or (name == "torch.load" and not (isinstance(weights, ast.Constant) and weights.value is True))
         or (name in ("np.load", "numpy.load") and pickles is None)
         or (pickles is not None and not (isinstance(pickles, ast.Constant) and pickles.value is False))
     )
@@ -298,6 +298,8 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
         "importlib.import_module(name)",
         'importlib.import_module(f"{name}.cli")',
         "torch.load(p)",
+        "torch.load(p, weights_only=False)",
+        "torch.load(p, weights_only=safe)",
         "yaml.load(f, Loader=L)",
         "np.load(p)",
         "np.load(p, allow_pickle=True)",
@@ -324,6 +326,7 @@ def test_the_rules_see_what_they_forbid(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
+        "torch.load(p, weights_only=True)",
         "', '.join(names)",
         "thread.join(timeout=3)",
         "process.wait(2)",

@@ -68,10 +68,7 @@ class Run:
 
     @cached_property
     def _names(self) -> tuple[Vocabulary, Vocabulary]:
-        return self._opened.vocabularies or (
-            Vocabulary.numbered(self._opened.num_entities),
-            Vocabulary.numbered(self._opened.num_relations),
-        )
+        return self._opened.names
 
     @property
     def entities(self) -> Vocabulary:
@@ -103,7 +100,7 @@ class Run:
 
     @cached_property
     def relation_embeddings(self) -> Embeddings:
-        """float32[relations, width], memory-mapped."""
+        """float32[relations, width], memory-mapped. With `reciprocal` two rows each: "likes" and, next, "likes_inverse"."""
         return self.embeddings("relation")
 
     def embeddings(self, table: str) -> Embeddings:
@@ -112,7 +109,7 @@ class Run:
         if table not in arrays:
             raise UsageError(f"{self.config.model_name} has no table {table!r}; its tables are {', '.join(arrays)}")
         noun = "entity" if table == "entity" else "relation"
-        return Embeddings(arrays[table], self.entities if noun == "entity" else self.relations, noun)
+        return Embeddings(arrays[table], self._opened.row_names(noun), noun)
 
     # ---- asking it
 
@@ -173,14 +170,15 @@ class Run:
     def similar(self, name: Wanted, k: int = 10, *, kind: str = "entity", measure: str = "cosine") -> Table:
         """The `k` embeddings most similar to each one named, as a table: left, right, score, the most similar first.
 
-        `kind`: "entity" or "relation"; `measure`: cosine, dot, l2, l1 (both negated) or ext_jaccard. Raises UsageError.
+        `kind`: "entity" or "relation", whose rows (and ids) are those of `relation_embeddings`; `measure`: cosine, dot, l2, l1
+        (both negated) or ext_jaccard. Raises UsageError.
 
         >>> run.similar("dog.n.01", k=5)["right"]
         """
         if kind not in ("entity", "relation") or measure not in MEASURES or k < 1:
             allowed = f"kind entity or relation, measure {', '.join(MEASURES)}, k >= 1"
             raise UsageError(f"similar: must be {allowed}, not {kind!r}, {measure!r}, {k}")
-        names = self.entities if kind == "entity" else self.relations
+        names = self._opened.row_names(kind)
         ids, _ = ids_of(name, names, kind)
         search = SimilarSearch(MEASURES[measure](self.tables.rows[kind]), threads=usable_cores())
         parts = list(search.best_of_each(ids, None, k))

@@ -64,7 +64,7 @@ def _embeddings(options: EmbSimOptions) -> tuple[str, torch.Tensor, Vocabulary |
         from kgdist.runs.opened import open_model
 
         opened = open_model(options.model_path, gpu=options.gpu)
-        names = opened.vocabularies and opened.vocabularies[options.kind == "relation"]
+        names = opened.row_names(options.kind) if opened.vocabularies is not None else None
         return options.model_path, opened.tables.rows[options.kind], names
     import numpy as np
     import torch

@@ -20,7 +20,7 @@ def main(argv: Sequence[str]) -> int:
     options: ImportOptions = parse.parse_tool("import", argv)
     from kgdist.base import log
     from kgdist.data.vocabulary import Vocabulary
-    from kgdist.exchange import adopt, pykeen
+    from kgdist.exchange import adopt, libkge, pykeen
     from kgdist.options.configfile import read_run
 
     set_up_log(options)
@@ -29,9 +29,12 @@ def main(argv: Sequence[str]) -> int:
     names = None
     if options.entity_mfile is not None and options.rel_mfile is not None:
         names = (Vocabulary.read_tsv(options.entity_mfile), Vocabulary.read_tsv(options.rel_mfile))
-    if not folder.is_dir():
+    checkpoint = libkge.checkpoint_in(folder)
+    if checkpoint is None and not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder")
-    if any((folder / name).exists() for name in (pykeen.FACTS, "trained_model.pkl", "training_triples")):
+    if checkpoint is not None:
+        model = libkge.read(checkpoint, changes, names)
+    elif any((folder / name).exists() for name in (pykeen.FACTS, "trained_model.pkl", "training_triples")):
         model = pykeen.read(folder, Config(**{"dataset": "pykeen"} | changes), names)
     else:
         model = adopt.read_dglke(folder, read_run(folder).replace(**changes), names)

@@ -133,6 +133,31 @@ class KnownTriples:
         take += np.arange(len(take))
         return offsets, ids[take]
 
+    def relations(self, heads: np.ndarray, tails: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Every relation that is known between B heads and tails, int[B], as `answers` has it: ids ascend, each once.
+
+        Costs 24 bytes for each triple of these heads. Raises ValueError for ids out of range, and for an index of some queries.
+        """
+        if not self._complete:
+            raise ValueError("the filter was built for some queries only")
+        heads, tails = np.asarray(heads, np.int64), np.asarray(tails, np.int64)
+        _check(heads, self.num_entities, "head")
+        _check(tails, self.num_entities, "tail")
+        keys, starts, ids = self._indices[Side.TAIL]
+        unique, place = np.unique(heads, return_inverse=True)
+        first, last = (starts[np.searchsorted(keys, (unique + n) * self.num_relations)] for n in (0, 1))  # answers of each head
+        which = np.repeat(np.arange(len(unique)), last - first)
+        at = np.repeat(first - np.cumsum(last - first) + (last - first), last - first) + np.arange(len(which))
+        pairs = which * self.num_entities + ids[at]  # (head, tail) of each triple, its relations one after another
+        order = np.argsort(pairs, kind="stable")
+        wanted = place.reshape(-1) * self.num_entities + tails
+        low, high = (np.searchsorted(pairs[order], wanted, side) for side in ("left", "right"))
+        offsets = np.zeros(len(heads) + 1, np.int64)
+        np.cumsum(high - low, out=offsets[1:])
+        take = np.repeat(low - offsets[:-1], high - low) + np.arange(offsets[-1])
+        query = np.searchsorted(starts, at[order[take]], "right") - 1
+        return offsets, keys[query] % self.num_relations
+
     def holds(self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray, missing: Side = Side.TAIL) -> np.ndarray:
         """bool[B]: whether each triple, int[B] ids, is known; asked by the query whose side `missing` is missing."""
         given, wanted = missing.pick(tails, heads), missing.pick(heads, tails)

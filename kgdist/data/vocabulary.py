@@ -209,6 +209,17 @@ class Vocabulary:
         return text.tobytes()
 
 
+def with_inverses(relations: Vocabulary) -> Vocabulary:
+    """The names of `Model.rows_of` relations that have an inverse each: every name, and after it the same with `_inverse`.
+
+    Where that is a relation's own name, all of them get one more `_` before it, and so on: no name stands for two rows.
+    """
+    names, suffix = list(relations), "_inverse"
+    while (relations.find([name + suffix for name in names]) >= 0).any():
+        suffix = "_" + suffix
+    return Vocabulary.from_names([each for name in names for each in (name, name + suffix)])
+
+
 class _Numbered(Vocabulary):
     """Names that are the decimal digits of the ids."""
 

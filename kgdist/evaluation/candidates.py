@@ -90,12 +90,12 @@ class AllEntities:
 
 
 class Sample:
-    """Some entities, `ids` int64[n]; one that is listed twice counts twice."""
+    """Some entities, `ids` int64[n], or rows of another table; one that is listed twice counts twice."""
 
     largest: torch.Tensor | None = None
 
-    def __init__(self, tables: Tables, ids: np.ndarray) -> None:
-        self.tables = tables
+    def __init__(self, tables: Tables, ids: np.ndarray, table: str = "entity") -> None:
+        self.tables, self.table = tables, table
         self.ids = np.sort(ids)
 
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ class Sample:
     def blocks(self, size: int) -> Iterator[tuple[int, torch.Tensor]]:
         """See Candidates; raises KgdistError when a row is not finite."""
         for start in range(0, len(self.ids), size):
-            yield start, pull_rows(self.tables, "entity", self.ids[start : start + size])
+            yield start, pull_rows(self.tables, self.table, self.ids[start : start + size])
 
     def locate(self, entities: Skip) -> Skip:
         first = np.searchsorted(self.ids, entities.positions, "left")

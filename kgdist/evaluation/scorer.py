@@ -49,10 +49,15 @@ class Scorer:
             rows = pull_rows(self.tables, "entity", anchors[part]).to(dtype)
             made.append(self.model.queries(rows, self._relation(unique, index, dtype), rule))
         queries = torch.cat(made)
-        if not all_finite(held := queries.float()):
-            at = int(torch.nonzero(~torch.isfinite(held).all(1))[0, 0])
-            given = f"{side.other.value} {anchors[at]} and relation {asked[at]}"
-            raise EvaluationError(f"the embeddings of {given} are too large for float32; train again with a smaller --lr")
+        _require_small(queries, lambda at: f"{side.other.value} {anchors[at]} and relation {asked[at]}")
+        return queries
+
+    @torch.no_grad()
+    def relation_queries(self, heads: np.ndarray, tails: np.ndarray) -> torch.Tensor:
+        """float64[P,R], which relations' rows are held against (`Model.relation_query`). Raises as `queries`."""
+        ends = (pull_rows(self.tables, "entity", each).double() for each in (heads, tails))
+        queries = self.model.relation_query(*ends)
+        _require_small(queries, lambda at: f"head {heads[at]} and tail {tails[at]}")
         return queries
 
     def _relation(self, ids: np.ndarray, index: np.ndarray, dtype: torch.dtype = torch.float64) -> RelationRows:
@@ -86,12 +91,22 @@ class Scorer:
         return self.model.comparator.exact_pairs(queries, seen, rows, place).cpu().numpy()
 
     @torch.no_grad()
-    def keys(self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray) -> np.ndarray:
-        """float64[B]: order keys of triples sorted by relation."""
-        queries = self.queries(Side.TAIL, heads, relations)
+    def keys(self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray, side: Side = Side.TAIL) -> np.ndarray:
+        """float64[B]: order keys of triples, int64[B] each, as answers for `side`."""
+        keys, order = np.empty(len(heads)), np.argsort(relations, kind="stable")
+        relations = relations[order]
+        anchors, answers = (ends[order] for ends in side.pick((tails, heads), (heads, tails)))
+        queries = self.queries(side, anchors, relations)
         if not self.model.projects:
-            return self.compare(queries, np.arange(len(heads)), tails, Side.TAIL, None)
-        keys, cuts = np.empty(len(heads)), np.flatnonzero(np.diff(relations)) + 1
-        for part in np.split(np.arange(len(heads)), cuts):
-            keys[part] = self.compare(queries, part, tails[part], Side.TAIL, relations[part[:1]])
+            keys[order] = self.compare(queries, np.arange(len(order)), answers, side, None)
+            return keys
+        for part in np.split(np.arange(len(order)), np.flatnonzero(np.diff(relations)) + 1):
+            keys[order[part]] = self.compare(queries, part, answers[part], side, relations[part[:1]])
         return keys
+
+
+def _require_small(queries: torch.Tensor, given: Callable[[int], str]) -> None:
+    """Raise EvaluationError for a query of float64[P,Q] that float32 cannot hold; `given` says what it was made of."""
+    if not all_finite(held := queries.float()):
+        what = given(int(torch.nonzero(~torch.isfinite(held).all(1))[0, 0]))
+        raise EvaluationError(f"the embeddings of {what} are too large for float32; train again with a smaller --lr")

@@ -1,6 +1,6 @@
 """Models that were trained elsewhere, as runs of ours: a folder with embeddings, names and options that every command reads.
 
-A model becomes a run whole or not at all. A folder of DGL-KE is read here, one of PyKEEN by pykeen.py.
+A model becomes a run whole or not at all. A folder of DGL-KE is read here, one of PyKEEN by pykeen.py, of LibKGE by libkge.py.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def adopt(model: Foreign, save_path: str | Path) -> Path:
 
 def check(model: Foreign) -> dict[str, tuple[int, int]]:
     """The shapes that the model's tables must have, by name. Raises CheckpointError when they have others."""
-    name_of, shapes = model.config.model_name, model_of(model.config).tables(len(model.entities), len(model.relations))
+    name_of, shapes = model.config.model_name, model_of(model.config).shapes(len(model.entities), len(model.relations))
     for name, shape in shapes.items():
         found = model.tables.get(name)
         if found is None or (found.rows, found.width) != shape:

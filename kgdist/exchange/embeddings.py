@@ -181,9 +181,12 @@ def write_dglke(source: Source, folder: Path) -> None:
     its releases, and the maps; what dglke_eval, dglke_predict and dglke_emb_sim read.
 
     Its dglke_predict turns RotatE's phases by (gamma + 2) / 2 too far unless asked for --score_func logsigmoid, and cannot read
-    TransR; dglke_eval can. Raises OptionError for a model that DGL-KE has not, and for half of one.
+    TransR; dglke_eval can. Raises OptionError for a model that DGL-KE has not, for inverse relations, and for half of a model.
     """
     config = source.config
+    if config.reciprocal:
+        message = "DGL-KE has one row for a relation, and this run, trained with --reciprocal, two; take another format"
+        raise OptionError("--to", message)
     if config.model_name not in DGLKE:
         raise OptionError("--to", f"DGL-KE has no model {config.model_name}; take another format")
     if len(source.names) < 2:

@@ -19,6 +19,9 @@ in training_triples/, where PyKEEN put them.
 
 Others differ: RotatE of PyKEEN 1.11 takes the root of the sum of squares, whatever its p says; TransR shortens what it projects;
 a squared norm orders as the norm but is another number. PyKEEN's distances have no margin: scores here are gamma more.
+
+With inverse triples (`create_inverse_triples`) PyKEEN's relation r has the rows 2r and 2r + 1, the inverse's, and a missing head
+is the missing tail of the inverse: that is --reciprocal here, row by row.
 """
 
 from __future__ import annotations
@@ -58,6 +61,7 @@ def read(folder: Path, config: Config, names: tuple[Vocabulary, Vocabulary] | No
         raise CheckpointError(f"{folder / FACTS}: no such file; {hint}")
     facts = read_json(folder / FACTS)
     kinds = _models(folder / FACTS, facts)
+    config = config.replace(reciprocal=bool(facts.get("inverse_triples")))
     own = names or (
         _labels(folder / "training_triples/entity_to_id.tsv.gz"),
         _labels(folder / "training_triples/relation_to_id.tsv.gz"),
@@ -76,8 +80,10 @@ def _as_ours(folder: Path, model: str, pieces: int, config: Config, names: tuple
     counts = {"entity": 1 if model == "PairRE" else pieces, "relation": pieces}
     entities, relations = ([_array(folder, kind, i, model) for i in range(count)] for kind, count in counts.items())
     for kind, vocabulary, array in zip(("entity", "relation"), names, (entities[0], relations[0]), strict=True):
-        if len(vocabulary) != len(array):
-            raise CheckpointError(f"{folder / kind}_0.npy: {len(array):,} rows, but there are {len(vocabulary):,} names")
+        twice = config.reciprocal and kind == "relation"
+        if (2 if twice else 1) * len(vocabulary) != len(array):
+            found = f"{len(array):,} rows, but there are {len(vocabulary):,} names{', each of two rows' if twice else ''}"
+            raise CheckpointError(f"{folder / kind}_0.npy: {found}")
     parts = {kind: count * (2 if model == "ComplEx" else 1) for kind, count in counts.items()}
     double_ent, double_rel = parts["entity"] == 2 or model == "RotatE", parts["relation"] == 2
     config = config.replace(model_name=model, hidden_dim=entities[0].shape[1], double_ent=double_ent, double_rel=double_rel)
@@ -95,7 +101,7 @@ def _as_ours(folder: Path, model: str, pieces: int, config: Config, names: tuple
 def _agrees(model: Foreign, path: Path, probe: object) -> bool:
     """Whether our scores of the triples in `probe`, rows [head, relation, tail, score], are those, but for the margin."""
     rows = np.array(probe, np.float64) if isinstance(probe, list) and probe else np.zeros(0)
-    sizes = np.array([len(model.entities), len(model.relations), len(model.entities)])
+    sizes = np.array([len(model.entities), model.tables["relation"].rows, len(model.entities)])
     if rows.ndim != 2 or rows.shape[1] != 4 or not ((rows[:, :3] >= 0) & (rows[:, :3] < sizes)).all():
         raise CheckpointError(f"{path}: probe is not a list of [head, relation, tail, score]")
     made = model_of(model.config)
@@ -116,10 +122,6 @@ def _models(path: Path, facts: Any) -> list[tuple[str, int]]:
     if not isinstance(facts, dict) or not isinstance(facts.get("interaction"), str):
         raise CheckpointError(
             f"{path}: does not say which interaction the model has; write it with examples/from_pykeen/arrays.py"
-        )
-    if facts.get("inverse_triples"):
-        raise CheckpointError(
-            f"{path}: trained with inverse triples, so heads are asked for by another relation; that is no model here"
         )
     name, p, squared = facts["interaction"].removesuffix("Interaction"), facts.get("p"), bool(facts.get("power_norm"))
     if name == "SimplE":

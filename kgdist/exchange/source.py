@@ -39,9 +39,7 @@ class Source:
         named = opened.vocabularies is not None
         if not named:
             log.warning("%s: holds no names of its entities and relations; their numbers stand for them", opened.run.path)
-        counts = opened.num_entities, opened.num_relations
-        names = dict(zip(KINDS, opened.vocabularies or map(Vocabulary.numbered, counts), strict=True))
-        return cls(opened.config, opened.model, tables, names, named)
+        return cls(opened.config, opened.model, tables, {kind: opened.row_names(kind) for kind in KINDS}, named)
 
     def only(self, wanted: str) -> Source:
         """The tables of one kind, "entity" or "relation", or "both"."""
@@ -76,7 +74,10 @@ class Source:
             name: {"rows": len(rows), "width": rows.shape[1], "dtype": "float32", "columns": self.columns(name)}
             for name, rows in self.tables.items()
         }
-        facts = {"model": config.model_name, "dataset": config.dataset, "hidden_dim": config.hidden_dim, "gamma": config.gamma}
+        facts: dict[str, object] = {"model": config.model_name, "dataset": config.dataset}
+        facts |= {"hidden_dim": config.hidden_dim, "gamma": config.gamma}
+        if self.model.reciprocal:
+            facts["reciprocal"] = "a relation has two rows, of itself and of its inverse, whose missing tail is the missing head"
         score = " ".join((inspect.getdoc(type(self.model)) or "").split("\n\n")[0].split())
         return {"kgdist_version": __version__, **facts, "score": score, "names": self.named, "tables": tables}
 

@@ -92,9 +92,20 @@ class Model:
             return relations, side
         return 2 * relations + side.pick(1, 0), Side.TAIL
 
+    @property
+    def per_relation(self) -> int:
+        """How many rows a relation has, one after another."""
+        return 2 if self.reciprocal else 1
+
+    def rows_of(self, table: str, ids: np.ndarray) -> np.ndarray:
+        """The rows of `table` that entities, or relations, int[n] have: int[n], or int[n * per_relation], one after another."""
+        if table == "entity" or not self.reciprocal:
+            return ids
+        return (2 * ids[:, None] + np.arange(2, dtype=ids.dtype)).reshape(-1)
+
     def shapes(self, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:
         """Name -> (rows, width) of every table that is trained for so many entities and relations."""
-        return self.tables(num_entities, num_relations * (2 if self.reciprocal else 1))
+        return self.tables(num_entities, num_relations * self.per_relation)
 
     @property
     def phase_scale(self) -> float:

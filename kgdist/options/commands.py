@@ -14,7 +14,7 @@ TEXTS = {
     "predict": "Ask a trained run which triples are likely: of given heads, relations and tails, or of all there are.",
     "emb-sim": "Find the most similar embeddings: of the entities or relations of a run, or of any .npy file.",
     "export": "Write the embeddings of a run in a format that other tools read.",
-    "import": "Make a run of a model that DGL-KE or PyKEEN has trained, with the names of its entities.",
+    "import": "Make a run of a model that DGL-KE, PyKEEN or LibKGE has trained, with the names of its entities.",
     "convert": "Write a knowledge graph in another format; names and the order of triples stay as they are.",
     "compare": "Put several runs side by side: options, metrics and curves.",
     "preprocess": "Turn the attributes of entities (numbers, dates, categories, words, texts, vectors) into features.",
@@ -117,9 +117,11 @@ examples:
   kgdist-import dglke_ckpts/TransE_l2_FB15k_0 --data_path ~/data
   kgdist-import dglke_ckpts/ComplEx_mine_0 --entity_mfile entities.tsv --rel_mfile relations.tsv
   kgdist-import my_pykeen_model --dataset mine --data_path mine --format raw_udd_hrt --data_files train.txt valid.txt test.txt
+  kgdist-import kge/local/experiments/my_model --data_path kge/data/fb15k-237
 
 PyKEEN keeps its models as pickles, which run code when they are read; no command here reads one. Run
-`python examples/from_pykeen/arrays.py FOLDER` where PyKEEN is installed first: it writes the arrays that are read here.""",
+`python examples/from_pykeen/arrays.py FOLDER` where PyKEEN is installed first: it writes the arrays that are read here.
+Checkpoints of LibKGE are pickles, too, but of plain data: they are read without running any code, or refused.""",
     "convert": """\
 examples:
   kgdist-convert --data_path mine --data_files train.tsv valid.tsv test.tsv --to libkge --out mine_libkge

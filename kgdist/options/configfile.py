@@ -27,6 +27,9 @@ DEEPEST = 4  # a scalar in a list in a mapping in the document
 _WORDS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _NULLS = ("", "~", "null", "Null", "NULL")
 _REFUSED = {"config": "a file cannot name another one", "resume": "give it as a flag"}
+# After the name of a model in config.json: releases that do not know inverse relations, and DGL-KE, would take a row for another
+# relation's, and refuse a model that they do not know.
+INVERSES = " with inverse relations"
 _DGLKE_NAMES = {"model": "model_name", "emb_size": "hidden_dim", "max_train_step": "max_step"}  # config.json of DGL-KE 0.1
 
 
@@ -210,6 +213,9 @@ def from_json(saved: Mapping[str, Any]) -> Config:
     """
     values = {name: saved[key] for key, name in _DGLKE_NAMES.items() if key in saved}
     values.update((key, value) for key, value in saved.items() if key in OPTIONS)
+    named = values.get("model_name")
+    if isinstance(named, str) and named.endswith(INVERSES):
+        values |= {"model_name": named.removesuffix(INVERSES), "reciprocal": True}
     for name in values:
         if OPTIONS[name].many and isinstance(values[name], int):
             values[name] = [values[name]]  # DGL-KE saves the gpu of a distributed run as one number
@@ -221,10 +227,12 @@ def run_json(config: Config, *, version: str, entities: str = "entities.tsv", re
 
     `entities` and `relations` are the names of the id maps, inside the run folder.
     """
+    name = config.model_name + (INVERSES if config.reciprocal else "")
     return {
         "kgdist_version": version,
         **to_json(config),
-        "model": config.model_name,
+        "model_name": name,
+        "model": name,
         "emb_size": config.hidden_dim,
         "max_train_step": config.max_step,
         "emp_file": entities,
@@ -244,5 +252,6 @@ def read_run(path: PathLike) -> Config:
     try:
         return from_json(saved)
     except OptionError as error:
-        advice = missing(saved.get("model_name", saved.get("model")), saved.get("model_file"))
+        named = saved.get("model_name", saved.get("model"))
+        advice = missing(named.removesuffix(INVERSES) if isinstance(named, str) else named, saved.get("model_file"))
         raise CheckpointError(f"{os.fspath(file)}: {str(error).removeprefix('--')}{advice}") from error

@@ -227,7 +227,10 @@ class ImportOptions(ToolOptions):
     """kgdist-import."""
 
     model_path: str | None = _what(
-        None, "folder of the model: DGL-KE's, or PyKEEN's with what examples/from_pykeen/arrays.py writes", metavar="FOLDER"
+        None,
+        "folder of the model: DGL-KE's, LibKGE's with checkpoint_best.pt (or another FILE.pt of it), or PyKEEN's with what "
+        "examples/from_pykeen/arrays.py writes",
+        metavar="FOLDER",
     )
     entity_mfile: str | None = _what(None, "names of the entities, where they are not found: lines id<TAB>name", metavar="FILE")
     rel_mfile: str | None = _what(None, "names of the relations: lines id<TAB>name", metavar="FILE")

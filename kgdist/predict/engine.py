@@ -1,8 +1,11 @@
 """The likeliest triples: the K best answers to questions, over all entities and relations or some, by any score function.
 
 Answers are those of sorting all scores in float64, equal ones by head, relation, tail, for any number of threads; how that is
-found out at the speed of a matrix product is told at `sweep`. Memory: a block of scores a thread, and the answers of the
+found out at the speed of a matrix product is told in sweep.py. Memory: a block of scores a thread, and the answers of the
 questions at hand (HELD), however many questions there are. Ids only: it knows no names and no files.
+
+Where inverse relations have rows of their own, a triple has two scores: as a tail, which is its own, and as a head. Answers have
+that of the end that was asked for.
 """
 
 from __future__ import annotations
@@ -17,20 +20,20 @@ import torch
 from kgdist.base.log import bar
 from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
-from kgdist.evaluation.candidates import AllEntities, Candidates, Project, Sample, Skip
+from kgdist.evaluation.candidates import AllEntities, Candidates, Sample, Skip
 from kgdist.evaluation.scorer import Scorer
 from kgdist.evaluation.threads import Deal, block_per_thread
-from kgdist.kernels.comparators import Comparator, largest
-from kgdist.kernels.top import NOBODY, Exact, Top
+from kgdist.kernels.top import NOBODY, Exact
 from kgdist.kvstore.tables import Tables
 from kgdist.models.base import Model
 from kgdist.predict.questions import Asked, Best, Combined, Pairwise, Queries
+from kgdist.predict.relations import best_relations, pairs_at_once
+from kgdist.predict.sweep import sweep
 from kgdist.runs.opened import Opened
 
 QUERIES = 1000  # queries that share one pass over the candidates
 CANDIDATES = 2048  # candidates of a block, when there are that many queries
 LISTED = 1 << 22  # entries of all lists of one pass
-WIDEST = 32  # times as many candidates as usual, at most, in the blocks of few queries
 HELD = 1 << 18  # answers held at a time
 
 
@@ -131,37 +134,33 @@ class Predictor:
         among: np.ndarray | None = None,
         known: KnownTriples | None = None,
     ) -> Found:
-        """The `k` best relations between each head and tail, int[B]; otherwise as `top`. All are compared in float64."""
+        """The `k` best relations between each head and tail, int[B], by the triples' own scores; otherwise as `top`."""
         heads, tails = self._ids(heads, self.num_entities), self._ids(tails, self.num_entities)
         candidates = np.arange(self.num_relations) if among is None else np.unique(self._ids(among, self.num_relations))
         k = min(k, len(candidates))
         ids, scores = np.full((len(heads), k), -1), np.full((len(heads), k), -np.inf)
-        step = max(1, min(self.query_block, HELD // max(1, len(candidates))))
-        with bar(total=len(heads), desc="predicting", unit="query") as progress:
-            for start in range(0, len(heads) if k else 0, step):
-                h, t = heads[start : start + step], tails[start : start + step]
-                keys = np.stack(
-                    [self.scorer.keys(h, np.full(len(h), r), t) for r in candidates.tolist()], axis=1
-                )  # float64[b, R]
-                if known is not None:
-                    for column, r in enumerate(candidates.tolist()):
-                        keys[known.holds(h, np.full(len(h), r), t), column] = -np.inf
-                order = np.argsort(-keys, axis=1, kind="stable")[:, :k]
-                found = np.take_along_axis(keys, order, axis=1)
-                ids[start : start + step] = np.where(found > -np.inf, candidates[order], -1)
-                scores[start : start + step] = self.scorer.scores(found)
-                progress.update(len(h))
+        step, deal = max(1, min(self.query_block, pairs_at_once(self.scorer, len(candidates)))), Deal()
+
+        def work(start: int) -> int:
+            part = slice(start, start + step)
+            found = best_relations(self.scorer, heads[part], tails[part], candidates, k, known, deal.check)
+            ids[part], scores[part] = found[0], self.scorer.scores(found[1])
+            return len(found[0])
+
+        with bar(total=len(heads), desc="predicting", unit="query") as progress, block_per_thread():
+            starts = range(0, len(heads) if k else 0, step)
+            deal.run(iter(starts), work, min(self.threads, len(starts)), "predicting", progress.update)
         return Found(ids, scores)
 
-    def score(self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray) -> np.ndarray:
-        """float64[B]: the score of each triple of int[B] ids. Raises as `top`."""
+    def score(self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray, side: Side = Side.TAIL) -> np.ndarray:
+        """float64[B]: the score of each triple of int[B] ids, as an answer for `side`. Raises as `top`."""
         heads, tails = self._ids(heads, self.num_entities), self._ids(tails, self.num_entities)
         relations = self._ids(relations, self.num_relations)
         scores = np.empty(len(heads))
         order = np.argsort(relations, kind="stable")
         for start in range(0, len(order), self.query_block):
             rows = order[start : start + self.query_block]
-            scores[rows] = self.scorer.scores(self.scorer.keys(heads[rows], relations[rows], tails[rows]))
+            scores[rows] = self.scorer.scores(self.scorer.keys(heads[rows], relations[rows], tails[rows], side))
         return scores
 
     def best(
@@ -186,8 +185,12 @@ class Predictor:
             "tail": self._listed(tails, self.num_entities),
         }
         sets = {name: ids if name == each else np.unique(ids) for name, ids in lists.items()}
-        # The group must be among what a query holds; else the longer of heads and tails are the candidates.
-        side = Side.TAIL if each == "head" or (each != "tail" and len(sets["head"]) <= len(sets["tail"])) else Side.HEAD
+        # The group must be among what a query holds; else the longer of heads and tails are the candidates, unless that would
+        # change their scores: then heads are asked for where they are all, and tails are given.
+        by_head = len(sets["head"]) <= len(sets["tail"])
+        if self.model.reciprocal:
+            by_head = heads is not None or tails is None
+        side = Side.TAIL if each == "head" or (each != "tail" and by_head) else Side.HEAD
         among = sets[side.value]
         candidates = self._candidates(None if len(among) == self.num_entities else among)
         anchors, by = sets[side.other.value], {"all": "all", "relation": "relation"}.get(each, "anchor")
@@ -306,43 +309,3 @@ class Predictor:
             blocks, comparator = (self.query_block, self.candidate_block), self.model.comparator
             ids, keys = sweep(comparator, given, candidates, best.k, skip, bar, exact, project, blocks=blocks, check=check)
         best.merge(queries, ids, keys)
-
-
-def sweep(
-    comparator: Comparator,
-    queries: torch.Tensor,
-    candidates: Candidates,
-    k: int,
-    skip: Skip,
-    bar: Callable[[], np.ndarray],
-    exact: Exact,
-    project: Project | None,
-    *,
-    blocks: tuple[int, int],
-    check: Callable[[], None],
-) -> tuple[np.ndarray, np.ndarray]:
-    """(entities int64[P,K], order keys float64[P,K]) for queries float64[P,Q]; -1 and minus infinity where there are no more.
-
-    They are those of comparing all in float64: queries meet candidates block by block in float32 (`Comparator.order`), a running
-    selection keeps what may be among the K best (`kgdist.kernels.top`), and the few that are left are compared in float64.
-
-    `skip`: positions of candidates that are left out. `bar` tells float64[P], below which nothing counts. `exact` compares in
-    float64. `project`: what happens to candidates first, if anything. `blocks`: queries and candidates of a usual block.
-    `check` is called once per block, and may raise to end the work.
-    """
-    count, rounded = len(candidates), queries.float()
-    sizes, most = comparator.size(rounded), None if project else candidates.largest
-    names = candidates.ids if isinstance(candidates, Sample) else None
-    top = Top(len(queries), min(k, count), lambda rows, at: exact(rows, at if names is None else names[at]))
-    block = blocks[1] * min(WIDEST, max(1, blocks[0] // len(queries)))
-    reach = None
-    for start, rows in candidates.blocks(block):
-        check()
-        seen = project(rows) if project else rows
-        if reach is None or most is None:
-            bound = comparator.bound(queries.shape[1], sizes, largest(comparator.size(seen)) if most is None else most)
-            reach = 2 * bound.double()  # twice, for a query was rounded, too, and so was a projection, each less than the bound
-        top.raise_bar(bar())
-        top.add(comparator.order(rounded, seen), start, reach, skip.offsets, skip.positions)
-    _, places, keys = top.best()
-    return places if names is None else np.where(places < 0, -1, names[places]), keys

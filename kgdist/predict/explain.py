@@ -126,7 +126,9 @@ def calibrate(predictor: Predictor, valid: np.ndarray, known: KnownTriples, seed
     if not len(valid) or not len(wrong):
         raise KgdistError(f"{len(valid)} valid triples and {len(wrong)} corrupted ones are too few to calibrate scores with")
     both = np.concatenate([valid.astype(np.int64), wrong])
-    scores, true = predictor.score(*both.T), np.arange(len(both)) < len(valid)
+    sides = tuple(Side) if predictor.model.reciprocal else (Side.TAIL,)  # an answer has the score of the end that was asked for
+    scores = np.concatenate([predictor.score(both[:, 0], both[:, 1], both[:, 2], side) for side in sides])
+    true = np.tile(np.arange(len(both)) < len(valid), len(sides))
     slope, intercept = platt(scores, true)
     if slope <= 0:  # a higher score must not look less likely: then scores say nothing
         slope, intercept = 0.0, math.log(len(valid) / len(wrong))

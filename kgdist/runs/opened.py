@@ -10,7 +10,7 @@ import torch
 
 from kgdist.base.errors import CheckpointError
 from kgdist.data.dataset import Dataset, open_dataset
-from kgdist.data.vocabulary import Vocabulary
+from kgdist.data.vocabulary import Vocabulary, with_inverses
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import model_of
@@ -30,6 +30,18 @@ class Opened:
     vocabularies: tuple[Vocabulary, Vocabulary] | None  # entities, relations; None where a DGL-KE folder has no names
     num_entities: int
     num_relations: int
+
+    @property
+    def names(self) -> tuple[Vocabulary, Vocabulary]:
+        """Of entities and of relations; their numbers where the run knows none."""
+        return self.vocabularies or (Vocabulary.numbered(self.num_entities), Vocabulary.numbered(self.num_relations))
+
+    def row_names(self, kind: str) -> Vocabulary:
+        """The same of the rows of tables of entities ("entity") or relations ("relation"): inverse relations have rows, too."""
+        entities, relations = self.names
+        if kind == "entity":
+            return entities
+        return with_inverses(relations) if self.model.reciprocal else relations
 
     def require(self, dataset: Dataset) -> None:
         """Raise CheckpointError when `dataset` cannot be what the run was trained on."""
@@ -56,7 +68,8 @@ def open_model(path: str | Path, *, data_path: str | None = None, gpu: int = -1)
     if run.vocabularies is not None:
         entities, relations = map(len, run.vocabularies)
     else:
-        entities, relations = (rundir.rows_of(run, table) for table in ("entity", "relation"))
+        entities, rows = (rundir.rows_of(run, table) for table in ("entity", "relation"))
+        relations = rows // model_of(config).per_relation
     return _open(run, config, entities, relations, torch.device("cpu") if gpu < 0 else torch.device("cuda", gpu))
 
 

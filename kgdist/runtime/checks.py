@@ -165,7 +165,8 @@ def check_same(new: Config, old: Config) -> None:
 def meaning(config: Config, *more: str) -> dict[str, Any]:
     """The options on which the rows' meaning depends, and `more`, by name."""
     needed = MODELS[config.model_name].depends_on
-    return {name: getattr(config, name) for name in ("model_name", "hidden_dim", "double_ent", "double_rel", *needed, *more)}
+    usual = ("model_name", "hidden_dim", "double_ent", "double_rel", "reciprocal")
+    return {name: getattr(config, name) for name in (*usual, *needed, *more)}
 
 
 def different(old: Config, new: Config, *more: str) -> str | None:

@@ -203,7 +203,8 @@ def train_share(job: dict[str, Any], owner: Owner) -> int:
     tables = MemoryTables.attach(job["tables"], config.optimizer)
     control = WorkerControl(SharedControl.attach(job["control"]), job["rank"], meetings_of(config), owner.say)
     train = Triples.open(job["store"], "train")
-    encoding = Encoding.of(config, train.array, tables.shape("entity")[0], tables.shape("relation")[0])
+    relations = tables.shape("relation")[0] // model_of(config).per_relation
+    encoding = Encoding.of(config, train.array, tables.shape("entity")[0], relations)
     if encoding is not None:
         tables.add(TableMemory.attach(weights_of(encoding).spec, job["weights"]))
     return train_rank(config, train, tables, control, encoding)

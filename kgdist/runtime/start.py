@@ -66,9 +66,10 @@ def _warm_start(config: Config, model: Model, dataset: Dataset, tables: MemoryTa
         which = 0 if table == "entity" else 1
         found = run.vocabularies[which].find(ours[which].names(np.arange(len(ours[which]))))  # int64, -1: not there
         known = np.flatnonzero(found >= 0)
+        here, there = (model.rows_of(table, ids) for ids in (known, found[known]))
         rows = tables.rows[table]
-        rows[torch.from_numpy(known)] = old.rows[table][torch.from_numpy(found[known])].to(rows.device)
-        say(f"--init_from: {len(known)} of {len(found)} rows of {table} taken from {path}, the others start at random")
+        rows[torch.from_numpy(here)] = old.rows[table][torch.from_numpy(there)].to(rows.device)
+        say(f"--init_from: {len(here)} of {len(rows)} rows of {table} taken from {path}, the others start at random")
 
 
 class Resumed(NamedTuple):

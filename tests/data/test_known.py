@@ -47,6 +47,27 @@ def test_answers_are_those_of_the_oracle(splits: list[np.ndarray], scale: int, s
             assert ids[offsets[b] : offsets[b + 1]].tolist() == sorted(expected[query])
 
 
+@given(splits=st.lists(triples.map(split), max_size=3), scale=st.sampled_from([1, BIG // ENTITIES]), seed=st.integers(0, 99))
+def test_relations_are_those_of_all_triples_between(splits: list[np.ndarray], scale: int, seed: int) -> None:
+    wide = np.array([scale, 1, scale], np.int32)
+    known = KnownTriples.build([part * wide for part in splits], ENTITIES * scale, RELATIONS)
+    heads, tails = np.random.default_rng(seed).integers(0, ENTITIES, (2, 40))
+    offsets, ids = known.relations(heads * scale, tails * scale)
+    facts = set(map(tuple, np.concatenate([split([]), *splits]).tolist()))
+    assert offsets[0] == 0 and offsets[-1] == len(ids)
+    for b, (head, tail) in enumerate(zip(heads.tolist(), tails.tolist(), strict=True)):
+        assert ids[offsets[b] : offsets[b + 1]].tolist() == [r for r in range(RELATIONS) if (head, r, tail) in facts]
+
+
+def test_relations_of_pairs_need_all_that_is_known() -> None:
+    facts = split([(0, 1, 2), (0, 0, 2)])
+    known = KnownTriples.build([facts], ENTITIES, RELATIONS)
+    with pytest.raises(ValueError, match="tail ids must be in 0..6, found 9..9"):
+        known.relations(np.array([0]), np.array([9]))
+    with pytest.raises(ValueError, match="built for some queries only"):
+        KnownTriples.build([facts], ENTITIES, RELATIONS, facts).relations(np.array([0]), np.array([2]))
+
+
 @given(splits=st.lists(triples.map(split), max_size=3), asked=triples.map(split), scale=st.sampled_from([1, BIG // ENTITIES]))
 def test_a_filter_for_some_queries_answers_these_as_the_whole_one_and_no_others(
     splits: list[np.ndarray], asked: np.ndarray, scale: int

@@ -17,7 +17,7 @@ from kgdist.data import vocabulary
 from kgdist.data.names import Interner, as_binary, compiled_hash, hash_names, make_run, parts, search
 from kgdist.data.read import dictionary as dictionary_module
 from kgdist.data.read.dictionary import read_dictionary
-from kgdist.data.vocabulary import Vocabulary
+from kgdist.data.vocabulary import Vocabulary, with_inverses
 from kgdist.kernels import hashing
 
 NAME = st.text(st.characters(exclude_characters="\0\r\n", exclude_categories=("Cs",)), min_size=1, max_size=12)
@@ -343,3 +343,18 @@ def test_the_likeliest_names_are_found_among_the_first_of_very_many(monkeypatch:
     assert many.near("") == [] and many.near("?") == [] and many.near("x" * 1_000_000) == []
     monkeypatch.setattr(vocabulary, "LOOK", 3000)
     assert many.near("dog") == []
+
+
+@given(NAMES)
+def test_inverse_relations_have_names_of_their_own(names: list[str]) -> None:
+    names += [name + "_inverse" for name in names if name + "_inverse" not in names and len(name) % 2]
+    made = list(with_inverses(Vocabulary.from_names(names)))
+    assert made[::2] == names and len(set(made)) == 2 * len(names)
+    assert len({inverse.removeprefix(name) for name, inverse in zip(names, made[1::2], strict=True)}) <= 1
+    assert all(inverse.startswith(name) and inverse.endswith("_inverse") for name, inverse in zip(names, made[1::2], strict=True))
+
+
+def test_a_name_that_a_relation_has_is_given_to_no_inverse() -> None:
+    assert list(with_inverses(Vocabulary.from_names(["of", "in"]))) == ["of", "of_inverse", "in", "in_inverse"]
+    taken = with_inverses(Vocabulary.from_names(["of", "of_inverse", "in"]))
+    assert list(taken) == ["of", "of__inverse", "of_inverse", "of_inverse__inverse", "in", "in__inverse"]

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from kgdist.base.errors import CheckpointError, DataError, KgdistError
-from kgdist.base.types import RelationRows
+from kgdist.base.types import RelationRows, Side
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.exchange import adopt as adopting
 from kgdist.exchange import pykeen
@@ -21,7 +21,9 @@ from kgdist.exchange.adopt import Foreign, adopt
 from kgdist.exchange.layouts import quoted
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config
+from kgdist.predict.engine import Predictor
 from kgdist.runs import rundir
+from kgdist.runs.opened import open_model
 from tests.exchange.sources import NAMES, full_disk
 
 E, R, D = len(NAMES), 3, 5
@@ -29,20 +31,20 @@ RELATIONS = ("is a", '"of"', "x\ty")
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/from_pykeen/arrays.py"
 
 
-def arrays(interaction: str) -> dict[str, np.ndarray]:
-    """Random representations as PyKEEN's models of that interaction have them."""
+def arrays(interaction: str, relations: int = R) -> dict[str, np.ndarray]:
+    """Random representations as PyKEEN's models of that interaction have them, of so many rows of relations."""
     rng = np.random.default_rng(8)
     if interaction in ("ComplEx", "RotatE"):
-        e, r = (rng.standard_normal((n, D)) + 1j * rng.standard_normal((n, D)) for n in (E, R))
+        e, r = (rng.standard_normal((n, D)) + 1j * rng.standard_normal((n, D)) for n in (E, relations))
         return {
             "entity_0": e.astype(np.complex64),
             "relation_0": (r / np.abs(r) if interaction == "RotatE" else r).astype(np.complex64),
         }
-    shapes = {"entity_0": (E, D), "relation_0": (R, D, D) if interaction == "RESCAL" else (R, D)}
+    shapes = {"entity_0": (E, D), "relation_0": (relations, D, D) if interaction == "RESCAL" else (relations, D)}
     if interaction.startswith("SimplE"):
-        shapes |= {"entity_1": (E, D), "relation_1": (R, D)}
+        shapes |= {"entity_1": (E, D), "relation_1": (relations, D)}
     if interaction == "PairRE":
-        shapes |= {"relation_1": (R, D)}
+        shapes |= {"relation_1": (relations, D)}
     made = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     if interaction == "PairRE":
         made["entity_0"] /= np.linalg.norm(made["entity_0"], axis=1, keepdims=True)
@@ -50,7 +52,7 @@ def arrays(interaction: str) -> dict[str, np.ndarray]:
 
 
 def formula(interaction: str, p: int | None, x: dict[str, np.ndarray]) -> np.ndarray:
-    """float64[E, R, E]: the score of every triple as the papers and PyKEEN's documentation have it."""
+    """float64[E, rows of relations, E]: the score of every triple as the papers and PyKEEN's documentation have it."""
     wide = {name: array.astype(np.complex128 if array.dtype.kind == "c" else np.float64) for name, array in x.items()}
     h, r, t = wide["entity_0"][:, None, None], wide["relation_0"][None, :, None], wide["entity_0"][None, None]
     if interaction == "TransE":
@@ -78,19 +80,21 @@ def formula(interaction: str, p: int | None, x: dict[str, np.ndarray]) -> np.nda
     return (forth + back) / 2
 
 
-def save(folder: Path, interaction: str, p: int | None = None, facts: dict[str, Any] | None = None) -> dict[str, np.ndarray]:
+def save(
+    folder: Path, interaction: str, p: int | None = None, facts: dict[str, Any] | None = None, *, inverse: bool = False
+) -> dict[str, np.ndarray]:
     """A folder as arrays.py and PyKEEN leave it."""
     (folder / "training_triples").mkdir(parents=True)
-    made = arrays(interaction)
+    made = arrays(interaction, 2 * R if inverse else R)
     for name, array in made.items():
         np.save(folder / f"{name}.npy", array)
     told: dict[str, Any] = {
         "interaction": f"{interaction.split()[0]}Interaction",
         "p": p,
         "power_norm": False,
-        "inverse_triples": False,
+        "inverse_triples": inverse,
     }
-    rows = np.random.default_rng(1).integers(0, [E, R, E], (20, 3)).tolist()
+    rows = np.random.default_rng(1).integers(0, [E, len(made["relation_0"]), E], (20, 3)).tolist()
     told["probe"] = [[h, r, t, float(formula(interaction, p, made)[h, r, t])] for h, r, t in rows]
     (folder / "model.json").write_text(json.dumps(told | (facts or {})))
     for kind, names in (("entity", NAMES), ("relation", RELATIONS)):
@@ -139,6 +143,21 @@ def test_scores_are_those_of_the_formula(
     assert run.path.name.endswith("_toy_0") and run.config.hidden_dim == D
 
 
+@pytest.mark.parametrize(("interaction", "p"), SAME)
+def test_inverse_triples_are_inverse_relations(tmp_path: Path, interaction: str, p: int | None) -> None:
+    """PyKEEN asks for (?, r, t) by the tail of (t, 2r + 1, ?), as its relation inverter has it."""
+    made = save(tmp_path / "model", interaction, p, inverse=True)
+    run = imported(tmp_path / "model", tmp_path / "ckpts")
+    opened, expected = open_model(run.path), formula(interaction, p, made)
+    assert opened.config.reciprocal and opened.num_relations == R and opened.vocabularies is not None
+    assert list(opened.vocabularies[1]) == list(RELATIONS)
+    predictor, offset = Predictor.of(opened, 1), opened.model.offset
+    h, r, t = (each.ravel() for each in np.indices((E, R, E)))
+    np.testing.assert_allclose(predictor.score(h, r, t) - offset, expected[h, 2 * r, t], rtol=1e-4, atol=1e-4)
+    as_head = predictor.score(h, r, t, Side.HEAD) - offset
+    np.testing.assert_allclose(as_head, expected[t, 2 * r + 1, h], rtol=1e-4, atol=1e-4)
+
+
 def test_the_first_power_is_the_norm(tmp_path: Path) -> None:
     made = save(tmp_path / "model", "TransE", 1, {"power_norm": True})
     np.testing.assert_allclose(scores(imported(tmp_path / "model", tmp_path)), formula("TransE", 1, made), rtol=1e-5)
@@ -154,7 +173,7 @@ def test_the_first_power_is_the_norm(tmp_path: Path) -> None:
         ("TransE", 2, {"power_norm": True}, "p = 2, squared, is neither"),
         ("TransE", 2, {"interaction": "TransRInteraction"}, "TransR cannot be taken over: PyKEEN shortens"),
         ("TransE", 2, {"interaction": "ConvEInteraction"}, "ConvE cannot be taken over: kgdist has no model of that name"),
-        ("TransE", 2, {"inverse_triples": True}, "trained with inverse triples"),
+        ("TransE", 2, {"inverse_triples": True}, "relation_0.npy: 3 rows, but there are 3 names, each of two rows"),
         ("TransE", 2, {"interaction": None}, "does not say which interaction"),
         (
             "TransE",
@@ -269,6 +288,19 @@ def test_models_that_pykeen_made(tmp_path: Path) -> None:
         assert not hasattr(model.interaction, "clamp_score")
         theirs = model.score_hrt(factory.mapped_triples).detach().numpy().ravel()
         np.testing.assert_allclose(scores(run)[h, r, t], theirs, rtol=1e-4, atol=1e-5)
+    both = TriplesFactory.from_labeled_triples(triples, create_inverse_triples=True)
+    model = models.ComplEx(triples_factory=both, embedding_dim=D, random_seed=1).eval()
+    folder = tmp_path / "inverse"
+    both.to_path_binary(folder / "training_triples")
+    example.save(model, folder)
+    predictor = Predictor.of(open_model(imported(folder, tmp_path / "ckpts").path), 1)
+    for side, theirs in (
+        (Side.TAIL, model.predict_t(both.mapped_triples[:, :2])),
+        (Side.HEAD, model.predict_h(both.mapped_triples[:, 1:])),
+    ):
+        own = side.pick(h, t)
+        found = theirs.detach().numpy()[np.arange(len(own)), own]
+        np.testing.assert_allclose(predictor.score(*map(np.asarray, (h, r, t)), side), found, rtol=1e-4, atol=1e-5)
     rotate = models.RotatE(triples_factory=factory, embedding_dim=D).eval()
     for p in (1, 2):
         rotate.interaction.p = p

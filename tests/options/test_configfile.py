@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.base.errors import CheckpointError, DataError, UsageError
+from kgdist.base.errors import CheckpointError, DataError, OptionError, UsageError
 from kgdist.base.files import write_json
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import from_json, read_run, read_yaml, run_json, to_json
@@ -239,6 +239,19 @@ def test_what_is_saved_speaks_all_dialects() -> None:
         saved["kgdist_version"] == "1.2" and saved["emp_file"] == saved["emap_file"] == "e.tsv" and saved["rmap_file"] == "r.tsv"
     )
     assert (saved["model"], saved["emb_size"], saved["max_train_step"]) == ("RotatE", 256, 24000)
+
+
+def test_a_run_with_inverse_relations_is_refused_by_those_who_know_none() -> None:
+    """They look a model up by either name, and ignore options that they do not have."""
+    config = Config(model_name="ComplEx", reciprocal=True)
+    saved = run_json(config, version="1")
+    assert saved["model_name"] == saved["model"] == "ComplEx with inverse relations"
+    for key in ("model_name", "model"):
+        read = from_json({name: value for name, value in saved.items() if name not in ({"model_name", "model"} - {key})})
+        assert (read.model_name, read.reciprocal) == ("ComplEx", True)
+    older = {name: tuple(value) if isinstance(value, list) else value for name, value in saved.items() if name in OPTIONS}
+    with pytest.raises(OptionError, match="model_name: must be one of .*, not 'ComplEx with inverse relations'"):
+        Config(**older | {"reciprocal": False})
 
 
 def test_a_run_is_read_from_its_folder_or_file(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from kgdist.kernels import jit
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import make_model
+from kgdist.predict import relations
 from kgdist.predict.engine import Answers, Predictor
 from tests import formulas
 
@@ -180,6 +181,36 @@ def test_relations_between_two_entities(name: str) -> None:
         assert found.ids[row, : len(best)].tolist() == [r for _, r, _ in best]
         assert np.allclose(found.scores[row, : len(best)], [world.score[triple] for triple in best])
     assert found.ids.shape == (3, RELATIONS) and (found.ids[[0, 2], -1] == -1).all() and (found.ids[1] >= 0).all()
+
+
+@given(
+    st.sampled_from(["TransE_l2", "TransE_l1", "DistMult", "ComplEx", "SimplE", "RESCAL", "RotatE"]),
+    st.integers(0, 2**32),
+    st.integers(1, 9),
+    st.integers(1, 3),
+    st.integers(1, 9),
+    st.booleans(),
+)
+@settings(max_examples=40)
+def test_neither_ties_nor_blocks_change_the_best_relations(
+    name: str, seed: int, k: int, threads: int, queries: int, whole: bool
+) -> None:
+    world, rng = World(name, seed % 3, whole=whole and name != "RotatE"), np.random.default_rng(seed)
+    heads, tails = rng.integers(0, ENTITIES, (2, 12))
+    among = rng.integers(0, RELATIONS, rng.integers(1, 6)) if seed % 2 else None
+    triples = np.stack([rng.integers(0, n, 400) for n in (ENTITIES, RELATIONS, ENTITIES)], axis=1)
+    known = KnownTriples.build([triples], ENTITIES, RELATIONS) if seed % 3 else None
+    left_out = set(map(tuple, triples.tolist())) if known is not None else set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(relations, "RELATIONS", 1 + seed % 3)
+        found = world.ask(threads=threads, query_block=queries).top_relations(heads, tails, k, among=among, known=known)
+    each = sorted({*(range(RELATIONS) if among is None else among.tolist())})
+    for row, (h, t) in enumerate(zip(heads.tolist(), tails.tolist(), strict=True)):
+        best = world.sorted([(h, r, t) for r in each if (h, r, t) not in left_out], min(k, len(each)))
+        blanks = min(k, len(each)) - len(best)
+        assert found.ids[row].tolist() == [r for _, r, _ in best] + [-1] * blanks
+        assert np.allclose(found.scores[row, : len(best)], [world.score[each] for each in best], rtol=1e-9, atol=1e-9)
+        assert (found.scores[row, len(best) :] == -np.inf).all()
 
 
 @pytest.mark.parametrize("name", formulas.NAMES)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import OptionError
+from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 from kgdist.partition.book import Book, dealt
 from kgdist.runtime.cluster.training_plan import TrainingPlan, partition_folder
@@ -27,7 +28,8 @@ def plans(draw: st.DrawFn) -> TrainingPlan:
     relations = draw(st.integers(1, 7))
     starts = [np.concatenate([[0], np.cumsum(part)]).astype(np.int64) for part in (sizes, dealt(len(machines), relations))]
     name = draw(st.sampled_from(["TransE_l2", "ComplEx", "RESCAL", "TransR"]))
-    config = Config(model_name=name, hidden_dim=8, num_proc=draw(st.integers(1, 3)), lr=draw(st.floats(1e-9, 1)))
+    more = {"num_proc": draw(st.integers(1, 3)), "lr": draw(st.floats(1e-9, 1)), "reciprocal": draw(st.booleans())}
+    config = Config(model_name=name, hidden_dim=8, **more)
     return TrainingPlan(config, machines, "run", draw(st.integers(0, 3)), "g" * 64, Book(*starts), draw(st.integers(1, 1000)))
 
 
@@ -51,6 +53,16 @@ def test_every_row_has_one_machine_and_one_server(plan: TrainingPlan) -> None:
     owned = [plan.seat(n).own for n in range(count)]
     assert owned[0][0] == 0 and owned[-1][1] == plan.book.num_entities
     assert all(before[1] == after[0] for before, after in itertools.pairwise(owned))
+
+
+@given(plans())
+def test_a_machine_has_both_rows_of_its_relations(plan: TrainingPlan) -> None:
+    model, layout, starts = model_of(plan.config), plan.layout(), plan.book.relations
+    assert plan.shapes == model.shapes(plan.book.num_entities, plan.book.num_relations)
+    for name in plan.shapes.keys() - {"entity"}:
+        for machine in range(len(plan.machines)):
+            own = np.arange(starts[machine], starts[machine + 1])
+            assert model.rows_of(name, own).tolist() == list(range(*layout.machine_range(name, machine)))
 
 
 @pytest.mark.parametrize("epochs", [1.0, 2.5])

@@ -219,14 +219,14 @@ class Tasks:
         entities, relations = self.partition.vocabularies()
         entities.write_tsv(folder / "entities.tsv")
         relations.write_tsv(folder / "relations.tsv")
-        originals = {"entity": self.partition.originals()}
+        model, originals = model_of(config), {"entity": self.partition.originals()}
         for table, name in rundir.array_names(config).items():
-            places = originals.get(table, self.partition.book.original_relations())
+            places = model.rows_of(table, originals.get(table, self.partition.book.original_relations()))
             rundir.save_rows(folder / name, self.tables.shape(table), self._blocks(table, places), lambda _: self.alive())
         write_json(folder / "config.json", settings)
 
     def _blocks(self, table: str, places: np.ndarray) -> Any:
-        """(int64[n] original ids, float32[n, width]) of all rows, some at a time."""
+        """(int[n] where they are written, float32[n, width]) of all rows, some at a time."""
         rows, width = self.tables.shape(table)
         step = max(1, BLOCK // width)
         spans = [(start, min(start + step, rows)) for start in range(0, rows, step)]

@@ -55,11 +55,12 @@ class TrainingPlan(Plan):
     @cached_property
     def shapes(self) -> Shapes:
         """(rows, width) of every table, on all machines."""
-        return model_of(self.config).tables(self.book.num_entities, self.book.num_relations)
+        return model_of(self.config).shapes(self.book.num_entities, self.book.num_relations)
 
     def layout(self) -> Layout:
         """Which server owns which rows."""
-        bounds = {name: self.book.entities if name == "entity" else self.book.relations for name in self.shapes}
+        relations = self.book.relations * model_of(self.config).per_relation  # a range of relations is one of rows
+        bounds = {name: self.book.entities if name == "entity" else relations for name in self.shapes}
         widths = {name: width for name, (_, width) in self.shapes.items()}
         servers = [machine.servers for machine in self.machines]
         by_owner, optimizer = self.config.local_update == "owner", self.config.optimizer
