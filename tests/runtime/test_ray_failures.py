@@ -10,7 +10,7 @@ import pytest
 
 from kgdist.base.errors import Diverged, KgdistError, OptionError, PeersLost, UsageError
 from kgdist.runs import checkpoint
-from kgdist.runtime.gnn import JOB
+from kgdist.runs.rundir import JOB
 from kgdist.runtime.ray_train import Failures, _restore, _stage
 
 
