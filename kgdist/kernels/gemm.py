@@ -239,6 +239,9 @@ def trio(*, low: bool) -> Trio:
 
 
 def fast_on_this_cpu() -> bool:
-    """Whether the CPU multiplies bfloat16 faster than float32."""
-    probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    return bool(probe()) if probe is not None else True
+    """Whether the CPU multiplies bfloat16 faster than float32: by tiles (AMX), or by AVX-512 where that is AMD's, twice as fast.
+    Intel's AVX-512 takes one product of bfloat16 in the time of two of float32: .55 to .65 of its rate, measured."""
+    name, flags = processor()
+    if not flags:  # no Linux
+        return True
+    return bool({"amx_bf16", "bf16"} & flags) or ("avx512_bf16" in flags and "Intel" not in name)

@@ -108,7 +108,7 @@ def settle(config: Config, explicit: Collection[str] = (), *, devices: int | Non
             message = f"bfloat16 is for models that multiply matrices; {config.model_name} sums distances"
             raise OptionError("--compute_dtype", message)
         if config.gpu == (-1,) and not gemm.fast_on_this_cpu():
-            more.append("--compute_dtype bfloat16: this CPU has no units for it, so float32 would be faster")
+            more.append("--compute_dtype bfloat16: this CPU multiplies float32 faster")
     _check_objective(config, model)
     return config, [*notes, *more]
 

@@ -219,14 +219,15 @@ def understand(command: str, given: Mapping[str, Any], machines: Callable[[Confi
     explicit = layered(file, given)
     config = Config(**explicit)
     refuse(of_a_command_line(config, explicit))
-    default, notes = processes(command, config, explicit, usable_cores())
+    row = None if config.preset == "none" else presets.find(config.model_name, config.dataset, config.encoder, config.preset)
+    shared = {**(row.options if row else {}), **explicit}.get("candidates") == "all"
+    default, notes = processes(command, config, explicit, usable_cores(), shared=shared)
     if config.num_client_proc is not None:  # DGL-KE's word for it when there are several machines
         default = config.num_client_proc
         explicit["num_proc"] = default
     config = config.replace(num_proc=default)
-    if config.preset == "none":
+    if row is None:
         return Parsed(command, config, explicit, tuple(notes))
-    row = presets.find(config.model_name, config.dataset, config.encoder, config.preset)
     several = max(config.num_proc, len(config.gpu)) * machines(config)
     notes += row.notes(several)
     preset = row.values(several)

@@ -101,18 +101,21 @@ def _gpus(config: Config, notes: list[str], devices: int | None) -> Config:
     return config
 
 
-def processes(command: str, config: Config, explicit: Collection[str], cores: int) -> tuple[int, list[str]]:
+def processes(
+    command: str, config: Config, explicit: Collection[str], cores: int, *, shared: bool = False
+) -> tuple[int, list[str]]:
     """--num_proc where the user has not set it, and what to say about it.
 
-    Ranks do not depend on it, so kgdist-eval takes all cores. A preset states its steps in total, and they are divided: it takes
-    the cores, too, unless a --seed asks for a run that can be repeated bit for bit. --max_step counts for every process (DGL-KE),
-    so more processes would be another, longer training: one, and a line that tells of the others.
+    Ranks do not depend on it, so kgdist-eval takes all cores, and so does a training whose threads are to share all entities
+    (`shared`: --candidates all), for they repeat themselves bit for bit. A preset states its steps in total, and they are
+    divided: it takes the cores, too, unless a --seed asks for a run that can be repeated bit for bit. --max_step counts for every
+    process (DGL-KE), so more processes would be another, longer training: one, and a line that tells of the others.
     """
     if command not in ("train", "eval") or cores == 1:
         return config.num_proc, []  # several machines: --num_client_proc, as many as the user says
     if config.gpu != (-1,) or config.resume or {"num_proc", "num_thread"} & set(explicit):
         return config.num_proc, []
-    if command == "eval":
+    if command == "eval" or shared:
         return cores, []
     number = min(cores, MOST)
     if config.preset != "none" and not {"seed", "max_step"} & set(explicit):

@@ -201,3 +201,20 @@ def test_comparators_in_bfloat16_rank_in_float32(name: str) -> None:
 def test_distances_without_products_have_no_such_form(name: str) -> None:
     with pytest.raises(ValueError, match="no matrix products"):
         COMPARATORS[name].in_bfloat16()
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "fast"),
+    [
+        ("AMD EPYC 9B14", "avx512f avx512_bf16", True),
+        ("Intel(R) Xeon(R) Processor", "avx512f avx512_bf16", False),
+        ("Intel(R) Xeon(R) Processor", "avx512f avx512_bf16 amx_tile amx_bf16", True),
+        ("AMD EPYC 7B13", "avx2", False),
+        ("Neoverse-V1", "asimd bf16", True),
+    ],
+)
+def test_bfloat16_is_advised_by_what_the_processor_has(
+    monkeypatch: pytest.MonkeyPatch, name: str, flags: str, fast: bool
+) -> None:
+    monkeypatch.setattr(gemm, "processor", lambda: (name, frozenset(flags.split())))
+    assert gemm.fast_on_this_cpu() is fast
