@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" %
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
 
-.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-relations bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-edges bench-nodes bench-sampling bench-dist-sampling bench-ray bench-encoders bench-encoder-accuracy bench-inductive bench-full bench-best bench-workers bench-emb-sim bench-beside bench-tune bench-gpu faults soak soak-script test-slow-machine bench-preprocess clean
+.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-relations bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-edges bench-nodes bench-sampling bench-dist-sampling bench-ray bench-encoders bench-encoder-accuracy bench-inductive bench-full bench-race bench-best bench-workers bench-emb-sim bench-beside bench-tune bench-gpu faults soak soak-script test-slow-machine bench-preprocess clean
 .DELETE_ON_ERROR:
 
 help:
@@ -43,6 +43,7 @@ help:
 	@echo "make bench-workers   graph encoders by 1, 2 and 4 workers, FB15k-237 (DATA=folder that has it), half an hour"
 	@echo "make bench-encoder-accuracy  ranks of graph encoders, FB15k-237 (DATA=folder that has it), hours"
 	@echo "make bench-full      the step against all entities beside the best product, and plain torch (KGDIST_DATA=folder of archives)"
+	@echo "make bench-race      time to a rank, beside plain torch, FB15k, an hour or more (KGDIST_DATA=folder of archives)"
 	@echo "make bench-best      the best ranks, row by row, hours; goes on where it was (ROWS=names, KGDIST_DATA=folder of archives)"
 	@echo "make bench-emb-sim   speed and memory of the most similar of all pairs"
 	@echo "make bench-beside    training, ranking, loading, two machines, beside another checkout's (AGAINST=folder)"
@@ -170,6 +171,9 @@ bench-workers: $(STAMP)
 
 bench-full: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/full.py
+
+bench-race: $(STAMP)
+	$(BIN)/python benchmarks/race.py
 
 bench-best: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/best.py $(ROWS)

@@ -208,7 +208,7 @@ def run(row: Row, root: Path) -> None:
     else:
         shutil.rmtree(out, ignore_errors=True)
         places = ["--data_path", str(root), "--save_path", str(out)]
-        words = [*command[1:], *places, "--num_thread", "2", "--log_interval", "5000", "--yes"]
+        words = [*command[1:], *places, "--num_thread", "2", "--log_interval", "5000"] + ["--yes"] * (config.candidates == "all")
     print("$", " ".join(command), flush=True)
     began = time.time()
     finished = subprocess.run([sys.executable, "-m", "kgdist.cli.train", *words], stdout=subprocess.PIPE, text=True, check=True)

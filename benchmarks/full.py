@@ -50,7 +50,8 @@ class Ours:
     """One training after another step."""
 
     def __init__(self, config: Config, triples: Triples, entities: int, relations: int) -> None:
-        self.config, model = config, model_of(config)
+        self.config, self.model = config, model_of(config)
+        model = self.model
         if config.compute_dtype == "bfloat16":
             model.comparator = model.comparator.in_bfloat16()
         self.tables = MemoryTables.create(model.shapes(entities, relations), config.optimizer)
@@ -69,11 +70,13 @@ class Ours:
 class Plain:
     """The same objective in plain torch, triple by triple: rows by nn.Embedding, cross_entropy, autograd, torch.optim.Adagrad."""
 
-    def __init__(self, triples: Triples, entities: int, relations: int, rank: int, count: int) -> None:
-        self.rank, self.count = rank, count
+    def __init__(
+        self, triples: Triples, entities: int, relations: int, rank: int, count: int, coef: float = 0.01, scale: float = 0.1
+    ) -> None:
+        self.rank, self.count, self.coef = rank, count, coef
         self.rows = [torch.nn.Embedding(n, 2 * rank, sparse=True) for n in (entities, 2 * relations)]
         for each in self.rows:
-            each.weight.data.normal_(0, 0.1)
+            each.weight.data.normal_(0, scale)
         self.optimizer = torch.optim.Adagrad([each.weight for each in self.rows], lr=RATE)
         both = np.concatenate([triples.array, triples.array[:, ::-1] + np.array([0, relations, 0])]).astype(np.int64)
         self.examples, self.rng = torch.from_numpy(both), np.random.default_rng(0)
@@ -86,7 +89,7 @@ class Plain:
             weight = self.rows[0].weight
             scores = (h1 * r1 - h2 * r2) @ weight[:, :rank].T + (h1 * r2 + h2 * r1) @ weight[:, rank:].T
             norms = sum((x[:, :rank].square() + x[:, rank:].square()).sqrt().pow(3).sum() for x in (h, r, t))
-            loss = torch.nn.functional.cross_entropy(scores, batch[:, 2]) + 0.01 * norms / len(batch)
+            loss = torch.nn.functional.cross_entropy(scores, batch[:, 2]) + self.coef * norms / len(batch)
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
