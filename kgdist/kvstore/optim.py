@@ -180,20 +180,25 @@ def rule_of(name: str, settings: Mapping[str, Any]) -> AdagradRow:
 class Schedule:
     """Learning rate by step.
 
-    `total` is the number of steps of the run, `warmup` those over which the rate first rises to `lr`.
+    `total` is the number of steps of the run, `warmup` those over which the rate first rises to `lr`, and `factor` what it is
+    multiplied by each time that it is lowered (plateau).
     """
 
     kind: str
     lr: float
     total: int
     warmup: int = 0
+    factor: float = 1.0
 
-    def at(self, step: int) -> float:
-        """Rate of step 0, 1, ...; linear and cosine fall to 0 at `total`, step is a tenth from half of the steps on."""
+    def at(self, step: int, lowered: int = 0) -> float:
+        """Rate of step 0, 1, ...; linear and cosine fall to 0 at `total`, step is a tenth from half of the steps on, and plateau
+        was `lowered` so often."""
         rise = min((step + 1) / (self.warmup + 1), 1.0)
         done = min(step / max(self.total, 1), 1.0)
         if self.kind == "constant":
             fall = 1.0
+        elif self.kind == "plateau":
+            fall = self.factor**lowered
         elif self.kind == "linear":
             fall = 1.0 - done
         elif self.kind == "cosine":

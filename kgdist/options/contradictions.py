@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import PurePath
 from typing import Any
 
-from kgdist.base.errors import OptionError
+from kgdist.base.errors import OptionError, counted
 from kgdist.options.config import Config
 from kgdist.options.of_encoders import EncoderOptions
 from kgdist.options.option import show
@@ -127,6 +127,9 @@ def _of_an_objective(o: Config, given: Given) -> Rows:
     yield o.init_scale is not None and o.init == "xavier", "init_scale", "contradicts --init xavier, whose range is its own"
     yield o.entity_types is not None and o.neg_sampler != "typed", "entity_types", "goes with --neg_sampler typed; add that"
     yield o.lr_schedule == "plateau" and not o.valid, "lr_schedule", "plateau watches validations; add --valid"
+    early = f"ends a training before its rate is lowered, after {counted(o.plateau_patience + 1, 'validation')}; take more"
+    never = o.lr_schedule == "plateau" and 0 < o.early_stop_patience <= o.plateau_patience + 1
+    yield never, "early_stop_patience", early
     for name in ("plateau_factor", "plateau_patience"):
         yield o.lr_schedule != "plateau" and name in given, name, "goes with --lr_schedule plateau; add that, or drop it"
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from kgdist.base.errors import EvaluationError, KgdistError
+from kgdist.base.errors import EvaluationError, KgdistError, counted
 from kgdist.base.log import log, say
 from kgdist.options.config import Config
 from kgdist.runtime.interrupt import Interrupts
@@ -37,7 +37,9 @@ class Result:
 class Place(Protocol):
     """Where the rows are, and the run folder. What saves or loads returns what went wrong, a line each, or nothing."""
 
-    best: dict[str, Any]  # the best validation so far, {"mrr", "step", "waited"}; the rows of that step are kept
+    # The best validation so far, {"mrr", "step", "waited", "lowered"}; the rows of that step are kept. `waited`: validations since
+    # then; `lowered`: how often they have lowered the rate.
+    best: dict[str, Any]
 
     @property
     def folder(self) -> Path | None:
@@ -66,7 +68,7 @@ class Place(Protocol):
         """A checkpoint of rows and state, and of `best`."""
 
     def save_best(self, step: int, mrr: float) -> list[str]:
-        """Keep the rows, which make this validation the `best`; where that goes wrong, the one before stays it."""
+        """Keep the rows, which make this validation the `best` (`better_than`); where that goes wrong, the one before stays it."""
 
     def take_best(self) -> list[str]:
         """Put the best rows in the place of the last ones, everywhere or nowhere."""
@@ -82,6 +84,11 @@ class Place(Protocol):
 
     def memory(self) -> str:
         """How much memory all of it takes, in words."""
+
+
+def better_than(best: dict[str, Any], mrr: float, step: int) -> dict[str, Any]:
+    """What is the best validation now, after `best`."""
+    return best | {"mrr": mrr, "step": step, "waited": 0}
 
 
 class Course:
@@ -157,14 +164,26 @@ class Course:
         self.callbacks.tell(validation(report, step, self.total, better, place.where))
         if better:
             if self.config.no_save_emb:
-                place.best = {"mrr": mrr, "step": step, "waited": 0}
+                place.best = better_than(place.best, mrr, step)
             else:
                 self._warn(place.save_best(step, mrr), "training goes on")
             return
         place.best["waited"] += 1
+        if self.config.lr_schedule == "plateau" and place.best["waited"] % (self.config.plateau_patience + 1) == 0:
+            self._lower(step)
         if 0 < self.config.early_stop_patience <= place.best["waited"] and step < self.total:
             say(f"early stop at step {step}: no better MRR than {place.best['mrr']:.4f} at step {place.best['step']}")
             self.early = True
+
+    def _lower(self, step: int) -> None:
+        """The rate is less from here on (as ReduceLROnPlateau of PyTorch does it); whoever trains asks for it."""
+        place, config = self.place, self.config
+        place.best["lowered"] += 1
+        if step < self.total:
+            rate = config.lr * config.plateau_factor ** place.best["lowered"]
+            waited = counted(place.best["waited"], "validation")
+            say(f"the rate is {rate:g} from step {step} on: {waited} without a better MRR than {place.best['mrr']:.4f}")
+            self.observer.write("rate", step=step, lr=rate)
 
     # ---- the end
 

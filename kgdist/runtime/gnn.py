@@ -171,7 +171,7 @@ class LeaderControl(SoloControl):
 
     def stopping(self) -> bool:
         course, interrupts = self.leader.course, self.leader.interrupts
-        stop, due, others = self.leader.peers.sums(course.stopping(), course.rhythm.by_clock(), 0)
+        stop, due, others, _ = self.leader.peers.sums(course.stopping(), course.rhythm.by_clock(), 0, self.lowered())
         self.positives += others
         self._due = due > 0
         if stop and not course.stopping():  # another worker was asked to leave, and all do
@@ -200,7 +200,7 @@ class Follower:
         self.tables.add(weights_of(self.encoding))
         self.trainer = share.trainer(config, seat, self.tables, self.encoding, peers)
         self.start = np.zeros(1, np.int64)
-        self._meeting, self._due, self._positives = meetings_of(config), False, 0
+        self._meeting, self._due, self._positives, self._lowered = meetings_of(config), False, 0, 0
 
     def train(self) -> None:
         """Until the first worker has ended."""
@@ -234,9 +234,13 @@ class Follower:
 
     def stopping(self) -> bool:
         """See Control."""
-        stop, due, _ = self.peers.sums(self.interrupts.asked, False, self._positives)
+        stop, due, _, self._lowered = self.peers.sums(self.interrupts.asked, False, self._positives, 0)
         self._positives, self._due = 0, due > 0
         return stop > 0
+
+    def lowered(self) -> int:
+        """See Control: the first worker knows it."""
+        return self._lowered
 
     def report(self, step: int, positives: int, losses: Losses) -> None:
         """See Control."""

@@ -31,7 +31,7 @@ from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 from kgdist.runs import checkpoint, rundir
 from kgdist.runtime.checks import check_data, check_disk, check_memory, check_start, features_of
-from kgdist.runtime.course import Course, Result
+from kgdist.runtime.course import Course, Result, better_than
 from kgdist.runtime.estimate import bytes_beside, estimate
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import (
@@ -265,11 +265,13 @@ class Session:
         def met(step: int) -> None:
             self.steps = workers.steps()
             self.course.meet(step)
+            workers.shared.lower(self.best["lowered"])
 
         def pause() -> None:
             self.steps = workers.steps()
             self.course.checkpoint(self.step)
 
+        workers.shared.lower(self.best["lowered"])
         workers.begin(self.start)
         try:
             workers.watch(met, tick, self.say, due=self.course.rhythm.by_clock, pause=pause)
@@ -316,7 +318,7 @@ class Session:
         meta = {"mrr": mrr, "epoch": self.epoch}
         problems = self._written(partial(checkpoint.save, self.folder, step, self._rows(), meta, name="best"))
         if not problems:
-            self.best = {"mrr": mrr, "step": step, "waited": 0}
+            self.best = better_than(self.best, mrr, step)
         return problems
 
     def take_best(self) -> list[str]:
@@ -385,6 +387,9 @@ class SoloControl:
 
     def stopping(self) -> bool:
         return self.session.course.stopping()
+
+    def lowered(self) -> int:
+        return int(self.session.best["lowered"])
 
     def report(self, step: int, positives: int, losses: Losses) -> None:
         self.sums += (losses.positive, losses.negative, losses.total, losses.regularization)

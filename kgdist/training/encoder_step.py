@@ -16,7 +16,6 @@ import torch
 from kgdist.base.types import Batch
 from kgdist.graphs.structure import Draw
 from kgdist.kernels.random import neighbour_key
-from kgdist.kvstore.optim import Schedule
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.encoders.encoder import TABLE, Encoding
 from kgdist.options.config import Config
@@ -35,7 +34,7 @@ class EncoderStep:
 
     Args:
         inner: makes the step of the score function on tables in which the entities' rows are the encoder's.
-        schedule: of the rate of the encoder's weights, which are pushed with the rows: a checkpoint holds those of one step.
+        rate: of the encoder's weights at a step; they are pushed with the rows: a checkpoint holds those of one step.
         rank: of the process, whose draws are its own.
         weight: of the loss of a step, where others make it as well and their batches may be larger.
     """
@@ -47,7 +46,7 @@ class EncoderStep:
         encoding: Encoding,
         inner: Callable[[Tables], Step],
         *,
-        schedule: Schedule,
+        rate: Callable[[int], float],
         device: torch.device,
         rank: int = 0,
         weight: Callable[[int], float] | None = None,
@@ -58,7 +57,7 @@ class EncoderStep:
         self.encoder, self.messages = encoding
         self.device = device
         self.rank = rank
-        self.schedule = schedule
+        self.rate = rate
         self.sampler = MultiLayerNeighborSampler(list(config.fanout or [-1] * config.num_layers))
         self.encoded = Encoded(tables, config.entity_dim)
         self.inner = inner(self.encoded)
@@ -109,7 +108,7 @@ class EncoderStep:
             grads.mul_(min(1.0, self.config.max_grad_norm / max(float(grads.norm()), 1e-30)))
         if self.config.weight_decay:
             grads.add_(weights, alpha=self.config.weight_decay)
-        updates |= {"entity": Update(inputs, rows.grad), TABLE: Update(ONLY, grads, rate=self.schedule.at(number))}
+        updates |= {"entity": Update(inputs, rows.grad), TABLE: Update(ONLY, grads, rate=self.rate(number))}
         if self.weight is not None and (weight := self.weight(number)) != 1:
             updates = {name: update.times(weight) for name, update in updates.items()}
         clock.backward += perf_counter() - started

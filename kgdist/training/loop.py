@@ -48,6 +48,9 @@ class Control(Protocol):
     def stopping(self) -> bool:
         """Whether to end before the next step (Ctrl-C, early stop)."""
 
+    def lowered(self) -> int:
+        """How often validations have lowered the rate (`--lr_schedule plateau`). Asked after `stopping`, every step."""
+
     def report(self, step: int, positives: int, losses: Losses) -> None:
         """`step` steps are done, the last one with these values. Called every step; must be cheap."""
 
@@ -92,7 +95,8 @@ class Trainer:
         self.batch = batch
         self.total = total
         self.rank = rank
-        self.schedule = Schedule(config.lr_schedule, config.lr, total, config.lr_warmup)
+        self.schedule = Schedule(config.lr_schedule, config.lr, total, config.lr_warmup, config.plateau_factor)
+        self.lowered = 0  # times that the rate was
         self.clock = Clock()
 
         def of_rows(tables: Tables) -> Step:
@@ -102,7 +106,11 @@ class Trainer:
             self._step: Step = of_rows(tables)
         else:
             rates = replace(self.schedule, lr=config.encoder_lr)
-            self._step = EncoderStep(config, tables, encoding, of_rows, schedule=rates, device=device, rank=rank, weight=weight)
+
+            def rate(number: int) -> float:
+                return rates.at(number, self.lowered)
+
+            self._step = EncoderStep(config, tables, encoding, of_rows, rate=rate, device=device, rank=rank, weight=weight)
         self._plans: dict[int, BatchPlan] = {}  # of the next steps
         self._asked = 0  # the first of those behind them
 
@@ -115,6 +123,7 @@ class Trainer:
             if control.stopping():
                 self.tables.flush()
                 return step
+            self.lowered = control.lowered()
             losses, positives = self.step(step)
             sums.add(losses)
             done = step + 1
@@ -140,7 +149,7 @@ class Trainer:
         updates, losses = self._step(plan, clock)
         if not math.isfinite(losses.total):
             raise Diverged(f"the loss became {losses.total} at step {number + 1}; lower --lr, or --gamma if scores are too large")
-        computed, lr = perf_counter(), self.schedule.at(number)
+        computed, lr = perf_counter(), self.schedule.at(number, self.lowered)
         self.tables.push(updates, lr)
         pushed = perf_counter()
         clock.update += pushed - computed

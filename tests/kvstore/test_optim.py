@@ -109,6 +109,8 @@ def test_schedules() -> None:
     assert Schedule("linear", 1.0, 100).at(25) == pytest.approx(0.75)
     assert Schedule("cosine", 1.0, 100).at(25) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)))
     assert [Schedule("step", 1.0, 100).at(step) for step in (49, 50, 99)] == [1.0, 0.1, 0.1]
+    assert Schedule("plateau", 0.5, 100, factor=0.1).at(70, lowered=2) == pytest.approx(0.005)
+    assert Schedule("constant", 0.5, 100, factor=0.1).at(70, lowered=2) == 0.5
     assert Schedule("constant", 1.0, 100, warmup=3).at(0) == pytest.approx(0.25)
     assert Schedule("constant", 1.0, 100, warmup=3).at(3) == 1.0
     with pytest.raises(ValueError, match="unknown schedule"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from kgdist.base.errors import EvaluationError, KgdistError
 from kgdist.options.config import Config
 from kgdist.runtime import course
-from kgdist.runtime.course import Course
+from kgdist.runtime.course import Course, better_than
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.observe import Observer
 from kgdist.runtime.start import NEVER
@@ -61,7 +63,7 @@ class Rows:
 
     def save_best(self, step: int, mrr: float) -> list[str]:
         if not (problems := self._room()):
-            self.kept, self.best = self.rows, {"mrr": mrr, "step": step, "waited": 0}
+            self.kept, self.best = self.rows, better_than(self.best, mrr, step)
         return problems
 
     def take_best(self) -> list[str]:
@@ -130,6 +132,29 @@ def test_the_best_rows_are_published(
     worse = last - best if looked else 0
     if last < TOTAL and last != stop:
         assert patience and worse >= patience * EVERY
+
+
+@given(mrrs=MRRS, patience=st.integers(0, 3), factor=st.sampled_from([0.1, 0.5]))
+def test_the_rate_is_lowered_when_validations_no_longer_improve(
+    mrrs: list[float], patience: int, factor: float, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    place = Rows({step: mrrs[step - 1] for step in range(1, TOTAL + 1)}, 0, None)
+    folder = Path(tempfile.mkdtemp(dir=tmp_path_factory.getbasetemp()))
+    options = {"lr_schedule": "plateau", "plateau_patience": patience, "plateau_factor": factor, "lr": 0.2}
+    made, last = trained(place, Callbacks(), folder, **options)
+    made.observer.close()
+    best, bad, wanted = -1.0, 0, []  # as ReduceLROnPlateau of PyTorch counts
+    for step in range(EVERY, last, EVERY):
+        if (mrr := place.mrrs[step]) == FAILS:
+            continue
+        best, bad = (mrr, 0) if mrr > best else (best, bad + 1)
+        if bad > patience:
+            bad = 0
+            wanted.append((step, pytest.approx(0.2 * factor ** (len(wanted) + 1))))
+    assert place.best["lowered"] == len(wanted)
+    file = folder / "metrics.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    assert [(line["step"], line["lr"]) for line in lines if line["kind"] == "rate"] == wanted
 
 
 @given(mrrs=MRRS, leave=st.sampled_from([10, 30, TOTAL]), full=st.integers(0, 2))

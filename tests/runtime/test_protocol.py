@@ -104,7 +104,7 @@ def test_an_agent_without_a_job_refuses_what_needs_one() -> None:
     partner: Any = SimpleNamespace(bell=Bell())
     agent = Agent(partner)
     assert agent.stop(leave=True) is None  # there is nothing to stop
-    for ask in (agent.train, lambda: agent.release(5), lambda: agent.keep([], []), lambda: agent.open("", None)):
+    for ask in (lambda: agent.train(0), lambda: agent.release(5, 0), lambda: agent.keep([], []), lambda: agent.open("", None)):
         with pytest.raises(ProtocolError, match="before it has said what the job is"):
             ask()
 

@@ -212,13 +212,13 @@ class Agent:
         what = "rows" if resume is None else f"checkpoint of step {resume}"
         self._beside.later("filled" if resume is None else "read", what, work, then)
 
-    def train(self) -> None:
-        """Start the trainers."""
-        self.training.train(self.run_name)
+    def train(self, lowered: int) -> None:
+        """Start the trainers; the rate was `lowered` so often."""
+        self.training.train(self.run_name, lowered)
 
-    def release(self, step: int) -> None:
-        """Let trainers that wait at `step` go on."""
-        self.training.release(step)
+    def release(self, step: int, lowered: int) -> None:
+        """Let trainers that wait at `step` go on; the rate was `lowered` so often."""
+        self.training.release(step, lowered)
 
     def save(self, step: int, meta: dict[str, Any], best: bool) -> None:
         """Write a checkpoint, or the best rows; a failure is told and is not the end."""

@@ -80,9 +80,10 @@ class TrainingSite(Site):
             child.send(self._job("server", server=number, index=index, counters=self._counters.handle()))
             self.servers.append(child)
 
-    def train(self, run: str) -> None:
-        """Start the trainers."""
+    def train(self, run: str, lowered: int) -> None:
+        """Start the trainers; the rate was `lowered` so often."""
         self.run = run
+        self.shard.control.lower(lowered)
         self._attendance = Attendance(self.shard.control)
         for rank in range(self.config.num_proc):
             self.trainers.append(self._trainer(rank))
@@ -125,9 +126,10 @@ class TrainingSite(Site):
             self._tasks[rank] = what
             self.trainers[rank].send(what)
 
-    def release(self, step: int) -> None:
-        """Let trainers that wait at `step` go on."""
+    def release(self, step: int, lowered: int) -> None:
+        """Let trainers that wait at `step` go on; the rate was `lowered` so often."""
         self.attendance.excuse()
+        self.shard.control.lower(lowered)
         self.shard.control.release(step)
 
     def stop(self, leave: bool = False) -> None:

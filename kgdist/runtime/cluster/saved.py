@@ -15,6 +15,7 @@ from kgdist.options.config import Config
 from kgdist.runs.checkpoint import KEEP
 from kgdist.runs.rundir import resume_command
 from kgdist.runtime.cluster.fleet import Fleet
+from kgdist.runtime.course import better_than
 from kgdist.runtime.job import last_words
 from kgdist.runtime.start import NEVER
 from kgdist.runtime.storage import FLAG
@@ -25,7 +26,7 @@ class Saved:
 
     Attributes:
         run: its name, empty for a new one.
-        best: the best validation so far, {"mrr", "step", "waited"}; the rows of that step are kept.
+        best: the best validation so far, see `Place`.
         trainers: of each machine, when the checkpoint that `find` found was written; its step is one of theirs.
     """
 
@@ -71,6 +72,8 @@ class Saved:
         best, self.trainers = found[step]
         if first:
             self.best = NEVER | best
+        else:  # rows as good are still there; what came after this step comes again
+            self.best |= {name: (NEVER | best)[name] for name in ("waited", "lowered")}
         return step
 
     def save(self, fleet: Fleet, step: int) -> list[str]:
@@ -87,7 +90,7 @@ class Saved:
         """Keep the rows of this step as the best ones; what went wrong, by machine. Raises AttemptFailed."""
         problems = self._ask(fleet, "saved", "save", step=step, meta={"mrr": mrr}, best=True)
         if not problems:
-            self.best = {"mrr": mrr, "step": step, "waited": 0}
+            self.best = better_than(self.best, mrr, step)
         self._tidy(fleet)
         return problems
 

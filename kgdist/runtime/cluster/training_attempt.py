@@ -96,7 +96,7 @@ class TrainingAttempt(Attempt[TrainingPlan, Result]):
         observer = Observer(config, folder, total=total, initial=initial, world=self.plan.trainers, metrics=_Remote(fleet))
         course = Course(config, self, self.plan.steps, self.interrupts, observer, Callbacks())
         try:
-            fleet.tell("train")
+            fleet.tell("train", lowered=self.best["lowered"])
             self.began = True
             course.begin()
             stopped, asked = False, False
@@ -116,7 +116,7 @@ class TrainingAttempt(Attempt[TrainingPlan, Result]):
                 if waiting and (step := min(waiting)) > 0 and not stopped:
                     self._arrived = {machine: arrived for machine, arrived in self._arrived.items() if arrived > step}
                     course.meet(step)
-                    fleet.tell("release", step=step)
+                    fleet.tell("release", step=step, lowered=self.best["lowered"])
             observer.pause()
             observer.bar.close()
             result = course.finish(min(done for steps in self._trained.values() for done in steps))

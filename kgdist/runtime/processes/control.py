@@ -17,15 +17,15 @@ from kgdist.base.errors import WorkerError
 from kgdist.kvstore.shared_memory import SharedArray
 from kgdist.training.step import Losses
 
-STOP, RELEASED, BEAT, HOLD, FREED = 0, 1, 2, 3, 4  # slots of the coordinator
-HEADER = 5
+STOP, RELEASED, BEAT, HOLD, FREED, LOWERED = 0, 1, 2, 3, 4, 5  # slots of the coordinator
+HEADER = 6
 DONE, POSITIVES, ARRIVED, ALIVE, HELD = 0, 1, 2, 3, 4  # slots of each worker
 SLOTS = 5
 PATIENCE = 300.0  # seconds without a sign of life from the coordinator
 
 
 class SharedControl:
-    """Shared numbers: int64[5 + 5 * world] of counters, float64[world, 4] of loss sums."""
+    """Shared numbers: int64[6 + 5 * world] of counters, float64[world, 4] of loss sums."""
 
     def __init__(self, counters: SharedArray, sums: SharedArray) -> None:
         self._arrays = (counters, sums)
@@ -77,6 +77,10 @@ class SharedControl:
         """Let processes that wait at `step` go on."""
         self.header[RELEASED] = step
 
+    def lower(self, times: int) -> None:
+        """Say how often the rate was lowered, before those who wait go on."""
+        self.header[LOWERED] = times
+
     def beat(self, ended: threading.Event) -> None:
         """Show every second that the coordinator lives; the body of a thread."""
         while not ended.wait(1.0):
@@ -102,6 +106,9 @@ class WorkerControl:
 
     def stopping(self) -> bool:
         return bool(self.shared.header[STOP])
+
+    def lowered(self) -> int:
+        return int(self.shared.header[LOWERED])
 
     def report(self, step: int, positives: int, losses: Losses) -> None:
         self.sums += (losses.positive, losses.negative, losses.total, losses.regularization)
