@@ -68,7 +68,7 @@ class Place(Protocol):
         """A checkpoint of rows and state, and of `best`."""
 
     def save_best(self, step: int, mrr: float) -> list[str]:
-        """Keep the rows, which make this validation the `best` (`better_than`); where that goes wrong, the one before stays it."""
+        """Keep the rows, which make this validation the best (`better_than`). Where that goes wrong, another stays it."""
 
     def take_best(self) -> list[str]:
         """Put the best rows in the place of the last ones, everywhere or nowhere."""

@@ -1,4 +1,4 @@
-"""`--lr_schedule plateau`, in every way of running on one machine: a rate that is lowered to nothing leaves the rows as they are."""
+"""`--lr_schedule plateau`, on one machine: a rate that is lowered to nothing leaves the rows as they are."""
 
 from __future__ import annotations
 
