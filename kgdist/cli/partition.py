@@ -15,12 +15,15 @@ from kgdist.base.files import folder_for
 from kgdist.base.log import log, result, say, tell
 from kgdist.cli.command import command, set_up_log
 from kgdist.data.dataset import Dataset
+from kgdist.data.entity_types import read_types
 from kgdist.options import parse
 from kgdist.options.config import Config
 from kgdist.options.contradictions import of_partitioning, refuse
 from kgdist.options.resolve import resolve
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from kgdist.partition.expansion import EdgeSizes
     from kgdist.partition.graph import Sizes
     from kgdist.partition.typed_sizes import TypedSizes
@@ -50,6 +53,11 @@ def main(argv: Sequence[str]) -> int:
     if config.edges:
         return make_edges(config, dataset, root)
     return make(config, dataset, root, own)
+
+
+def types_of(config: Config, dataset: Dataset) -> np.ndarray | None:
+    """int32[n, 2], the types of entities, if they are given. Raises DataError."""
+    return None if config.entity_types is None else read_types(Path(config.entity_types), dataset.entities)
 
 
 def divide_graph(config: Config, metadata: Path) -> int:
@@ -129,7 +137,7 @@ def make(config: Config, dataset: Dataset, root: Path, own: Path) -> int:
     if graph is not None:
         data_of(graph, trainers=1)  # what cannot be kept or replaced is said now, and not when all is divided
         check_place(root, dataset.name)
-    started = time.perf_counter()
+    types, started = types_of(config, dataset), time.perf_counter()
     method, balance, seed, parts = config.method, config.balance, config.seed, config.num_parts or 1
     if method == "dglke":
         assigned, parts = dglke_text.read_text(dataset, own)
@@ -155,7 +163,8 @@ def make(config: Config, dataset: Dataset, root: Path, own: Path) -> int:
             dataset.relations.write_tsv(file.with_suffix(".relations.tsv"))
         else:
             numbering = Numbering.of(assigned, parts, relations)
-            folders = write(dataset, numbering, sizes, root, method=method, balance=balance, seed=seed, source=source(config))
+            how = {"method": method, "balance": balance}
+            folders = write(dataset, numbering, sizes, root, **how, seed=seed, source=source(config), types=types)
         seconds["writing"] = time.perf_counter() - started
         say(f"written: {folders[0]}" + (f" to {folders[-1].name}" if parts > 1 else ""))
     finish(config.replace(num_parts=parts), dataset, root, seconds, sizes)
@@ -172,7 +181,7 @@ def make_edges(config: Config, dataset: Dataset, root: Path) -> int:
 
     check_replaced(root, EdgesInCommon)  # said now, and not when all is divided
     entities, relations, train = len(dataset.entities), len(dataset.relations), dataset.train.array
-    parts, started = config.num_parts or 1, time.perf_counter()
+    parts, types, started = config.num_parts or 1, types_of(config, dataset), time.perf_counter()
     how = {"method": config.method, "balance": config.balance}
     with scratch(len(train)) as assigned:
         divide_triples(train, entities, relations, parts, assigned, **how, seed=config.seed)
@@ -188,7 +197,8 @@ def make_edges(config: Config, dataset: Dataset, root: Path) -> int:
             log.warning(warning)
         if not config.dry_run:
             started = time.perf_counter()
-            folders = write_edges(dataset, expansion, sizes, root, method=config.method, source=source(config))
+            more: dict[str, Any] = {"method": config.method, "source": source(config), "types": types}
+            folders = write_edges(dataset, expansion, sizes, root, **more)
             seconds["writing"] = time.perf_counter() - started
             say(f"written: {folders[0]}" + (f" to {folders[-1].name}" if parts > 1 else ""))
     finish(config.replace(num_parts=parts), dataset, root, seconds, sizes)

@@ -4,6 +4,8 @@ batches.py     the positives of each step
 build.py       files to arrays, in one pass; names to ids
 cache.py       where the arrays lie, and whether they are current
 dataset.py     a data set: int32 triples, memory-mapped, and vocabularies
+domains.py     the entities that relations have at each end
+entity_types.py  the types of entities, from a file
 growing.py     triples of new entities, whose ids follow those that are known
 held_out.py    valid and test taken from train
 known.py       the filter: all known answers of a query
@@ -12,4 +14,5 @@ names.py       many strings and the way back, in arrays; names numbered as they 
 queries.py     the queries of each step, where every entity is a candidate
 statistics.py  what a graph is like, counted from its triples
 vocabulary.py  names <-> ids
+weighing.py    what triples weigh by how often their parts occur
 """

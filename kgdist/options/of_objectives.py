@@ -158,18 +158,19 @@ class ObjectiveOptions:
     )
     neg_sampler: str = _negatives(
         "uniform",
-        "which entities are drawn: uniform, any; typed, those that the train split has with the relation at that end, or of the "
-        "types it has there (--entity_types)",
+        "which entities are drawn: uniform, any; typed, those that the train split has with the relation at that end, or all of "
+        "the types that these have (--entity_types). Positives then stand by relation, and a chunk's draws are dealt to its "
+        "relations",
         choices=("uniform", "typed"),
         ours=_TRAIN,
     )
     entity_types: str | None = _negatives(
         None,
-        "with --neg_sampler typed: a file of lines entity TAB type; negatives are then the entities of those types that the "
-        "relation has at that end",
+        "a file of lines entity TAB type: with --neg_sampler typed, negatives are then the entities of those types that the "
+        "relation has at that end. For several machines kgdist-partition puts them into the partitions",
         clean=_whole_path,
         metavar="FILE",
-        ours=_TRAIN,
+        ours=("train", "partition"),
     )
     mask_known: bool = _negatives(
         False,

@@ -8,6 +8,7 @@
     core.ids.npy, support.ids.npy         int32[.], the number of each in the train split (int64 from 2^31 triples on)
     core.weights.npy, support.weights.npy float32[.], where the data set has weights
     valid.npy, test.npy                   int32[., 3] original ids, whole in every partition
+    types.npy                             int32[., 2], original ids and types of all entities, where there are types
 
 and, of partition 0 alone, entity.*.npy and relation.*.npy, the names of original ids, see data/vocabulary.py.
 
@@ -55,11 +56,14 @@ class EdgesInCommon:
     sizes: dict[str, Any]  # see `kgdist.partition.expansion.EdgeSizes`
     contents: tuple[str, ...]  # `digest_of` the files of each partition
     source: dict[str, Any]  # the options that the data set was read with
+    types: int = 0  # rows of types.npy
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         reach = {**dataclasses.asdict(self.reach), "fanout": list(self.reach.fanout)}
+        if not plain["types"]:  # an older kgdist knows of none
+            del plain["types"]
         return {**plain, "reach": reach, "numbered": list(self.numbered), "contents": list(self.contents)}
 
     @classmethod
@@ -80,6 +84,7 @@ class EdgesInCommon:
             dict(value["sizes"]),
             tuple(str(content) for content in value["contents"]),
             dict(value["source"]),
+            int(value.get("types", 0)),
         )
         if found.to_json() != value or len(fanout) not in (0, found.reach.hops):
             raise ValueError("its numbers contradict one another")
@@ -141,6 +146,12 @@ class EdgePartition:
         manifest = Manifest.read(path, EdgesInCommon)
         manifest.check(path, verify=verify)
         return cls(path, manifest)
+
+    @property
+    def types(self) -> np.ndarray | None:
+        """int32[n, 2] of original id and type, for all entities, if the graph was divided with types."""
+        count = self.manifest.common.types
+        return self._map("types.npy", np.int32, (count, 2)) if count else None
 
     @property
     def num_core(self) -> int:

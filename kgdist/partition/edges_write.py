@@ -20,16 +20,23 @@ from kgdist.partition.expansion import EdgeSizes, Expansion, needs
 from kgdist.partition.graph import PIECE
 from kgdist.partition.manifest import Manifest, digest_of, files_of, folder_of
 from kgdist.partition.typed_folder import whole
-from kgdist.partition.write import EVALUATED, staged
+from kgdist.partition.write import EVALUATED, staged, write_types
 
 BYTES = 12 + 4 + 4  # of a triple, its number and its weight
 
 
 def write_edges(
-    dataset: Dataset, expansion: Expansion, sizes: EdgeSizes, root: Path, *, method: str, source: dict[str, Any] | None = None
+    dataset: Dataset,
+    expansion: Expansion,
+    sizes: EdgeSizes,
+    root: Path,
+    *,
+    method: str,
+    source: dict[str, Any] | None = None,
+    types: np.ndarray | None = None,
 ) -> list[Path]:
     """Write folders partition_<p> in `root`; returns them. What was there before is replaced. `source` are the options that the
-    data set was read with.
+    data set was read with, `types` int32[n, 2] the types of its entities.
 
     Raises OptionError for folders in the way that are no such partitions, KgdistError where they cannot be written.
     """
@@ -48,6 +55,7 @@ def write_edges(
                 _write_triples(folder, name, dataset.train, local)
             for split, held in splits.items():
                 write_npy(folder / f"{split}.npy", held.array)
+        write_types(folders, types, np.arange(len(dataset.entities)))
         dataset.entities.save(folders[0], "entity")
         dataset.relations.save(folders[0], "relation")
         files = [files_of(folder) for folder in bar(folders, desc="hashing the partitions", unit=" folder")]
@@ -64,6 +72,7 @@ def write_edges(
             sizes.to_json(),
             tuple(map(digest_of, files)),
             source or {},
+            0 if types is None else len(types),
         )
         for part, folder in enumerate(folders):
             Manifest(part, common, files[part]).write(folder)

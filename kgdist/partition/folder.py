@@ -5,6 +5,7 @@
     entities.npy, relations.npy             int32, the original id of each own entity and relation, by new id
     valid.npy, test.npy                     int32[., 3] new ids, whole in every partition
     <split>.known.<side>.<array>.npy        the filter for the queries of that split, see data/known.py
+    types.npy                               int32[., 2], new ids and types of all entities, where there are types
 
 and, of partition 0 alone, for reports:
 
@@ -54,6 +55,7 @@ class Common:
     sizes: dict[str, Any]  # see `kgdist.partition.graph.Sizes`
     contents: tuple[str, ...]  # `digest_of` the files of each partition
     source: dict[str, Any] = dataclasses.field(default_factory=dict)  # the options that the data set was read with
+    types: int = 0  # rows of types.npy
 
     @property
     def triples(self) -> tuple[int, ...]:
@@ -76,6 +78,7 @@ class Common:
             "sizes": self.sizes,
             "contents": list(self.contents),
             "source": self.source,
+            **({"types": self.types} if self.types else {}),  # an older kgdist knows of none
         }
 
     @classmethod
@@ -95,6 +98,7 @@ class Common:
             dict(value["sizes"]),
             tuple(str(content) for content in value["contents"]),
             dict(value["source"]),
+            int(value.get("types", 0)),
         )
         if found.to_json() != value or len(found.contents) != found.book.parts or "train" not in found.splits:
             raise ValueError("its numbers contradict one another")
@@ -146,6 +150,12 @@ class Partition:
         manifest = Manifest.read(path, Common)
         manifest.check(path, verify=verify)
         return cls(path, manifest)
+
+    @property
+    def types(self) -> np.ndarray | None:
+        """int32[n, 2] of entity and type, for all entities, if the graph was divided with types."""
+        count = self.manifest.common.types
+        return self._map("types.npy", np.int32, (count, 2)) if count else None
 
     def known(self, split: str) -> KnownTriples:
         """The known answers, among all triples of train, valid and test, to the queries of "valid" or "test"."""

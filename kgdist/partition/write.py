@@ -40,9 +40,10 @@ def write(
     balance: str,
     seed: int,
     source: dict[str, Any] | None = None,
+    types: np.ndarray | None = None,
 ) -> list[Path]:
     """Write all partitions of `dataset` to folders partition_<p> in `root`; returns them. What was there before is replaced.
-    `source` are the options that it was read with.
+    `source` are the options that it was read with, `types` int32[n, 2] the types of its entities.
 
     Raises OptionError for folders in the way that are not partitions, KgdistError where they cannot be written, and then leaves
     what was there as it was.
@@ -56,6 +57,7 @@ def write(
             write_npy(folder / "entities.npy", numbering.entities[own])
             write_npy(folder / "relations.npy", numbering.relations[links])
         _write_shared(dataset, numbering, folders)
+        write_types(folders, types, numbering.entities)
         dataset.entities.save(folders[0], "entity")
         dataset.relations.save(folders[0], "relation")
         write_npy(folders[0] / "originals.npy", numbering.entities)
@@ -74,6 +76,7 @@ def write(
             sizes.to_json(),
             tuple(map(digest_of, files)),
             source or {},
+            0 if types is None else len(types),
         )
         for part, folder in enumerate(folders):
             Manifest(part, common, files[part]).write(folder)
@@ -169,6 +172,18 @@ def _write_shared(dataset: Dataset, numbering: Numbering, folders: list[Path]) -
         if file.name.startswith(EVALUATED):
             for folder in folders[1:]:
                 shutil.copyfile(file, folder / file.name)
+
+
+def write_types(folders: list[Path], types: np.ndarray | None, entities: np.ndarray) -> None:
+    """types.npy, if there are `types` int32[n, 2] of original ids, in each folder; `entities`: int[n], the original id by the id
+    that is to be there."""
+    if types is None:
+        return
+    place = np.empty(len(entities), np.int32)
+    place[entities] = np.arange(len(entities), dtype=np.int32)
+    found = np.stack([place[types[:, 0]], types[:, 1]], axis=1)
+    for folder in folders:
+        write_npy(folder / "types.npy", found)
 
 
 def filters(folders: list[Path], splits: list[str], entities: int, relations: int) -> Iterator[tuple[str, KnownTriples]]:

@@ -17,6 +17,7 @@ ray_chunks.py   chunks of attributes as tasks of Ray
 ray_session.py  Ray, from its beginning to its end
 ray_train.py    Ray Train as what starts workers
 share.py      what one of such workers trains on
+solo.py       the link between a loop and the session it is in
 start.py      where rows and steps start: at random, another run, a checkpoint
 storage.py    what machines that come and go share: partitions and checkpoints
 told.py       the options of a training, from a command line, from Python, from its run, from the first of its workers

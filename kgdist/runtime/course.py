@@ -37,8 +37,8 @@ class Result:
 class Place(Protocol):
     """Where the rows are, and the run folder. What saves or loads returns what went wrong, a line each, or nothing."""
 
-    # The best validation so far, {"mrr", "step", "waited", "lowered"}; the rows of that step are kept. `waited`: validations since
-    # then; `lowered`: how often they have lowered the rate.
+    # The best validation so far, {"mrr", "step", "waited", "lowered"}; the rows of that step are kept. `waited`: validations
+    # since then; `lowered`: how often they have lowered the rate.
     best: dict[str, Any]
 
     @property

@@ -34,8 +34,9 @@ from kgdist.runtime.cluster.training_plan import partition_folder
 from kgdist.runtime.course import Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import Seat, meetings_of, shapes_of, warm_up, weights_of
-from kgdist.runtime.local import Session, SoloControl, train
+from kgdist.runtime.local import Session, train
 from kgdist.runtime.share import Share
+from kgdist.runtime.solo import SoloControl
 from kgdist.runtime.told import as_the_first, gone_on, understood
 from kgdist.training.callbacks import Callback, Callbacks, Event, Progress, Validation
 from kgdist.training.loop import Control, Trainer

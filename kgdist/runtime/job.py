@@ -12,15 +12,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from kgdist.base.errors import KgdistError, OptionError
+from kgdist.base.errors import KgdistError, OptionError, counted
 from kgdist.base.machine import keep_freed_memory
-from kgdist.base.types import Batch
+from kgdist.base.types import Batch, Side
 from kgdist.data.batches import Batches, relation_shares, size_at
 from kgdist.data.dataset import Triples
+from kgdist.data.domains import Domains
 from kgdist.data.known import KnownTriples
 from kgdist.data.queries import Queries
+from kgdist.data.weighing import Weighing
 from kgdist.kvstore.catalogue import TableSpec
 from kgdist.kvstore.optim import OPTIMIZERS
+from kgdist.kvstore.shared_memory import SharedArray
 from kgdist.kvstore.tables import AsyncTables, MemoryTables, TableMemory, Tables
 from kgdist.models.base import Model
 from kgdist.models.encoders.encoder import TABLE as ENCODER
@@ -124,9 +127,16 @@ def weights_of(encoding: Encoding, *, shared: bool = False) -> TableMemory:
 
 
 def trainer_of(
-    config: Config, train: Triples, tables: Tables, rank: int, seat: Seat | None = None, encoding: Encoding | None = None
+    config: Config,
+    train: Triples,
+    tables: Tables,
+    rank: int,
+    seat: Seat | None = None,
+    encoding: Encoding | None = None,
+    types: np.ndarray | None = None,
 ) -> Trainer:
-    """The training of process `rank` of this machine on its split `train`. Raises OptionError when it would have no triples."""
+    """The training of process `rank` of this machine on its split `train`, whose entities have the `types` int32[n, 2], if any
+    (`kgdist.data.entity_types`). Raises OptionError when it would have no triples."""
     model = model_of(config)
     if config.compute_dtype == "bfloat16":
         model.comparator = model.comparator.in_bfloat16()
@@ -134,10 +144,19 @@ def trainer_of(
     if seat is not None:
         number, total = seat.machine * config.num_proc + rank, steps_of(config, seat.triples, seat.machines)
     batch: Callable[[int], Batch]
+    notes: list[str] = []
+    sizes = tables.shape("entity")[0], tables.shape("relation")[0] // model.per_relation
     if config.candidates == "all":
         batch = queries_of(config, train).batch
     else:
-        batch = _sampled(config, model, train, tables.shape("entity")[0], seat, (rank, number))
+        batch, notes = _sampled(config, model, train, sizes, seat, (rank, number), types)
+    if config.bernoulli or config.subsampling:
+        weighing = Weighing(train, sizes[1], bernoulli=config.bernoulli, subsampling=config.subsampling)
+        plain = batch
+
+        def batch(step: int) -> Batch:
+            return weighing(plain(step))
+
     if config.async_update:
         tables = AsyncTables(tables)
     machines = seat.machines if seat is not None else 1
@@ -147,6 +166,7 @@ def trainer_of(
     return Trainer(
         config, model, tables, batch,
         device=device, total=total, rank=shown, machines=machines, encoding=encoding, weight=weight,
+        notes=notes if number == 0 else [],
     )  # fmt: skip
 
 
@@ -156,11 +176,17 @@ def queries_of(config: Config, train: Triples) -> Queries:
 
 
 def _sampled(
-    config: Config, model: Model, train: Triples, entities: int, seat: Seat | None, process: tuple[int, int]
-) -> Callable[[int], Batch]:
-    """Positives and drawn negatives of each step of a `process`: its number here, and of all. Raises OptionError when it would
-    have no triples."""
-    rank, number = process
+    config: Config,
+    model: Model,
+    train: Triples,
+    sizes: tuple[int, int],
+    seat: Seat | None,
+    process: tuple[int, int],
+    types: np.ndarray | None,
+) -> tuple[Callable[[int], Batch], list[str]]:
+    """Positives and drawn negatives of each step of a `process`, which is its number here, and of all; and what is to be said of
+    them. Raises OptionError when it would have no triples."""
+    (rank, number), (entities, relations) = process, sizes
     owned = relation_shares(train.array[:, 1], config.num_proc)[rank] if config.rel_part and config.num_proc > 1 else None
     try:
         batches = Batches(train, config.batch_size, seed=config.seed, rank=rank, world=config.num_proc, owned=owned)
@@ -170,9 +196,15 @@ def _sampled(
     if seat is not None:
         (first, last), pool = seat.own if config.negatives == "local" else (first, last), seat.pool
     if config.mask_known:
-        known = KnownTriples.build([train.array], entities, int(train.array[:, 1].max(initial=0)) + 1)
+        known = KnownTriples.build([train.array], entities, relations)
     if config.loss_genre == SOFTMAX:
         standing = Standing.of(train.array, entities, degree=config.neg_deg_sample)
+    domains: Domains | None = None
+    notes: list[str] = []
+    if config.neg_sampler == "typed":
+        allowed = np.zeros(entities, bool)
+        allowed[pool if pool is not None else slice(first, last)] = True
+        domains, notes = _domains(train, entities, relations, allowed, types)
     negatives = ChunkedNegatives(
         last - first if pool is None else len(pool),
         config.neg_sample_size,
@@ -184,14 +216,36 @@ def _sampled(
         among=pool,
         standing=standing,
         known=known,
+        domains=domains,
     )
-    return lambda step: negatives.batch(step, batches.at(step))
+    return (lambda step: negatives.batch(step, batches.at(step))), notes
 
 
-def train_rank(config: Config, train: Triples, tables: Tables, control: WorkerControl, encoding: Encoding | None = None) -> int:
+def _domains(
+    train: Triples, entities: int, relations: int, allowed: np.ndarray, types: np.ndarray | None
+) -> tuple[Domains, list[str]]:
+    """The entities of each relation that may be drawn, bool[entities], and what is to be said of them."""
+    found = Domains.of(train.array, relations)
+    used = found.sizes(Side.TAIL) > 0
+    if types is not None:
+        found = found.typed(types, entities)
+    found = found.within(allowed)
+    alone = int(sum((found.sizes(side)[used] < 2).sum() for side in Side))
+    ends = f"at {counted(alone, 'end')} of {counted(int(used.sum()), 'relation')} there are fewer than two entities to draw"
+    return found, [f"--neg_sampler typed: {ends}; there they are drawn among all"] if alone else []
+
+
+def train_rank(
+    config: Config,
+    train: Triples,
+    tables: Tables,
+    control: WorkerControl,
+    encoding: Encoding | None = None,
+    types: np.ndarray | None = None,
+) -> int:
     """The work of worker `control.rank`, in the thread that calls; returns the number of steps done since the run's first."""
     torch.set_num_threads(config.num_thread)  # counts for this thread
-    return trainer_of(config, train, tables, control.rank, encoding=encoding).run(control, control.start)
+    return trainer_of(config, train, tables, control.rank, encoding=encoding, types=types).run(control, control.start)
 
 
 def train_share(job: dict[str, Any], owner: Owner) -> int:
@@ -207,7 +261,8 @@ def train_share(job: dict[str, Any], owner: Owner) -> int:
     encoding = Encoding.of(config, train.array, tables.shape("entity")[0], relations)
     if encoding is not None:
         tables.add(TableMemory.attach(weights_of(encoding).spec, job["weights"]))
-    return train_rank(config, train, tables, control, encoding)
+    types = SharedArray.attach(job["types"][0]).array if job["types"] else None
+    return train_rank(config, train, tables, control, encoding, types)
 
 
 def warm_up(config: Config, *, weighted: bool) -> None:
@@ -220,7 +275,14 @@ def warm_up(config: Config, *, weighted: bool) -> None:
     if config.gpu[0] >= 0:
         return
     count, entities = 8, 4
-    short = {"batch_size": count, "neg_sample_size": entities, "max_step": 2, "max_epoch": None, "attributes": None}
+    short = {
+        "batch_size": count,
+        "neg_sample_size": entities,
+        "max_step": 2,
+        "max_epoch": None,
+        "attributes": None,
+        "entity_types": None,
+    }
     small = config.replace(**short, num_proc=1, lr=1e-6, adversarial_temperature=1.0)
     ids = np.arange(count, dtype=np.int32)
     array = np.stack([ids % entities, np.zeros_like(ids), (ids + 1) % entities], axis=1)  # int32[count, 3]

@@ -21,8 +21,9 @@ from kgdist.base.files import write_json
 from kgdist.base.log import background, bar, log, say
 from kgdist.base.machine import keep_freed_memory, peak_of_this_process, used_now
 from kgdist.data.dataset import Dataset, Triples, open_dataset
+from kgdist.data.entity_types import read_types
 from kgdist.evaluation.evaluator import Evaluator
-from kgdist.kvstore.shared_memory import huge_pages_refused
+from kgdist.kvstore.shared_memory import SharedArray, huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.encoders.encode import encode_tables
 from kgdist.models.encoders.encoder import TABLE as ENCODER
@@ -49,10 +50,10 @@ from kgdist.runtime.job import (
 from kgdist.runtime.observe import Observer, curves_writer, watched
 from kgdist.runtime.processes.control import SharedControl, WorkerControl
 from kgdist.runtime.processes.workers import Processes, Say, Threads, Workers
+from kgdist.runtime.solo import SoloControl
 from kgdist.runtime.start import NEVER, fresh, resumed
 from kgdist.training.callbacks import Callback, Callbacks
 from kgdist.training.loop import Control, Trainer
-from kgdist.training.step import Losses
 
 ROWS = 4096  # looked at together
 
@@ -115,6 +116,7 @@ class Session:
         apart = several and config.worker == "process"
         if config.huge_pages and (reason := huge_pages_refused(shared=apart)):
             log.warning("--huge_pages: %s", reason)
+        self.types = self._types()
         self.tables = MemoryTables.create(shapes, config.optimizer, shared=apart, device=device, huge=config.huge_pages)
         self.encoding = self._encoding()
         self.weights = weights_of(self.encoding, shared=apart) if self.encoding is not None else None
@@ -152,8 +154,18 @@ class Session:
     def _encoding(self) -> Encoding | None:
         return Encoding.of(self.config, self.dataset.train.array, *self.sizes)
 
+    def _types(self) -> SharedArray | None:
+        """int32[n, 2], the types of entities, if they are given. Raises DataError."""
+        if self.config.entity_types is None:
+            return None
+        found = read_types(Path(self.config.entity_types), self.dataset.entities)
+        memory = SharedArray.allocate(found.shape, found.dtype)
+        memory.array[:] = found
+        return memory
+
     def _trainer(self, rank: int) -> Trainer:
-        return trainer_of(self.config, self.dataset.train, self.tables, rank, encoding=self.encoding)
+        types = self.types.array if self.types is not None else None
+        return trainer_of(self.config, self.dataset.train, self.tables, rank, encoding=self.encoding, types=types)
 
     def _control(self) -> Control:
         return SoloControl(self)
@@ -163,16 +175,19 @@ class Session:
         config, shared = self.config, SharedControl.create(self.config.num_proc)
         if config.worker == "process":
             tables, control = self.tables.handles(), shared.handles()
-            fds = [handle["fd"] for handle in (*tables.values(), *control)]
+            types = [self.types.handle()] if self.types is not None else []
+            fds = [handle["fd"] for handle in (*tables.values(), *control, *types)]
             options, store = dataclasses.asdict(config), str(self.dataset.folder)
             job = {"role": "share", "config": options, "store": store, "tables": tables, "control": control}
+            job["types"] = types
             job["weights"] = self.weights.handles() if self.weights is not None else {}
             return Workers(Processes(config.num_proc, job, fds, threads=config.num_thread), shared)
 
         def work(rank: int, say: Say) -> int:
             encoding = Encoding.of(config, self.dataset.train.array, *self.sizes)
             control = WorkerControl(shared, rank, self.meeting, say)
-            return train_rank(config, self.dataset.train, self.tables, control, encoding)
+            types = self.types.array if self.types is not None else None
+            return train_rank(config, self.dataset.train, self.tables, control, encoding, types)
 
         return Workers(Threads(config.num_proc, work), shared)
 
@@ -366,6 +381,9 @@ class Session:
     def _release(self) -> None:
         if self.workers is not None:
             self.workers.close()
+        if self.types is not None:
+            self.types.close()
+            self.types = None
         self.tables.close()
 
 
@@ -375,31 +393,3 @@ def _problems(work: Callable[[], object]) -> list[str]:
     except KgdistError as error:
         return [str(error)]
     return []
-
-
-class SoloControl:
-    """`Control` of a loop in this process."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.sums, self.positives = np.zeros(4), 0
-        self.say = session.say
-
-    def stopping(self) -> bool:
-        return self.session.course.stopping()
-
-    def lowered(self) -> int:
-        return int(self.session.best["lowered"])
-
-    def report(self, step: int, positives: int, losses: Losses) -> None:
-        self.sums += (losses.positive, losses.negative, losses.total, losses.regularization)
-        self.positives += positives
-        self.session.steps = [step]
-        self.session.observer.update(step, self.positives, self.sums)
-
-    def meeting(self, step: int) -> bool:
-        return self.session.meeting(step) or self.session.course.rhythm.by_clock()
-
-    def meet(self, step: int) -> None:
-        self.session.steps = [step]
-        self.session.course.meet(step)

@@ -87,7 +87,16 @@ class Share(NamedTuple):
     def trainer(self, config: Config, seat: Seat, tables: MemoryTables, encoding: Encoding, peers: Peers) -> Trainer:
         """The training of its worker. Raises OptionError where it has no triples."""
         shared = PeerTables(tables, peers, self.entities, self.total)
-        return trainer_of(config, self.part.core, shared, 0, seat, encoding)
+        return trainer_of(config, self.part.core, shared, 0, seat, encoding, self._types())
+
+    def _types(self) -> np.ndarray | None:
+        """int32[n, 2], the types of its entities by its own numbers."""
+        if self.part.types is None:
+            return None
+        place = np.full(self.total, -1, np.int32)
+        place[self.entities] = np.arange(len(self.entities), dtype=np.int32)
+        found = np.stack([place[self.part.types[:, 0]], self.part.types[:, 1]], axis=1)
+        return found[found[:, 0] >= 0]
 
     def encode(self, encoding: Encoding, tables: MemoryTables) -> torch.Tensor:
         """float32[n, D], rows of its entities; right are those of core entities, and of those without triples."""
@@ -135,5 +144,9 @@ def check_partitions(config: Config, part: EdgePartition, workers: int) -> None:
     if common.reach.inverse == config.no_inverse:
         other = "with" if common.reach.inverse else "without"
         raise OptionError("--no_inverse", f"the partitions were made for messages {other} inverse relations")
+    if config.entity_types is not None:
+        raise OptionError(
+            "--entity_types", "is for kgdist-partition where several workers train: partitions hold the types; drop it"
+        )
     if config.has_edge_importance and not common.weighted:
         raise OptionError("--has_edge_importance", f"the triples of {part.name} have no weights; partition with it as well")

@@ -1,20 +1,27 @@
-"""Candidates that positives are held against in training: chunked, uniform, and proportional to degree.
+"""Candidates that positives are held against in training: chunked, uniform, of a relation's own entities, proportional to degree.
 
 The B positives of a step fall into chunks of `size`; each chunk draws `size` entities uniformly, with replacement, and crosses
 them with all of its positives, so a step touches about B entities for B * size comparisons (DGL-KE's joint sampling). Draws
 follow from (seed, rank, step): there is no state to save.
+
+Typed, the positives stand by relation, and the draws of a chunk are dealt to its relations as positives are, and each relation
+draws among its own entities. Whatever another relation of the chunk has drawn counts as well where it is one of its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from kgdist.base.types import Batch, Side
 from kgdist.data.batches import Positives
+from kgdist.data.domains import Domains
 from kgdist.data.known import KnownTriples
 from kgdist.kernels.random import uniform_ids
+
+MANY = 1 << 62  # random numbers, of which remainders are as good as even
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,57 @@ class Standing:
         return 1 / expected
 
 
+class Groups(NamedTuple):
+    """The positives of a chunk that have one relation, G such groups of all chunks: who draws typed negatives."""
+
+    domains: Domains
+    side: Side
+    starts: np.ndarray  # int64[G], the first positive of each
+    chunks: np.ndarray  # int64[G], ascending
+    relations: np.ndarray  # int64[G]
+    draws: np.ndarray  # int64[G], those of a chunk add up to `size`
+    sizes: np.ndarray  # int64[G], entities that it draws among: those of its relation, or all where that has but one
+    free: np.ndarray  # bool[G], whether they are all
+
+    @classmethod
+    def of(cls, domains: Domains, side: Side, relations: np.ndarray, size: int, entities: int) -> Groups:
+        """Of int64[B] relations, in order, in chunks of `size`, each of which draws as many of `entities`."""
+        places = np.arange(len(relations))
+        starts = np.flatnonzero((np.diff(relations, prepend=-1) != 0) | (places % size == 0))
+        ends = np.append(starts[1:], len(relations))
+        chunks = starts // size
+        lasts = np.minimum((chunks + 1) * size, len(relations)) - chunks * size  # positives of the chunk
+        begin, end = ((bounds - chunks * size) * size // lasts for bounds in (starts, ends))
+        sizes = domains.sizes(side)[relations[starts]]
+        free = sizes < 2
+        return cls(domains, side, starts, chunks, relations[starts], end - begin, np.where(free, entities, sizes), free)
+
+    def drawn(self, numbers: np.ndarray, pool: np.ndarray | None, first: int) -> np.ndarray:
+        """int64[C, size]: entities by random numbers int64[C, size]. All there are: int64[.] `pool`, or from `first`."""
+        flat, found = numbers.reshape(-1), np.empty(numbers.size, np.int64)
+        group = np.repeat(np.arange(len(self.draws)), self.draws)
+        number, free = flat % self.sizes[group], self.free[group]
+        found[free] = number[free] + first if pool is None else pool[number[free]]
+        found[~free] = self.domains.pick(self.side, self.relations[group[~free]], number[~free])
+        return found.reshape(numbers.shape)
+
+    def members(self, candidates: np.ndarray) -> np.ndarray:
+        """bool[G, N]: which candidates int64[C, N] of its chunk count for each."""
+        found: np.ndarray = self.domains.has(self.side, self.relations, self.chunks, candidates) | self.free[:, None]
+        return found
+
+    def stands(self, members: np.ndarray) -> np.ndarray:
+        """float32[C, N]: how many entities each candidate stands for, of those that a relation has: see `Standing`."""
+        often = members * (self.draws / self.sizes).astype(np.float32)[:, None]
+        expected: np.ndarray = np.add.reduceat(often, np.flatnonzero(np.diff(self.chunks, prepend=-1)))
+        return 1 / expected
+
+    def apart(self, members: np.ndarray, size: int) -> np.ndarray:
+        """bool[B, N]: the candidates that do not count for each of `size` positives."""
+        outside: np.ndarray = np.repeat(~members, np.diff(np.append(self.starts, size)), axis=0)
+        return outside
+
+
 @dataclass(frozen=True)
 class ChunkedNegatives:
     """Draws the negatives of each step.
@@ -62,6 +120,8 @@ class ChunkedNegatives:
         sort: order positives by relation first, for models that work relation by relation.
         standing: of a softmax, in which candidates stand for all entities, and a positive's own never counts.
         known: triples whose entities do not count (`--mask_known`).
+        domains: typed: the entities of each relation, among which its negatives are drawn, and no others count. A relation that
+            has fewer than two takes all entities.
     """
 
     num_entities: int
@@ -74,22 +134,28 @@ class ChunkedNegatives:
     standing: Standing | None = None
     known: KnownTriples | None = None
     among: np.ndarray | None = None  # int64[num_entities], the ids that are drawn, where they are no such range
+    domains: Domains | None = None
 
     def batch(self, step: int, positives: Positives) -> Batch:
         """`positives` with candidates; even steps replace tails and odd steps heads (DGL-KE counts from 1: odd tails)."""
         heads, relations, tails, weights, numbers = positives
-        if self.sort:
+        if self.sort or self.domains is not None:
             order = np.argsort(relations, kind="stable")
             heads, relations, tails = heads[order], relations[order], tails[order]
             weights = weights[order] if weights is not None else None
             numbers = numbers[order] if numbers is not None else None
         side = Side.TAIL if step % 2 == 0 else Side.HEAD
         chunks = -(-len(heads) // self.size)
-        drawn = uniform_ids(self.seed, self.rank, step, chunks * self.size, self.num_entities).reshape(chunks, self.size)
-        if self.first:
-            drawn += self.first
-        if self.among is not None:
+        groups, most = None, self.num_entities
+        if self.domains is not None:
+            groups, most = Groups.of(self.domains, side, relations, self.size, self.num_entities), MANY
+        drawn = uniform_ids(self.seed, self.rank, step, chunks * self.size, most).reshape(chunks, self.size)
+        if groups is not None:
+            drawn = groups.drawn(drawn, self.among, self.first)
+        elif self.among is not None:
             drawn = self.among[drawn]
+        elif self.first:
+            drawn += self.first
         in_batch, candidates = 0, drawn
         if self.degree:
             own = side.pick(heads, tails)
@@ -98,13 +164,17 @@ class ChunkedNegatives:
             own = np.concatenate([own[: (chunks - 1) * self.size], filled]).reshape(chunks, self.size)
             in_batch, candidates = self.size, np.concatenate([own, drawn], axis=1)
         batch = Batch(heads, relations, tails, candidates, side, self.size, in_batch, weights, numbers, step)
+        if groups is not None:
+            members = groups.members(candidates)
+            stands = groups.stands(members) if self.standing is not None else None
+            return replace(batch, masked=self._masked(batch, groups.apart(members, len(batch))), stands=stands)
         stands = self.standing.counts(batch) if self.standing is not None else None
         return replace(batch, masked=self._masked(batch), stands=stands)
 
-    def _masked(self, batch: Batch) -> np.ndarray | None:
-        """bool[B,N]: candidates that are the positive's own entity, where that counts, or known to be true. None where none can
-        be."""
-        everywhere = self.standing is not None or self.known is not None
+    def _masked(self, batch: Batch, apart: np.ndarray | None = None) -> np.ndarray | None:
+        """bool[B,N]: candidates that are the positive's own entity, where that counts, known to be true, or `apart`. None where
+        none can be."""
+        everywhere = self.standing is not None or self.known is not None or apart is not None
         if not (batch.in_batch or everywhere):
             return None
         true = batch.side.pick(batch.heads, batch.tails)
@@ -114,6 +184,8 @@ class ChunkedNegatives:
         mask[:, :last] = batch.negatives[chunk_of, :last] == true[:, None]
         if self.known is not None:
             _mask_known(mask, batch, self.known)
+        if apart is not None:
+            mask |= apart
         return mask
 
 

@@ -7,7 +7,7 @@ negatives, unique ids, pull, query and compare, loss, backward, push.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
@@ -73,6 +73,7 @@ class Trainer:
         device: where scores are computed; rows are copied there and gradients back if the tables live elsewhere.
         encoding: what makes the entities' rows; its weights are one more of the tables.
         weight: of the loss of a step, where others make the same step with an encoder.
+        notes: what is said when the training begins.
     """
 
     def __init__(
@@ -88,8 +89,10 @@ class Trainer:
         machines: int = 1,
         encoding: Encoding | None = None,
         weight: Callable[[int], float] | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         self.config = config
+        self.notes = notes
         self.model = model
         self.tables = tables
         self.batch = batch
@@ -116,6 +119,8 @@ class Trainer:
 
     def run(self, control: Control, start: int = 0) -> int:
         """Train steps start..total unless told to stop; returns the number of steps done since the very first."""
+        for note in self.notes:
+            control.say(note)
         interval = self.config.log_interval
         sums = Losses()
         self.clock = Clock()

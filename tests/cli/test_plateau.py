@@ -51,3 +51,9 @@ def test_what_never_lowers_is_refused(bench: Bench) -> None:
         ),
     ):
         assert problem in bench.train_refused(*words)
+
+
+def test_a_run_is_evaluated_without_validations(bench: Bench) -> None:
+    run = bench.train("--valid", "--eval_interval", "10", "--lr_schedule", "plateau")
+    assert bench.eval(run)["all"]
+    assert "plateau watches validations" in bench.resume_refused(run, "--valid=false", "--max_step", "30")

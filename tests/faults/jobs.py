@@ -67,8 +67,9 @@ def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def workspace(
-    folder: Path, *, parts: int = 2, servers: int = 1, address: str = "127.0.0.1", weighted: bool = False, **shape: Any
-) -> Path:
+    folder: Path, *, parts: int = 2, servers: int = 1, address: str = "127.0.0.1", weighted: bool = False,
+    typed: bool = False, **shape: Any,
+) -> Path:  # fmt: skip
     """A folder with the graph `toy` in `parts` partitions, and an ip_config.txt with ports that are free now."""
     data = folder / "data" / "toy"
     data.mkdir(parents=True)
@@ -76,10 +77,18 @@ def workspace(
     files = [str(data / f"{split}.tsv") for split in ("train", "valid", "test")]
     words = ["--dataset", "toy", "--format", "raw_udd_hrt", "--data_path", str(folder / "data"), "--data_files", *files]
     more = ["--has_edge_importance"] if weighted else []
+    more += ["--entity_types", str(types(folder))] if typed else []
     made = run(command("partition", *words, *more, "-k", str(parts)), folder)
     assert made.returncode == 0, made.stderr
     ip_config(folder, parts=parts, servers=servers, address=address)
     return folder
+
+
+def types(folder: Path) -> Path:
+    """A file with types of the entities of `graph`: of each, whether its number is even, and its first digit."""
+    file, kinds = folder / "types.tsv", [(f"e{n}", kind) for n in range(120) for kind in (f"even{n % 2}", f"digit{str(n)[0]}")]
+    file.write_text("".join(f"{entity}\t{kind}\n" for entity, kind in kinds))
+    return file
 
 
 def ip_config(folder: Path, *, parts: int, servers: int = 1, address: str = "127.0.0.1") -> None:

@@ -23,7 +23,7 @@ from kgdist.options.config import OPTIONS
 from kgdist.options.of_encoders import EncoderOptions
 from kgdist.runs import checkpoint, rundir
 from tests.family import descendants, words_of
-from tests.faults.jobs import SMALL, Job, command, graph, ip_config, run, wait
+from tests.faults.jobs import SMALL, Job, command, graph, ip_config, run, types, wait
 from tests.faults.sshd import Sshd
 from tests.faults.test_over_ssh import reach
 
@@ -32,7 +32,7 @@ ENCODER = {"encoder": "rgcn", "model_name": "DistMult", "encoder_dim": "8", "num
 FOREVER = "1000000"
 
 
-def parts(folder: Path, count: int, *words: str, weighted: bool = False) -> Path:
+def parts(folder: Path, count: int, *words: str, weighted: bool = False, typed: bool = False) -> Path:
     """A workspace with the graph `toy` in so many self-sufficient partitions, for machines of one worker each."""
     data = folder / "data" / "toy"
     data.mkdir(parents=True)
@@ -40,6 +40,7 @@ def parts(folder: Path, count: int, *words: str, weighted: bool = False) -> Path
     files = [str(data / f"{split}.tsv") for split in ("train", "valid", "test")]
     given = ["--dataset", "toy", "--format", "raw_udd_hrt", "--data_path", str(folder / "data"), "--data_files", *files]
     more = ["--has_edge_importance"] if weighted else []
+    more += ["--entity_types", str(types(folder))] if typed else []
     made = run(command("partition", *given, *more, "-k", str(count), "--edges", *words), folder)
     assert made.returncode == 0, made.stderr
     ip_config(folder, parts=count)

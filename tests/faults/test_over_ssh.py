@@ -73,7 +73,7 @@ GROUPS: list[dict[str, Any]] = [
     },
     {
         "model_name": "ComplEx", "hidden_dim": 12, "loss_genre": "Softmax", "label_smoothing": 0.1, "regularizer": "n3",
-        "relation_regularization_coef": 1e-3, "init_scale": 0.05, "neg_sampler": "typed", "entity_types": "types.tsv",
+        "relation_regularization_coef": 1e-3, "init_scale": 0.05, "neg_sampler": "typed",
         "mask_known": True, "bernoulli": True, "subsampling": True, "reciprocal": True, "relation_loss": 0.5,
         "entity_dropout": 0.1, "relation_dropout": 0.2, "lr_schedule": "plateau", "plateau_factor": 0.4, "plateau_patience": 1,
         "valid": True, "eval_interval": 10, "max_step": 20, "batch_size": 64, "neg_sample_size": 16,
@@ -97,11 +97,6 @@ def test_options_are_what_they_were_given_as_in_the_remote_processes(sshd: Sshd,
     path = workspace(tmp_path, weighted=True)
     ip_config(path, parts=2)
     group = dict(GROUPS[number])
-    if "entity_types" in group:
-        group["entity_types"] = str(path / group["entity_types"])
-        lines = [line.split("\t") for file in (path / "data" / "toy").glob("*.tsv") for line in file.read_text().splitlines()]
-        names = sorted({name for head, _, tail, *_ in lines for name in (head, tail)})
-        Path(group["entity_types"]).write_text("".join(f"{name}\tkind{place % 3}\n" for place, name in enumerate(names)))
     words = [word for name, value in group.items() for word in ([f"--{name}"] if value is True else [f"--{name}", str(value)])]
     places = ["--path", str(path), "--dataset", "toy", "--data_path", "data", "--save_path", "runs", "--debug"]
     done = run(command("dist_train", *places, *words, *reach(sshd)), path)

@@ -50,13 +50,23 @@ def read_by_all(space: Path, told: str, model: str) -> None:
         assert done.returncode == 0, done.stderr
 
 
-DURA = {"loss_genre": "BCE", "regularizer": "dura", "regularization_coef": "1e-3", "relation_dropout": "0.1", "optimizer": "adam"}
+DURA = {
+    "neg_sampler": "typed",
+    "lr_schedule": "plateau",
+    "plateau_patience": "0",
+    "loss_genre": "BCE",
+    "regularizer": "dura",
+    "regularization_coef": "1e-3",
+    "relation_dropout": "0.1",
+    "optimizer": "adam",
+}
 
 
 @pytest.mark.parametrize("objective", [{}, OBJECTIVE, DURA | {"lr": "0.01"}], ids=["usual", "softmax", "dura"])
-def test_two_machines_make_one_run(space: Path, objective: dict[str, str]) -> None:
+def test_two_machines_make_one_run(tmp_path: Path, objective: dict[str, str]) -> None:
+    space, weighed = workspace(tmp_path, typed=True), ["--bernoulli", "--subsampling"] if objective else []
     options = {"model_name": "ComplEx", "max_step": "400", "eval_interval": "200", "checkpoint_interval": "200"} | objective
-    with Job(space, "--reciprocal", "--neg_deg_sample", "--mask_known", "--test", "--valid", **options) as job:
+    with Job(space, "--reciprocal", "--neg_deg_sample", "--mask_known", "--test", "--valid", *weighed, **options) as job:
         text = job.end(0)
     assert float(re.findall(r"Test average MRR : ([0-9.]+)", text)[0]) > 0.1  # 0.05 has a model that learned nothing
     read_by_all(space, text, "ComplEx")
@@ -85,9 +95,15 @@ def test_a_machine_without_a_relation_has_no_row(tmp_path: Path) -> None:
 
 
 def test_workers_of_an_encoder_share_both_rows(tmp_path: Path) -> None:
-    path = parts(tmp_path, 2)
-    options = ENCODER | {"regularizer": "f2", "loss_genre": "Softmax", "relation_loss": "0.5", "relation_dropout": "0.1"}
-    with Job(path, "--reciprocal", "--valid", "--test", "--json", **options, eval_interval="12") as job:
+    path = parts(tmp_path, 2, typed=True)
+    options = (
+        ENCODER
+        | {"neg_sampler": "typed", "lr_schedule": "plateau"}
+        | {"regularizer": "f2", "loss_genre": "Softmax", "relation_loss": "0.5", "relation_dropout": "0.1"}
+    )
+    with Job(
+        path, "--reciprocal", "--valid", "--test", "--json", "--bernoulli", "--subsampling", **options, eval_interval="12"
+    ) as job:
         job.end(0)
     result = json.loads(job.lines[-1])
     folder = path / result["run"]

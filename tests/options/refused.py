@@ -104,6 +104,26 @@ REFUSED = [
     ),
     (
         "train",
+        "--lr_schedule plateau --valid --early_stop_patience 3",
+        "--early_stop_patience: ends a training before its rate is lowered, after 3 validations; take more",
+    ),
+    (
+        "train",
+        "--neg_sampler typed --loss_genre Softmax --neg_deg_sample",
+        "--neg_sampler: typed draws stand for other entities than those of --neg_deg_sample; drop one of them",
+    ),
+    (
+        "partition",
+        "-k 2 --layout graph --entity_types a",
+        "--entity_types: is for --layout kgdist, and for --edges: other layouts hold no types of entities; drop it",
+    ),
+    (
+        "partition",
+        "--verify --entity_types a",
+        "--entity_types: has no say here: the partitions are taken as they are; drop it",
+    ),
+    (
+        "train",
         "--plateau_patience 3",
         "--plateau_patience: goes with --lr_schedule plateau; add that, or drop it",
     ),

@@ -101,7 +101,7 @@ def train(job: dict[str, Any], owner: Owner) -> int:
     control = RemoteControl(shared, rank, meetings_of(config), owner.say, tasks)
     tasks.alive, tasks.leaving = control.alive, shared.leaving
     try:
-        trainer = trainer_of(config, partition.train, tables, rank, plan.seat(machine))
+        trainer = trainer_of(config, partition.train, tables, rank, plan.seat(machine), types=partition.types)
         control.catch_up()
         steps = trainer.run(control, control.start)
         if (done := steps - control.start) > 0 and not config.quiet:

@@ -1,0 +1,115 @@
+"""Domains and ranges of relations against sets; the types of entities, from files; what triples weigh, counted one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgdist.base.errors import DataError
+from kgdist.base.types import Batch, Side
+from kgdist.data.dataset import Triples
+from kgdist.data.domains import Domains
+from kgdist.data.entity_types import read_types
+from kgdist.data.vocabulary import Vocabulary
+from kgdist.data.weighing import Weighing
+
+ENTITIES, RELATIONS, TYPES = 9, 4, 3
+IDS = st.integers(0, ENTITIES - 1)
+GRAPHS = st.lists(st.tuples(IDS, st.integers(0, RELATIONS - 1), IDS), min_size=1, max_size=30)
+SIDES = {Side.HEAD: 0, Side.TAIL: 2}
+
+
+def rows_of(domains: Domains, side: Side) -> list[list[int]]:
+    return [domains.entities(side, relation).tolist() for relation in range(RELATIONS)]
+
+
+@given(graph=GRAPHS, types=st.sets(st.tuples(IDS, st.integers(0, TYPES - 1)), min_size=1), allowed=st.sets(IDS))
+def test_they_are_the_sets(graph: list[tuple[int, int, int]], types: set[tuple[int, int]], allowed: set[int]) -> None:
+    domains = Domains.of(np.array(graph, np.int32), RELATIONS)
+    mask = np.isin(np.arange(ENTITIES), list(allowed))
+    for side, column in SIDES.items():
+        own = [{triple[column] for triple in graph if triple[1] == relation} for relation in range(RELATIONS)]
+        assert rows_of(domains, side) == [sorted(each) for each in own]
+        kinds = [{kind for entity, kind in types if entity in each} for each in own]
+        of_types = [sorted({entity for entity, kind in types if kind in each}) for each in kinds]
+        typed = domains.typed(np.array(sorted(types), np.int32), ENTITIES)
+        assert rows_of(typed, side) == of_types
+        within = typed.within(mask)
+        assert rows_of(within, side) == [[entity for entity in each if entity in allowed] for each in of_types]
+        assert within.sizes(side).tolist() == [len(each) for each in rows_of(within, side)]
+
+
+@given(graph=GRAPHS, candidates=st.lists(st.lists(IDS, min_size=3, max_size=3), min_size=2, max_size=2))
+def test_membership_and_picks(graph: list[tuple[int, int, int]], candidates: list[list[int]]) -> None:
+    domains = Domains.of(np.array(graph, np.int32), RELATIONS)
+    relations, rows = np.arange(RELATIONS), np.arange(RELATIONS) % 2
+    for side in SIDES:
+        found = domains.has(side, relations, rows, np.array(candidates))
+        for relation, row in zip(relations, rows, strict=True):
+            inside = set(domains.entities(side, relation).tolist())
+            assert found[relation].tolist() == [candidate in inside for candidate in candidates[row]]
+            numbers = np.arange(len(inside))
+            picked = domains.pick(side, np.full(len(inside), relation), numbers)
+            assert picked.dtype == np.int64 and picked.tolist() == sorted(inside)
+
+
+def test_types_are_read_as_pairs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file, entities = tmp_path / "types.tsv", Vocabulary.from_names(["a", "b", "c"])
+    file.write_text("b\tcity\na\tcity\nc\tman\nz\tman\na\tman\na\tcity\n")
+    assert read_types(file, entities).tolist() == [[0, 0], [0, 1], [1, 0], [2, 1]]
+    assert "1 of its 6 lines are of entities that the graph does not have" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a\tcity\nb\n", ":2: expected `entity<TAB>type`, found 'b'"),
+        ("a\tcity\nb\tcity\tman\n", ":2: expected `entity<TAB>type`, found 'b\\tcity\\tman'"),
+        ("a\tcity\nb\t\n", ":2: the type is empty"),
+        ("a\tcity\nc\tcity\n", ": has no line for 1 of 3 entities, the first is 'b'; add their types"),
+        ("", ": is empty, expected lines of `entity<TAB>type`"),
+    ],
+)
+def test_what_is_wrong_with_types_is_one_line(text: str, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "types.tsv"
+    file.write_text(text)
+    with pytest.raises(DataError) as caught:
+        read_types(file, Vocabulary.from_names(["a", "b", "c"]))
+    assert str(caught.value).startswith(f"{file}{problem}")
+
+
+@given(
+    graph=GRAPHS, weighted=st.booleans(), side=st.sampled_from(Side), pick=st.lists(st.integers(0, 29), min_size=1, max_size=8)
+)
+def test_weights_are_as_their_authors_count(
+    graph: list[tuple[int, int, int]], weighted: bool, side: Side, pick: list[int]
+) -> None:
+    numbers = np.array(pick) % len(graph)
+    array = np.array(graph, np.int32)
+    given_weights = (1 + np.arange(len(graph))).astype(np.float32) if weighted else None
+    heads, relations, tails = array[numbers].astype(np.int64).T
+    own = given_weights[numbers] if given_weights is not None else None
+    batch = Batch(heads, relations, tails, np.zeros((1, 1), np.int64), side, 8, weights=own, numbers=numbers)
+    count: Counter[tuple[object, ...]] = Counter()
+    for h, r, t in graph:  # as in the data loader of RotatE's authors: the first counts 4
+        for query in ((h, r), (t, -r - 1)):
+            count[query] = count[query] + 1 if count[query] else 4
+    rare = np.array([(1 / (count[h, r] + count[t, -r - 1])) ** 0.5 for h, r, t in array[numbers].tolist()])
+    sides = []
+    for r in relations.tolist():
+        triples = [triple for triple in graph if triple[1] == r]
+        tph = len(triples) / len({h for h, _, _ in triples})
+        hpt = len(triples) / len({t for _, _, t in triples})
+        sides.append(2 * side.pick(tph, hpt) / (tph + hpt))
+    plain = np.ones(len(numbers)) if own is None else own
+    for bernoulli, subsampling in ((False, True), (True, False), (True, True)):
+        weighing = Weighing(Triples(array, given_weights), RELATIONS, bernoulli=bernoulli, subsampling=subsampling)
+        found = weighing(batch).weights
+        wanted = plain * (rare / rare.mean() if subsampling else 1) * (sides if bernoulli else 1)
+        assert found is not None and found.dtype == np.float32
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
