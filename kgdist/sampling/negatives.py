@@ -5,7 +5,8 @@ them with all of its positives, so a step touches about B entities for B * size 
 follow from (seed, rank, step): there is no state to save.
 
 Typed, the positives stand by relation, and the draws of a chunk are dealt to its relations as positives are, and each relation
-draws among its own entities. Whatever another relation of the chunk has drawn counts as well where it is one of its own.
+draws among its own entities. As ever all positives of the chunk meet all of them: what another relation has drawn is a negative
+as one drawn among all would be.
 """
 
 from __future__ import annotations
@@ -92,21 +93,12 @@ class Groups(NamedTuple):
         found[~free] = self.domains.pick(self.side, self.relations[group[~free]], number[~free])
         return found.reshape(numbers.shape)
 
-    def members(self, candidates: np.ndarray) -> np.ndarray:
-        """bool[G, N]: which candidates int64[C, N] of its chunk count for each."""
-        found: np.ndarray = self.domains.has(self.side, self.relations, self.chunks, candidates) | self.free[:, None]
-        return found
-
-    def stands(self, members: np.ndarray) -> np.ndarray:
-        """float32[C, N]: how many entities each candidate stands for, of those that a relation has: see `Standing`."""
+    def stands(self, candidates: np.ndarray) -> np.ndarray:
+        """float32[C, N]: how many each candidate stands for, of the entities that relations of its chunk have: see `Standing`."""
+        members = self.domains.has(self.side, self.relations, self.chunks, candidates) | self.free[:, None]
         often = members * (self.draws / self.sizes).astype(np.float32)[:, None]
         expected: np.ndarray = np.add.reduceat(often, np.flatnonzero(np.diff(self.chunks, prepend=-1)))
         return 1 / expected
-
-    def apart(self, members: np.ndarray, size: int) -> np.ndarray:
-        """bool[B, N]: the candidates that do not count for each of `size` positives."""
-        outside: np.ndarray = np.repeat(~members, np.diff(np.append(self.starts, size)), axis=0)
-        return outside
 
 
 @dataclass(frozen=True)
@@ -120,8 +112,8 @@ class ChunkedNegatives:
         sort: order positives by relation first, for models that work relation by relation.
         standing: of a softmax, in which candidates stand for all entities, and a positive's own never counts.
         known: triples whose entities do not count (`--mask_known`).
-        domains: typed: the entities of each relation, among which its negatives are drawn, and no others count. A relation that
-            has fewer than two takes all entities.
+        domains: typed: the entities of each relation, among which its negatives are drawn; one that has fewer than two takes all
+            entities. A positive's own never counts.
     """
 
     num_entities: int
@@ -164,17 +156,15 @@ class ChunkedNegatives:
             own = np.concatenate([own[: (chunks - 1) * self.size], filled]).reshape(chunks, self.size)
             in_batch, candidates = self.size, np.concatenate([own, drawn], axis=1)
         batch = Batch(heads, relations, tails, candidates, side, self.size, in_batch, weights, numbers, step)
-        if groups is not None:
-            members = groups.members(candidates)
-            stands = groups.stands(members) if self.standing is not None else None
-            return replace(batch, masked=self._masked(batch, groups.apart(members, len(batch))), stands=stands)
-        stands = self.standing.counts(batch) if self.standing is not None else None
+        stands = None
+        if self.standing is not None:
+            stands = self.standing.counts(batch) if groups is None else groups.stands(candidates)
         return replace(batch, masked=self._masked(batch), stands=stands)
 
-    def _masked(self, batch: Batch, apart: np.ndarray | None = None) -> np.ndarray | None:
-        """bool[B,N]: candidates that are the positive's own entity, where that counts, known to be true, or `apart`. None where
-        none can be."""
-        everywhere = self.standing is not None or self.known is not None or apart is not None
+    def _masked(self, batch: Batch) -> np.ndarray | None:
+        """bool[B,N]: candidates that are the positive's own entity, where that counts, or known to be true. None where none can
+        be."""
+        everywhere = self.standing is not None or self.known is not None or self.domains is not None
         if not (batch.in_batch or everywhere):
             return None
         true = batch.side.pick(batch.heads, batch.tails)
@@ -184,8 +174,6 @@ class ChunkedNegatives:
         mask[:, :last] = batch.negatives[chunk_of, :last] == true[:, None]
         if self.known is not None:
             _mask_known(mask, batch, self.known)
-        if apart is not None:
-            mask |= apart
         return mask
 
 
