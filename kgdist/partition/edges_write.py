@@ -18,9 +18,9 @@ from kgdist.data.dataset import Dataset, Triples
 from kgdist.partition.edges_folder import SETS, EdgesInCommon
 from kgdist.partition.expansion import EdgeSizes, Expansion, needs
 from kgdist.partition.graph import PIECE
-from kgdist.partition.manifest import Manifest, digest_of, files_of, folder_of
+from kgdist.partition.manifest import digest_of, files_of, folder_of
 from kgdist.partition.typed_folder import whole
-from kgdist.partition.write import EVALUATED, staged, write_types
+from kgdist.partition.write import EVALUATED, seal, staged, write_types
 
 BYTES = 12 + 4 + 4  # of a triple, its number and its weight
 
@@ -55,7 +55,7 @@ def write_edges(
                 _write_triples(folder, name, dataset.train, local)
             for split, held in splits.items():
                 write_npy(folder / f"{split}.npy", held.array)
-        write_types(folders, types, np.arange(len(dataset.entities)))
+        kinds = write_types(folders, types, np.arange(len(dataset.entities)))
         dataset.entities.save(folders[0], "entity")
         dataset.relations.save(folders[0], "relation")
         files = [files_of(folder) for folder in bar(folders, desc="hashing the partitions", unit=" folder")]
@@ -72,10 +72,9 @@ def write_edges(
             sizes.to_json(),
             tuple(map(digest_of, files)),
             source or {},
-            0 if types is None else len(types),
+            kinds,
         )
-        for part, folder in enumerate(folders):
-            Manifest(part, common, files[part]).write(folder)
+        seal(folders, common, files)
     return [folder_of(root, part) for part in range(expansion.parts)]
 
 

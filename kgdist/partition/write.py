@@ -24,7 +24,7 @@ from kgdist.data.statistics import relation_categories
 from kgdist.partition.book import Numbering
 from kgdist.partition.folder import Common
 from kgdist.partition.graph import PIECE, Sizes
-from kgdist.partition.manifest import KINDS, NAME, InCommon, Manifest, digest_of, files_of, folder_of, numbered, version_of
+from kgdist.partition.manifest import KINDS, NAME, Files, InCommon, Manifest, digest_of, files_of, folder_of, numbered, version_of
 
 TEXT = "local_to_global.txt"  # the mark of a text partition
 EVALUATED = ("valid", "test")
@@ -57,7 +57,7 @@ def write(
             write_npy(folder / "entities.npy", numbering.entities[own])
             write_npy(folder / "relations.npy", numbering.relations[links])
         _write_shared(dataset, numbering, folders)
-        write_types(folders, types, numbering.entities)
+        kinds = write_types(folders, types, numbering.entities)
         dataset.entities.save(folders[0], "entity")
         dataset.relations.save(folders[0], "relation")
         write_npy(folders[0] / "originals.npy", numbering.entities)
@@ -76,10 +76,9 @@ def write(
             sizes.to_json(),
             tuple(map(digest_of, files)),
             source or {},
-            0 if types is None else len(types),
+            kinds,
         )
-        for part, folder in enumerate(folders):
-            Manifest(part, common, files[part]).write(folder)
+        seal(folders, common, files)
     return [folder_of(root, part) for part in range(book.parts)]
 
 
@@ -174,16 +173,23 @@ def _write_shared(dataset: Dataset, numbering: Numbering, folders: list[Path]) -
                 shutil.copyfile(file, folder / file.name)
 
 
-def write_types(folders: list[Path], types: np.ndarray | None, entities: np.ndarray) -> None:
+def seal(folders: list[Path], common: InCommon, files: list[Files]) -> None:
+    """Write the manifest of each folder, whose files these are: from then on it is a partition."""
+    for part, folder in enumerate(folders):
+        Manifest(part, common, files[part]).write(folder)
+
+
+def write_types(folders: list[Path], types: np.ndarray | None, entities: np.ndarray) -> int:
     """types.npy, if there are `types` int32[n, 2] of original ids, in each folder; `entities`: int[n], the original id by the id
-    that is to be there."""
+    that is to be there. Returns how many rows it has, 0 where there are no types."""
     if types is None:
-        return
+        return 0
     place = np.empty(len(entities), np.int32)
     place[entities] = np.arange(len(entities), dtype=np.int32)
     found = np.stack([place[types[:, 0]], types[:, 1]], axis=1)
     for folder in folders:
         write_npy(folder / "types.npy", found)
+    return len(found)
 
 
 def filters(folders: list[Path], splits: list[str], entities: int, relations: int) -> Iterator[tuple[str, KnownTriples]]:
