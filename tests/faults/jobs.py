@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from kgdist.cli import partition
 from kgdist.runtime.processes.forkserver import environment
 from tests.family import alive, descendants, parent, words_of
 from tests.faults.sshd import free_port
@@ -76,8 +77,7 @@ def workspace(
     files = [str(data / f"{split}.tsv") for split in ("train", "valid", "test")]
     words = ["--dataset", "toy", "--format", "raw_udd_hrt", "--data_path", str(folder / "data"), "--data_files", *files]
     more = ["--has_edge_importance"] if weighted else []
-    made = run(command("partition", *words, *more, "-k", str(parts)), folder)
-    assert made.returncode == 0, made.stderr
+    assert partition.main([*words, *more, "-k", str(parts), "--quiet"]) == 0
     ip_config(folder, parts=parts, servers=servers, address=address)
     return folder
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from kgdist.cli import partition
 from kgdist.data.dataset import open_dataset
 from kgdist.models.encoders.encode import encode
 from kgdist.models.encoders.encoder import Encoding
@@ -40,8 +41,7 @@ def parts(folder: Path, count: int, *words: str, weighted: bool = False) -> Path
     files = [str(data / f"{split}.tsv") for split in ("train", "valid", "test")]
     given = ["--dataset", "toy", "--format", "raw_udd_hrt", "--data_path", str(folder / "data"), "--data_files", *files]
     more = ["--has_edge_importance"] if weighted else []
-    made = run(command("partition", *given, *more, "-k", str(count), "--edges", *words), folder)
-    assert made.returncode == 0, made.stderr
+    assert partition.main([*given, *more, "-k", str(count), "--edges", "--quiet", *words]) == 0
     ip_config(folder, parts=count)
     return folder
 
