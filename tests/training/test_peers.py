@@ -82,6 +82,7 @@ def test_an_environment_that_names_nobody_is_said() -> None:
 ENDS = """
 import os, sys, traceback
 import numpy as np
+import torch
 from kgdist.base.errors import PeersLost
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.training.peers import Peers, PeerTables
@@ -114,6 +115,10 @@ def work(last):  # what the second worker still shares of its step
         return False
     finally:
         peers.leave()
+
+alone = MemoryTables.create(peer.SHAPES, "adagrad")
+for name, found in peer.updates_of(0, 0).items():  # loads what a push needs, once for all of them
+    alone.apply(name, torch.from_numpy(found.ids), found.grads, 0.1, found.squares)
 
 for last, port in enumerate(sys.argv[1:]):  # each time two processes that are new but for their imports
     os.environ["MASTER_PORT"] = port
