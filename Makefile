@@ -10,7 +10,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
 # Many small processes: each gets one thread, or they would fight for the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
+# The tests start hundreds of processes: what the first has compiled the others read, also where the environment forbids to write it.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
 
 .PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-relations bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-edges bench-nodes bench-sampling bench-dist-sampling bench-ray bench-encoders bench-encoder-accuracy bench-inductive bench-full bench-race bench-best bench-workers bench-emb-sim bench-beside bench-tune bench-gpu faults soak soak-script test-slow-machine bench-preprocess clean
 .DELETE_ON_ERROR:

@@ -60,6 +60,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.timeout(patience(seconds)), append=False)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What libraries and tests consist of is never garbage: looking through it anew takes a third of a second each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     """torch takes its threads from the machine, not from the environment, when something else set them."""

@@ -318,7 +318,7 @@ SHORT = ["--max_step", "6", "--eval_interval", "3", "--batch_size", "64", "--neg
 SHORT += ["--encoder_dim", "8", "--num_bases", "2"]
 
 
-@pytest.mark.parametrize("engine", [[], ["local"]])
+@pytest.mark.parametrize("engine", [pytest.param([], marks=pytest.mark.slow), ["local"]])
 def test_graph_encoders(engine: list[str], tmp_path: Path) -> None:
     words = [str(EXAMPLES / "graph_encoders" / "run.sh"), *little_freebase(tmp_path), *(engine or ["one"]), *SHORT]
     out, err, code = output_of(words, tmp_path, ours_and(tmp_path))

@@ -7,6 +7,7 @@ low as what it imports allows.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -156,25 +157,31 @@ def circle(graph: dict[str, set[str]]) -> list[str] | None:
     return next((found for name in sorted(graph) if (found := visit(name, []))), None)
 
 
+def named(path: Path) -> str:
+    """A file of the package by its place."""
+    return place(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"))
+
+
+PATHS = {named(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+@functools.cache  # read by the tests, and not by every process that looks for tests
 def files() -> dict[str, set[str]]:
     """Every file of the package -> all that it imports."""
-    found = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
-        found[place(module)] = imports(path.read_text(encoding="utf-8"))
-    return found
+    return {name: imports(path.read_text(encoding="utf-8")) for name, path in PATHS.items()}
 
 
-FILES = files()
-GRAPH = {
-    name: {place(other) for other in imported if other.split(".")[0] == "kgdist"} - {name} for name, imported in FILES.items()
-}
+@functools.cache
+def graph() -> dict[str, set[str]]:
+    """Every file of the package -> the others that it imports."""
+    ours = {name: {place(other) for other in imported if other.split(".")[0] == "kgdist"} for name, imported in files().items()}
+    return {name: imported - {name} for name, imported in ours.items()}
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", PATHS)
 def test_a_file_imports_its_own_layer_or_lower_ones(name: str) -> None:
     assert layer(name) is not None, f"{name}: in no layer; add it to LAYERS in tests/test_layers.py, as low as its imports allow"
-    for other in upward(name, GRAPH[name]):
+    for other in upward(name, graph()[name]):
         pytest.fail(f"{name} (layer {layer(name)}) imports {other} (layer {layer(other)}): move what it needs down, or itself up")
 
 
@@ -212,12 +219,12 @@ def test_imports_inside_functions_say_what_they_wait_for() -> None:
 
 
 def test_no_imports_go_round() -> None:
-    assert circle(GRAPH) is None
+    assert circle(graph()) is None
 
 
 @pytest.mark.parametrize("library", HOMES)
 def test_a_library_stays_where_it_is_at_home(library: str) -> None:
-    users = {name for name, imported in FILES.items() if any(other.split(".")[0] == library for other in imported)}
+    users = {name for name, imported in files().items() if any(other.split(".")[0] == library for other in imported)}
     strangers = {name for name in users if not belongs(name, HOMES[library])}
     assert not strangers, f"{library} is imported by {sorted(strangers)}, but belongs to {HOMES[library]}"
 

@@ -192,7 +192,8 @@ def test_predictions_are_those_of_all_scores_sorted(model: str) -> None:
     assert heads.ids["head"][0] == best and heads[0].rank == 1 and heads[3].rank == 2
     relations = run.score("e3", np.arange(4), "e9")
     assert run.predict(head="e3", tail="e9", k=1).ids["relation"].tolist() == [int(relations.argmax())]
-    pairs = {(r, t): run.score("e3", r, t) for r in range(4) for t in range(count)}
+    relation, tail = (ids.ravel() for ids in np.mgrid[:4, :count])
+    pairs = dict(zip(zip(relation.tolist(), tail.tolist(), strict=True), run.score("e3", relation, tail), strict=True))
     top = run.predict("e3", k=3)
     assert list(zip(top.ids["relation"], top.ids["tail"], strict=True)) == sorted(pairs, key=lambda pair: -pairs[pair])[:3]
 
@@ -320,7 +321,9 @@ def test_callbacks_hear_what_metrics_jsonl_says(how: dict[str, Any]) -> None:
     assert validations[0].auc_roc == validations[0].report["all"]["realistic"]["auc-roc"]
 
 
-@pytest.mark.parametrize("how", [{}, {"num_proc": 2}])
+@pytest.mark.parametrize(
+    "how", [{}, {"num_proc": 2, "worker": "thread"}, pytest.param({"num_proc": 2}, marks=pytest.mark.slow)], ids=str
+)
 def test_stop_ends_a_training_as_its_last_step_does(how: dict[str, Any]) -> None:
     def enough(event: Any) -> object:
         return kgdist.STOP if event.step >= 20 else None

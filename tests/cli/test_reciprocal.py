@@ -44,13 +44,20 @@ def test_every_model_is_trained_saved_and_ranked(bench: Bench, model: str) -> No
 
 
 def test_several_workers_train_inverses_too(bench: Bench) -> None:
+    still = bench.train(*RECIPROCAL, "--num_proc", "2", "--worker", "thread", "--lr", "1e-30", "--max_step", "30")
     for worker in ("thread", "process"):
         run = bench.train(*RECIPROCAL, "--num_proc", "2", "--worker", worker, "--rel_part", "--max_step", "30")
-        still = bench.train(*RECIPROCAL, "--num_proc", "2", "--lr", "1e-30", "--max_step", "30")
         assert (np.abs(embeddings(run)["relation"] - embeddings(still)["relation"]).max(axis=1) > 1e-3).all()
 
 
-@pytest.mark.parametrize("workers", [[], ["--num_proc", "2", "--worker", "thread"], ["--num_proc", "2", "--worker", "process"]])
+@pytest.mark.parametrize(
+    "workers",
+    [
+        [],
+        ["--num_proc", "2", "--worker", "thread"],
+        pytest.param(["--num_proc", "2", "--worker", "process"], marks=pytest.mark.slow),
+    ],
+)
 def test_an_encoder_makes_entities_for_both_rows(bench: Bench, workers: list[str]) -> None:
     words = ["--model_name", "DistMult", "--encoder", "rgcn", "--encoder_dim", "6", "--num_bases", "2", *RECIPROCAL]
     run = bench.train(*words, "--test", *workers)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.base.errors import OptionError, UsageError
@@ -51,6 +51,7 @@ NAME = st.text(st.characters(exclude_characters="\0\r\n\t", exclude_categories=(
 ROWS = st.lists(st.tuples(NAME, NAME, NAME), min_size=1, max_size=30)
 
 
+@settings(max_examples=40)
 @given(ROWS, st.none() | ROWS, st.integers(4, 4000))
 def test_any_graph_comes_back(
     tmp_path_factory: pytest.TempPathFactory, train: list[Triple], valid: list[Triple] | None, block: int

@@ -81,7 +81,7 @@ def programs(draw: st.DrawFn) -> tuple[torch.dtype, tuple[int, ...], list[tuple[
 
 def test_any_program_does_what_it_does_to_an_array(there: Storage) -> None:
     @given(program=programs())
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=50, deadline=None)
     def run(program: Any) -> None:
         dtype, row_shape, acts = program
         tensor, array = DistTensor((COUNT, *row_shape), dtype), np.zeros((COUNT, *row_shape), NUMPY[dtype])

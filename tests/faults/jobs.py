@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import io
 import os
 import re
 import signal
@@ -15,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from kgdist.cli import partition
 from kgdist.runtime.processes.forkserver import environment
 from tests.family import alive, descendants, parent, words_of
 from tests.faults.sshd import free_port
@@ -66,6 +70,34 @@ def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=LIMIT, env=environment(1), check=False)
 
 
+def here(name: str, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """As `run`, in this process: for a command that is no part of what may fail, without the seconds that a new process takes."""
+    main = importlib.import_module(f"kgdist.cli.{name}").main
+    out, err, before = io.StringIO(), io.StringIO(), Path.cwd()
+    os.chdir(folder)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(words)
+    finally:
+        os.chdir(before)
+    return subprocess.CompletedProcess([name, *words], code, out.getvalue(), err.getvalue())
+
+
+def flags_of(folder: Path, backend: str, options: dict[str, str]) -> list[str]:
+    """The command line of a kgdist-dist-train in a workspace: the options of SMALL, and these."""
+    given = SMALL | {"peer_timeout": "5", "dataset": "toy", "data_path": "data", "path": str(folder)} | options
+    given |= {name: str(patience(float(given[name]))) for name in given.keys() & {"peer_timeout", "stall_timeout"}}
+    return ["--backend", backend, *(text for name, value in given.items() for text in (f"--{name}", value))]
+
+
+def refused(folder: Path, *words: str, backend: str = "local", **options: str) -> str:
+    """The one line by which a job that must not begin is refused, before it has started anybody: so it runs in this process."""
+    done = here("dist_train", *flags_of(folder, backend, options), *words, folder=folder)
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("error: ")]
+    assert done.returncode == 2 and len(lines) == 1, done.stdout + done.stderr
+    return lines[0]
+
+
 def workspace(
     folder: Path, *, parts: int = 2, servers: int = 1, address: str = "127.0.0.1", weighted: bool = False,
     typed: bool = False, **shape: Any,
@@ -78,8 +110,7 @@ def workspace(
     words = ["--dataset", "toy", "--format", "raw_udd_hrt", "--data_path", str(folder / "data"), "--data_files", *files]
     more = ["--has_edge_importance"] if weighted else []
     more += ["--entity_types", str(types(folder))] if typed else []
-    made = run(command("partition", *words, *more, "-k", str(parts)), folder)
-    assert made.returncode == 0, made.stderr
+    assert partition.main([*words, *more, "-k", str(parts), "--quiet"]) == 0
     ip_config(folder, parts=parts, servers=servers, address=address)
     return folder
 
@@ -144,9 +175,7 @@ class Job:
 
     def flags(self, backend: str, options: dict[str, str]) -> list[str]:
         """Its command line."""
-        given = SMALL | {"peer_timeout": "5", "dataset": "toy", "data_path": "data", "path": str(self.folder)} | options
-        given |= {name: str(patience(float(given[name]))) for name in given.keys() & {"peer_timeout", "stall_timeout"}}
-        return ["--backend", backend, *(text for name, value in given.items() for text in (f"--{name}", value))]
+        return flags_of(self.folder, backend, options)
 
     def _read(self) -> None:
         assert self.process.stdout is not None

@@ -64,7 +64,7 @@ def errors(command: Command) -> list[str]:
     return [line for line in command.err if line.startswith("error: ")]
 
 
-@pytest.mark.parametrize(("which", "told"), [(-1, "process 1 of 2"), (0, "process 0 of 2")])
+@pytest.mark.parametrize(("which", "told"), [(-1, "process 1 of 2"), pytest.param(0, "process 0 of 2", marks=pytest.mark.slow)])
 def test_a_killed_worker_ends_the_run_with_a_checkpoint(start: Start, which: int, told: str) -> None:
     """The rows are in memory that it did not own. The first is the one that has forked the others."""
     command = start("--num_proc", "2")

@@ -106,7 +106,12 @@ FAILURES = {  # what a script does -> exit code, and the one line
 }
 
 
-@pytest.mark.parametrize("number", range(len(FAILURES)))
+QUICK = (0, 2, 3)  # one of each exit code but that of a script's own, and the one that asks who was first
+
+
+@pytest.mark.parametrize(
+    "number", [number if number in QUICK else pytest.param(number, marks=pytest.mark.slow) for number in range(len(FAILURES))]
+)
 def test_what_fails_is_one_line_and_the_end_of_all(tmp_path: Path, number: int) -> None:
     what, (code, line) = list(FAILURES.items())[number]
     text = f"kd.initialize()\nkd.barrier()\n{what}\nkd.barrier('last')\ntime.sleep(60)"

@@ -41,7 +41,7 @@ def saved(root: Path) -> Path:
     "script",
     [
         '"$@" <&- >&- 2>&-',
-        '"$@" > /dev/full 2>&1',
+        pytest.param('"$@" > /dev/full 2>&1', marks=pytest.mark.slow),
         'set -o pipefail; "$@" | head -1 > /dev/null',
     ],
 )

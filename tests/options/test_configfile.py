@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.base.errors import CheckpointError, DataError, OptionError, UsageError
@@ -53,6 +53,7 @@ CONFIGS = st.fixed_dictionaries({}, optional={name: values_of(row) for name, row
 )
 
 
+@settings(max_examples=30)
 @given(CONFIGS)
 def test_json_round_trip_is_exact(config: Config) -> None:
     assert from_json(json.loads(json.dumps(to_json(config), allow_nan=False))) == config
@@ -73,6 +74,7 @@ def write(tmp_path: Path, text: str | bytes) -> Path:
     return file
 
 
+@settings(max_examples=30)
 @given(CONFIGS)
 def test_yaml_that_a_yaml_library_writes_is_read_exactly(tmp_path_factory: pytest.TempPathFactory, config: Config) -> None:
     values = {

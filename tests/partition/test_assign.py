@@ -24,7 +24,7 @@ def cut(triples: np.ndarray, assigned: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(graph=graphs(), parts=st.integers(1, 12), balance=st.sampled_from(BALANCES), seed=st.integers(0, 2**63 - 1))
 def test_every_entity_has_a_part_and_none_is_empty(
     method: str, graph: tuple[int, int, np.ndarray], parts: int, balance: str, seed: int
@@ -73,7 +73,7 @@ def test_metis_finds_the_best_of_all_halves_of_a_small_graph(seed: int) -> None:
     assert cut(triples, assign(triples, 12, 5, 2, method="metis", balance="entities", seed=0)) <= best
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(graph=graphs(), parts=st.integers(2, 5), balance=st.sampled_from(BALANCES), seed=st.integers(0, 99))
 def test_repair_evens_out_whatever_it_gets_as_far_as_that_is_possible(
     graph: tuple[int, int, np.ndarray], parts: int, balance: str, seed: int
@@ -113,7 +113,7 @@ def test_a_large_graph_is_halved_before_metis_gets_it_and_cut_as_well(
     )
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(graph=graphs(), rounds=st.integers(0, 3), large=st.booleans(), alone=st.sampled_from([1, 100]), seed=st.integers(0, 9))
 def test_what_metis_gets_is_the_graph_of_groups_of_neighbours(
     graph: tuple[int, int, np.ndarray], rounds: int, large: bool, alone: int, seed: int

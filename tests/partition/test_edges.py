@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.base.errors import KgdistError
@@ -28,6 +28,7 @@ def replication(triples: np.ndarray, out: np.ndarray) -> float:
     return len(there) / len({entity for entity, _ in there})
 
 
+@settings(max_examples=40)
 @given(graphs(), st.integers(1, 5), st.sampled_from(METHODS[:3]), st.integers(0, 3))
 def test_every_triple_has_one_part(world: tuple[int, int, np.ndarray], parts: int, method: str, seed: int) -> None:
     entities, _, triples = world

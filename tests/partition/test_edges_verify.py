@@ -104,7 +104,7 @@ def test_a_support_edge_less_is_noticed(toy: Dataset, tmp_path: Path, row: int) 
         verify_edges(tmp_path / "parts", toy)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(world=graphs(), parts=st.integers(2, 3), hops=st.integers(1, 2), inverse=st.booleans(), data=st.data())
 def test_any_support_edge_less_is_noticed(tmp_path_factory, world, parts, hops, inverse, data) -> None:  # type: ignore[no-untyped-def]
     entities, relations, triples = world

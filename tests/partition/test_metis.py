@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from kgdist.base.errors import OptionError
 from kgdist.partition import metis
@@ -12,6 +12,7 @@ from kgdist.partition.graph import Adjacency, adjacency, degrees
 from tests.partition.worlds import communities, graphs
 
 
+@settings(max_examples=50)
 @given(graphs())
 def test_the_adjacency_is_that_of_a_matrix(graph: tuple[int, int, np.ndarray]) -> None:
     entities, relations, triples = graph

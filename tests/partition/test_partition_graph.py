@@ -31,7 +31,7 @@ from kgdist.partition.typed_verify import verify_partitions
 from tests.partition.typed_worlds import HOMOGENEOUS, World, communities, homogeneous, worlds
 from tests.partition.worlds import METHODS
 
-laws = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+laws = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 def maps_of(world: World, config: Path) -> tuple[dict[str, np.ndarray], dict[Any, np.ndarray]]:

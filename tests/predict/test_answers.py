@@ -9,7 +9,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
 from pyarrow import parquet
 
@@ -41,6 +41,7 @@ def test_the_layout_is_that_of_dgl_ke(tmp_path: Path) -> None:
     ]
 
 
+@settings(max_examples=25)
 @given(st.lists(FLOATS, max_size=4))
 def test_every_format_gives_the_numbers_back(tmp_path_factory: pytest.TempPathFactory, parts: list[np.ndarray]) -> None:
     folder = tmp_path_factory.getbasetemp()

@@ -7,7 +7,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from kgdist.base.errors import DataError, OptionError
 from kgdist.data.vocabulary import Vocabulary
@@ -34,6 +34,7 @@ def test_names_in_every_usual_dress(tmp_path: Path, end: bytes, last: bool, star
     assert BY_ID.read(write(tmp_path, raw)).tolist() == [3, 0, 3]
 
 
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, len(WORDS) - 1), min_size=1, max_size=30))
 def test_reading_takes_back_what_was_written(tmp_path_factory: pytest.TempPathFactory, ids: list[int]) -> None:
     path = write(tmp_path_factory.getbasetemp(), "\n".join(WORDS[n] for n in ids).encode())

@@ -182,7 +182,7 @@ def test_every_bit_of_a_manifest_counts(tmp_path: Path) -> None:
     checkpoint.load(folder)
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     meta=st.dictionaries(
         st.text(max_size=3), st.recursive(st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(), st.lists)

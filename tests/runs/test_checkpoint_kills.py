@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,36 +19,15 @@ from kgdist.base.errors import KgdistError
 from kgdist.options.config import Config
 from kgdist.runs import checkpoint
 from kgdist.runtime.agent.shard import Shard
-from tests.patience import patience
 
 ARRAYS = {"entity": np.arange(12, dtype=np.float32).reshape(4, 3)}
 on_linux = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="this system has no /proc to look into")
 
-# Kills itself before the call number argv[4] of all that changes a folder or waits for the disk. os.rename is what Path.rename
-# calls, but has taken at its definition in Python 3.10.
-KILLED = """
-import os, pathlib, shutil, signal, sys
-import numpy as np
-from kgdist.runs import checkpoint
-
-run, name, step, last = pathlib.Path(sys.argv[1]), sys.argv[2] or None, int(sys.argv[3]), int(sys.argv[4])
-count = 0
-
-def deadly(call):
-    def counted(*args, **kwargs):
-        global count
-        count += 1
-        if count == last:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return call(*args, **kwargs)
-    return counted
-
-for module, names in ((pathlib.Path, ("rename", "mkdir")), (os, ("replace", "fsync", "fdatasync", "unlink", "rmdir"))):
-    for function in names:
-        setattr(module, function, deadly(getattr(module, function)))
-checkpoint.save(run, step, {"entity": np.full((4, 3), 2, np.float32)}, {"n": 2}, name=name)
-print(count)
-"""
+# os.rename is what Path.rename calls, but has taken at its definition in Python 3.10.
+DEADLY: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (Path, ("rename", "mkdir")),
+    (os, ("replace", "fsync", "fdatasync", "unlink", "rmdir")),
+)
 
 
 def save(run: Path, number: int, step: int = 1, name: str | None = None) -> Path:
@@ -55,11 +35,33 @@ def save(run: Path, number: int, step: int = 1, name: str | None = None) -> Path
 
 
 def killed(run: Path, name: str | None, step: int, last: int) -> bool:
-    """Whether a process that saves was killed before call number `last`."""
-    words = [sys.executable, "-c", KILLED, str(run), name or "", str(step), str(last)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=patience(60))
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode != 0
+    """Whether a process that saves, a fork of this one, was killed before call `last` of all that changes a folder or waits
+    for the disk."""
+    child = os.fork()
+    if child == 0:
+        try:
+            calls = itertools.count(1)
+            for module, names in DEADLY:
+                for function in names:
+                    setattr(module, function, deadly(getattr(module, function), calls, last))
+            save(run, 2, step, name)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+def deadly(call: Callable[..., Any], calls: Iterator[int], last: int) -> Callable[..., Any]:
+    """`call`, before which the process is killed if it is call number `last`."""
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*args, **kwargs)
+
+    return counted
 
 
 def hidden(run: Path) -> list[str]:

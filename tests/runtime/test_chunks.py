@@ -47,7 +47,7 @@ class Watched(ProcessExecutor):
             yield parts
 
 
-@pytest.mark.parametrize(("workers", "size"), [(1, 40), (2, 7)])
+@pytest.mark.parametrize(("workers", "size"), [pytest.param(1, 40, marks=pytest.mark.slow), (2, 7)])
 def test_processes_give_the_bytes_of_one(tmp_path: Path, workers: int, size: int) -> None:
     path, before = write_tsv(tmp_path / "e.tsv", rows(150)), set(descendants(os.getpid()))
     with Watched(workers) as executor:

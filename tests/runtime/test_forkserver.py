@@ -22,12 +22,21 @@ from tests.patience import patience
 LIMIT = patience(30.0)
 
 
-@pytest.fixture
-def forks() -> Iterator[ForkServer]:
+@pytest.fixture(scope="module")
+def shared() -> Iterator[ForkServer]:
+    """One for the tests that leave it as it was."""
     made = ForkServer(threads=1)
     with contextlib.closing(made):
+        Child(made).close(time.monotonic() + LIMIT)  # it is there before the first test
         yield made
-    assert descendants(os.getpid()) == []
+
+
+@pytest.fixture
+def forks() -> Iterator[ForkServer]:
+    made, before = ForkServer(threads=1), descendants(os.getpid())
+    with contextlib.closing(made):
+        yield made
+    assert descendants(os.getpid()) == before
 
 
 def born(child: Child) -> int:
@@ -51,20 +60,20 @@ def own(forks: ForkServer) -> int:
     return forks.pids()[-1]
 
 
-def test_children_are_called_what_they_are_and_share_one_parent(forks: ForkServer) -> None:
-    server, trainer = named(forks, "server-12", "trainer-3-0")
-    assert parent(server.pid) == parent(trainer.pid) == own(forks) and parent(own(forks)) == os.getpid()
-    assert forks.pids() == [server.pid, trainer.pid, own(forks)]
-    assert "kgdist.runtime.processes.worker" in words_of(own(forks))
+def test_children_are_called_what_they_are_and_share_one_parent(shared: ForkServer) -> None:
+    server, trainer = named(shared, "server-12", "trainer-3-0")
+    assert parent(server.pid) == parent(trainer.pid) == own(shared) and parent(own(shared)) == os.getpid()
+    assert shared.pids() == [server.pid, trainer.pid, own(shared)]
+    assert "kgdist.runtime.processes.worker" in words_of(own(shared))
     for child in (server, trainer):
         assert os.getsid(child.pid) == child.pid  # no terminal's signal reaches it
     end([server, trainer], time.monotonic() + LIMIT)
-    assert [server.code, trainer.code] == [1, 1] and forks.pids() == [own(forks)]
+    assert [server.code, trainer.code] == [1, 1] and shared.pids() == [own(shared)]
 
 
-def test_nothing_runs_in_it_that_would_not_outlive_a_fork(forks: ForkServer) -> None:
-    (child,) = named(forks, "x")
-    assert len(os.listdir(f"/proc/{own(forks)}/task")) == 1
+def test_nothing_runs_in_it_that_would_not_outlive_a_fork(shared: ForkServer) -> None:
+    (child,) = named(shared, "x")
+    assert len(os.listdir(f"/proc/{own(shared)}/task")) == 1
     child.close(time.monotonic() + LIMIT)
 
 
@@ -89,15 +98,15 @@ def test_a_child_has_its_pipes_and_what_all_have_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_a_child_that_is_killed_is_told_of_and_another_one_comes_at_once(forks: ForkServer, stopped: bool) -> None:
-    first, second = named(forks, "a", "b")
+def test_a_child_that_is_killed_is_told_of_and_another_one_comes_at_once(shared: ForkServer, stopped: bool) -> None:
+    first, second = named(shared, "a", "b")
     if stopped:
         os.kill(first.pid, signal.SIGSTOP)
     os.kill(first.pid, signal.SIGKILL)
     assert first.wait(LIMIT) and first.code == -signal.SIGKILL
     assert list(first.events()) == [{"lost": "was killed by signal SIGKILL; the system may have run out of memory"}]
     assert second.code is None and alive(second.pid)
-    (third,) = named(forks, "a")
+    (third,) = named(shared, "a")
     assert parent(third.pid) == parent(second.pid)
     second.kill()
     assert second.wait(LIMIT) and list(second.events()) == [{"lost": "was killed by signal SIGKILL"}]

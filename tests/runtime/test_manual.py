@@ -27,7 +27,7 @@ from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.ip_config import Machine
 from kgdist.runtime.processes.forkserver import environment
 from tests.family import alive, descendants
-from tests.faults.jobs import Job, command, ip_config, run, wait, workspace
+from tests.faults.jobs import Job, command, here, ip_config, wait, workspace
 from tests.faults.sshd import free_port
 
 pytestmark = pytest.mark.timeout(180)
@@ -313,7 +313,7 @@ def test_where_the_launcher_waits(control: str | None, expected: tuple[str, int]
 def test_a_trial_refuses_what_the_job_would(tmp_path: Path, made: dict[int, Path]) -> None:
     space = place(tmp_path, made, 1)
     words = "--backend manual --control nonsense --dry_run --dataset toy --data_path data --max_step 5".split()
-    done = run(command("dist_train", *words), space)
+    done = here("dist_train", *words, folder=space)
     assert done.returncode == 2 and done.stderr.endswith("error: --control: expected host:port, not 'nonsense'\n"), done.stderr
 
 

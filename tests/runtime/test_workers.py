@@ -30,7 +30,14 @@ from tests.faults.commands import FOREVER, train_flags
 KINDS = ("process", "thread")
 
 
-@pytest.mark.parametrize("workers", [("--num_proc", "2", "--worker", "process"), ("--num_proc", "2", "--worker", "thread"), ()])
+@pytest.mark.parametrize(
+    "workers",
+    [
+        pytest.param(("--num_proc", "2", "--worker", "process"), marks=pytest.mark.slow),
+        ("--num_proc", "2", "--worker", "thread"),
+        (),
+    ],
+)
 def test_the_tables_go_with_the_training(workers: tuple[str, ...], tmp_path: Path) -> None:
     """At once, not when Python happens to look for circles of objects: they may be most of the machine's memory."""
     flags = train_flags(tmp_path, *workers, "--max_step", "20", "--checkpoint_interval", "10", "--quiet")
@@ -87,7 +94,7 @@ def test_two_workers_train_validate_save_and_go_on(worker: str, tmp_path: Path, 
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 2  # libraries may open a file of their own
 
 
-@pytest.mark.parametrize("worker", KINDS)
+@pytest.mark.parametrize("worker", [pytest.param("process", marks=pytest.mark.slow), "thread"])
 def test_a_loss_that_diverges_ends_the_run(worker: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert (
         train_command.main(train_flags(tmp_path, *f"--num_proc 2 --worker {worker} --lr 1e38 --max_step {FOREVER}".split())) == 1

@@ -80,54 +80,79 @@ def test_an_environment_that_names_nobody_is_said() -> None:
 
 
 ENDS = """
-import os, sys
+import os, sys, traceback
 import numpy as np
+import torch
 from kgdist.base.errors import PeersLost
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.training.peers import Peers, PeerTables
 from tests.training import peer
 
-last = int(sys.argv[1])  # what the second worker still shares of its step
-peers = Peers(60.0)
-tables = MemoryTables.create(peer.SHAPES, "adagrad")
-shared, shares = PeerTables(tables, peers, None, peer.ENTITIES), 0
+def work(last):  # what the second worker still shares of its step
+    peers = Peers(60.0)
+    tables = MemoryTables.create(peer.SHAPES, "adagrad")
+    shared, shares = PeerTables(tables, peers, None, peer.ENTITIES), 0
 
-def counted(share):
-    def shared(values):
-        global shares
-        if peers.rank == 1 and shares == last:
-            os._exit(0)
-        shares += 1
-        return share(values)
-    return shared
+    def counted(share):
+        def counting(values):
+            nonlocal shares
+            if peers.rank == 1 and shares == last:
+                os._exit(0)
+            shares += 1
+            return share(values)
+        return counting
 
-shared.push(peer.updates_of(0, 0), 0.1)
-before = {key: array.copy() for key, array in tables.arrays().items()}
-peers.each, peers.sum, shares = counted(peers.each), counted(peers.sum), 0
-try:
-    shared.push(peer.updates_of(0, 1), 0.1)
-    print("pushed", shares)
-except PeersLost:
-    assert all(np.array_equal(array, before[key]) for key, array in tables.arrays().items())
-    print("lost", shares)
-peers.leave()
+    shared.push(peer.updates_of(0, 0), 0.1)
+    before = {key: array.copy() for key, array in tables.arrays().items()}
+    peers.each, peers.sum, shares = counted(peers.each), counted(peers.sum), 0
+    try:
+        shared.push(peer.updates_of(0, 1), 0.1)
+        print("pushed", shares, flush=True)
+        return True
+    except PeersLost:
+        assert all(np.array_equal(array, before[key]) for key, array in tables.arrays().items())
+        print("lost", shares, flush=True)
+        return False
+    finally:
+        peers.leave()
+
+alone = MemoryTables.create(peer.SHAPES, "adagrad")
+for name, found in peer.updates_of(0, 0).items():  # loads what a push needs, once for all of them
+    alone.apply(name, torch.from_numpy(found.ids), found.grads, 0.1, found.squares)
+
+for last, port in enumerate(sys.argv[1:]):  # each time two processes that are new but for their imports
+    os.environ["MASTER_PORT"] = port
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 2 if work(last) else 0
+        except BaseException:
+            traceback.print_exc()
+        os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 2)
+    if code == 2:  # it has shared all of its step
+        break
 """
+
+
+MOST = 30  # more than a step shares
 
 
 def test_where_a_worker_is_lost_in_a_step_nothing_of_that_step_is_there() -> None:
     """Of whatever table it was: else a checkpoint of what was trained would hold weights of one step and rows of another."""
-    said, last = "", 0
-    while not said.startswith("pushed"):
-        processes = start(2, "-c", ENDS, str(last))
-        try:
-            said, errors = processes[0].communicate(timeout=LIMIT)
-            assert processes[0].returncode == 0 and said in (f"lost {last + 1}\n", f"pushed {last}\n"), said + errors
-        finally:
-            for process in processes:
-                process.kill()
-                process.communicate(timeout=LIMIT)
-        last += 1
-    assert last > len(peer.SHAPES)
+    processes = start(2, "-c", ENDS, *map(str, range(first := free_port("127.0.0.1", MOST), first + MOST)))
+    try:
+        said, errors = processes[0].communicate(timeout=LIMIT)
+        assert [process.wait(LIMIT) for process in processes] == [0, 0], said + errors
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate(timeout=LIMIT)
+    *lost, pushed = said.splitlines()
+    assert lost == [f"lost {last + 1}" for last in range(len(lost))] and pushed == f"pushed {len(lost)}", said + errors
+    assert len(lost) + 1 > len(peer.SHAPES)
 
 
 WAITS = """

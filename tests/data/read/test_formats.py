@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.base.errors import DataError, OptionError
@@ -100,6 +100,7 @@ def test_text_round_trip(
     assert triples(path, Spec(order, delimiter, header)) == wanted
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(NAME, NAME, NAME), min_size=1, max_size=30), st.integers(4, 40))
 def test_blocks_do_not_show(tmp_path_factory: pytest.TempPathFactory, wanted: list[Triple], size: int) -> None:
     wanted = [(h.replace("\t", "_"), r.replace("\t", "_"), t.replace("\t", "_")) for h, r, t in wanted]
