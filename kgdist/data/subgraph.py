@@ -23,7 +23,7 @@ _PIECE = 1 << 20  # triples looked at once
 
 
 class Subgraph:
-    """What entities span; `kept` bool[entities] says which, each of them with a triple of train."""
+    """What entities span; `kept` bool[entities] says which, each of them with a triple of train. There is a valid split."""
 
     def __init__(self, dataset: Dataset, kept: np.ndarray) -> None:
         self._dataset, self._kept = dataset, kept
@@ -43,8 +43,8 @@ class Subgraph:
 
     def _pieces(self, split: str) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """What it has of a split, in order: int32[n, 3] with the ids of the data set, float32[n] weights if there are any."""
-        found = self._dataset.splits.get(split)
-        for start in range(0, len(found) if found is not None else 0, _PIECE):
+        found = self._dataset.splits[split]
+        for start in range(0, len(found), _PIECE):
             triples = found.array[start : start + _PIECE]
             rows = np.flatnonzero(self._kept[triples[:, 0]] & self._kept[triples[:, 2]] & self._links[triples[:, 1]])
             yield triples[rows], None if found.weights is None else found.weights[start : start + _PIECE][rows]

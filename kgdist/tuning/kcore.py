@@ -12,23 +12,25 @@ from kgdist.graphs.structure import readonly
 from kgdist.kernels import cores as loops
 
 
-def core_numbers(triples: np.ndarray, num_entities: int) -> np.ndarray:
+def core_numbers(triples: np.ndarray, num_entities: int, least: int = 0) -> np.ndarray:
     """int32[num_entities]: the largest k in whose core each entity is, 0 for one without triples; of int32[T, 3].
 
-    For k = 1, 2, ... entities of fewer triples go until none does: a pass for each layer of them.
+    For k = 1, 2, ... entities of fewer triples go until none does: a pass for each layer of them. It ends at the first core of no
+    more than `least` triples, whose entities are not told apart.
     """
     triples, counts = readonly(triples), np.zeros(num_entities, np.int64)
     loops.degrees(triples, counts)
     state = np.full(num_entities, loops.KEPT, np.uint8)
     found = np.zeros(num_entities, np.int32)
     left, k = len(triples), 0
-    while left:
-        k = max(k + 1, int(counts[state == loops.KEPT].min()))  # all these are in the k-core, but for those that go
+    while left > least:
+        k += 1
         while (leaving := (state == loops.KEPT) & (counts < k)).any():
             found[leaving] = k - 1
             state[leaving] = loops.LEAVING
             left -= loops.peel(triples, state, counts)
             state[leaving] = loops.GONE
+    found[state == loops.KEPT] = k
     return found
 
 

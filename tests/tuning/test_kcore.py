@@ -23,8 +23,8 @@ def core(triples: list[tuple[int, int, int]], k: int) -> list[tuple[int, int, in
 
 
 @settings(deadline=None)
-@given(graphs)
-def test_cores_are_the_largest_of_their_kind(triples: list[tuple[int, int, int]]) -> None:
+@given(graphs, st.integers(0, 40))
+def test_cores_are_the_largest_of_their_kind(triples: list[tuple[int, int, int]], least: int) -> None:
     array = np.array(triples, np.int32).reshape(-1, 3)
     cores = core_numbers(array, ENTITIES)
     sizes = core_sizes(array, cores)
@@ -36,6 +36,8 @@ def test_cores_are_the_largest_of_their_kind(triples: list[tuple[int, int, int]]
         if k:
             assert set(np.flatnonzero(cores >= k)) == {end for head, _, tail in wanted for end in (head, tail)}
     assert not core(triples, int(cores.max()) + 1)
+    last = next(k for k in range(len(sizes)) if sizes[k] <= least or k == len(sizes) - 1)
+    assert core_numbers(array, ENTITIES, least).tolist() == np.minimum(cores, last).tolist()
 
 
 def test_the_files_of_a_data_set_are_read_as_they_are() -> None:

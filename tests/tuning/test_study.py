@@ -80,7 +80,7 @@ class World:
         search = self.search(root, trials, jobs, seed)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(studies, "start_trial", self.start_trial)
-            search.run(first or {})
+            search.run([first] if first else [])
         return search
 
 
@@ -228,7 +228,7 @@ def test_an_interrupted_search_goes_on(tmp_path: Path, jobs: int, again: bool) -
     search = world.search(tmp_path, 12, jobs)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(studies, "start_trial", world.start_trial)
-        assert search.run({})
+        assert search.run([])
     rows = search.rows()
     assert 4 < len(rows) < 12 and 1 <= sum(row.state == "unfinished" for row in rows) <= jobs
     over = sum(row.state != "unfinished" for row in rows)
