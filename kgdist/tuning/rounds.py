@@ -119,11 +119,12 @@ def search(
     """
     found: list[Done] = []
     ranked: list[Mapping[str, Any]] = [first] if first else []
+    were = ""
     for number, each in enumerate(rounds, 1):
         last = number == len(rounds)
         home = folder if last else folder.round(number)
         if len(rounds) > 1:
-            tell(f"round {number} of {len(rounds)}: {each}")
+            tell(f"round {number} of {len(rounds)}: {each}{were}")
         with contextlib.nullcontext() if last else home.owned():
             _write(each, home)
             config = each.config(base, home)
@@ -155,6 +156,8 @@ def search(
             home.strip(best.number)
         done = sorted((row for row in rows if row.state == "finished"), key=lambda row: (-(row.mrr or 0), row.number))
         ranked = [row.params for row in done]
+        following = ", ".join(str(row.number) for row in done[: rounds[number].trials]) if not last else ""
+        were = f": the best of the round before, {following}"
     return found, interrupted
 
 
