@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
             raise OptionError(f"--{name}", f"is searched by {options.search}; leave it out in one of the two")
     else:
         space, base = spaces.usual(base, explicit)
-        space = spaces.holding(space, _first(base, options.rounds))
+        space = spaces.holding(space, first_trial(base, options.rounds))
     now = trials.Asked(base, space, options.validations, options.rounds, options.trials)
     if (earlier := folder.recall()) is not None:
         now = _same(earlier, now, options.out, given, explicit)
@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     log.tell(f"searching {', '.join(space)}: {what}{_cost(plan)}")
     with folder.owned():
         folder.remember(now)
-        first = _first(base, now.rounds)
+        first = first_trial(base, now.rounds)
         found, interrupted = rounds.search(
             folder, base, space, plan, dataset, jobs=jobs, validations=now.validations, first=first
         )
@@ -106,7 +106,7 @@ def _summary(rows: list[Row], most: int = 10) -> list[str]:
     return [*lines, f"{counted(len(rows), 'trial')}: {ends}"]
 
 
-def _first(base: Config, rounds: int) -> Mapping[str, Any]:
+def first_trial(base: Config, rounds: int) -> Mapping[str, Any]:
     """The options of the first trial: those of the preset that is named, or, in rounds, that there is."""
     if base.preset != "none":
         return dataclasses.asdict(base)
