@@ -168,8 +168,9 @@ line for an option, and what is not in it is not searched:
   hidden_dim: {choices: [100, 200]}
 Without that file the model's usual options are searched, but for those that you give. With the same --out it goes on.
 
-With --rounds 3, 64 trials cost about three trainings: all of them begin on a small core of the graph, the best 8 go on to a larger
-one and more epochs, and the best of these to the whole graph. The first trial has the options of the preset, if there is one.""",
+With --rounds 3, 64 trials cost about three trainings: all of them begin on a small core of the graph, the best 8 go on to a
+larger one and more epochs, and the best of these to the whole graph.
+The first trial has the options of the preset, if there is one.""",
     "doctor": """\
 examples:
   kgdist doctor
