@@ -48,7 +48,7 @@ help:
 	@echo "make bench-best      the best ranks, row by row, hours; goes on where it was (ROWS=names, KGDIST_DATA=folder of archives)"
 	@echo "make bench-emb-sim   speed and memory of the most similar of all pairs"
 	@echo "make bench-beside    training, ranking, loading, two machines, beside another checkout's (AGAINST=folder)"
-	@echo "make bench-tune      searches over five seeds, beside another checkout's (AGAINST=folder)"
+	@echo "make bench-tune      a search in rounds beside random search (goes on when interrupted); AGAINST=folder: beside another checkout"
 	@echo "make bench-scaling   what docs/scaling.md is computed from, and held against (some minutes)"
 	@echo "make scaling         docs/scaling.md, computed from what bench-scaling measured"
 	@echo "make bench-gpu       the speed table, where there is a GPU"
@@ -186,7 +186,7 @@ bench-beside: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/beside.py --against $(AGAINST)
 
 bench-tune: $(STAMP)
-	$(ONE_THREAD) $(BIN)/python benchmarks/tune.py $(if $(AGAINST),--against $(AGAINST))
+	$(ONE_THREAD) $(BIN)/python benchmarks/$(if $(AGAINST),tune.py --against $(AGAINST),rounds.py)
 
 scaling: $(STAMP)
 	$(BIN)/python benchmarks/scaling.py

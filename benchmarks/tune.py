@@ -1,4 +1,4 @@
-"""kgdist-tune over several seeds, beside another checkout's: `make bench-tune`, with `AGAINST=folder` for the other one.
+"""kgdist-tune over several seeds, beside another checkout's: `make bench-tune AGAINST=folder`.
 
 The same search by each checkout in turn, every other seed the other way round: the wall time of the command, and the best MRR
 that it found on the valid split. With one job, equal rules choose equal trials; searches of several jobs are not repeatable, and

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +13,15 @@ from kgdist.base.machine import usable_cores
 from kgdist.base.text_table import TextTable
 from kgdist.cli.command import command, set_up_log
 from kgdist.models.registry import settle
-from kgdist.options import parse
+from kgdist.options import parse, presets
 from kgdist.options.config import OPTIONS, Config
+from kgdist.options.configfile import read_yaml
 from kgdist.options.resolve import most_jobs
-from kgdist.options.tools import TuneOptions
 
 if TYPE_CHECKING:
-    from kgdist.tuning.space import Space
+    from kgdist.tuning.rounds import Round
     from kgdist.tuning.study import Row
-
-    Asked = tuple[Config, Space, int]  # options, space and number of validations
+    from kgdist.tuning.trials import Asked
 
 _GOES_ON = ": the search in {} has another; leave it out to go on with that one, or take another --out"
 
@@ -32,13 +31,14 @@ def main(argv: Sequence[str]) -> int:
     options, given, parsed = parse.parse_tune(argv)
     from kgdist.base import log
     from kgdist.data.dataset import open_dataset
+    from kgdist.report import run_facts
     from kgdist.runtime.checks import check_splits
+    from kgdist.tuning import rounds, trials
     from kgdist.tuning import space as spaces
-    from kgdist.tuning.study import Search, best_of
-    from kgdist.tuning.trials import SearchFolder
+    from kgdist.tuning.study import best_of
 
     set_up_log(options)
-    folder = SearchFolder(Path(options.out))
+    folder = trials.SearchFolder(Path(options.out))
     explicit = set(parsed.explicit)
     base = parsed.config.replace(valid=True, config=None)
     if options.search is not None:
@@ -47,33 +47,43 @@ def main(argv: Sequence[str]) -> int:
             raise OptionError(f"--{name}", f"is searched by {options.search}; leave it out in one of the two")
     else:
         space, base = spaces.usual(base, explicit)
+        space = spaces.holding(space, first_trial(base, options.rounds))
+    now = trials.Asked(base, space, options.validations, options.rounds, options.trials)
     if (earlier := folder.recall()) is not None:
-        base, space, validations = _same(earlier, options, given, (base, space), explicit)
-        options = options.replace(validations=validations)
+        now = _same(earlier, now, options.out, given, explicit)
         log.tell(f"the search in {options.out} goes on")
+    base, space = now.options, now.space
     settle(base, explicit)  # refuses contradictions; notes are for the trials
     dataset = open_dataset(base)
     check_splits(base, dataset)
-    jobs = options.jobs or most_jobs(base, explicit, usable_cores(), options.trials)
-    log.tell(f"searching {', '.join(space)}: {options.trials} trials, {jobs} at a time, of {base.model_name} on {dataset.name}")
-    asked = {"trials": options.trials, "jobs": jobs, "validations": options.validations, "triples": len(dataset.train)}
+    plan = rounds.plan(dataset, now.trials, now.rounds, rounds.FEWEST / base.eval_percent)
+    jobs = options.jobs or most_jobs(base, explicit, usable_cores(), now.trials)
+    what = f"{now.trials} trials, {jobs} at a time, of {base.model_name} on {dataset.name}"
+    log.tell(f"searching {', '.join(space)}: {what}{_cost(plan)}")
     with folder.owned():
-        folder.remember(base, space, options.validations)
-        search = Search(folder, base, space, **asked)
-        interrupted = search.run({name: getattr(base, name) for name in space} if base.preset != "none" else {})
-    rows = search.rows()
-    best = best_of(rows)
+        folder.remember(now)
+        first = first_trial(base, now.rounds)
+        found, interrupted = rounds.search(
+            folder, base, space, plan, dataset, jobs=jobs, validations=now.validations, first=first
+        )
+    for number, done in enumerate(found[:-1] if len(found) == len(plan) else found, 1):
+        ahead = best_of(done.rows)
+        log.say(f"round {number}: {done.round}; {'none to its end' if ahead is None else f'the best: {ahead}'}")
+    rows = found[-1].rows
+    best = best_of(rows) if len(found) == len(plan) else None
     for line in _summary(rows):
         log.say(line)
     if best is not None:
         log.say(f"best: {best}")
         log.say(f"its run: {folder.run(best.number)}; train with its options: kgdist-train --config {folder.best} --test")
+        log.say(f"in full: {' '.join(run_facts.command(Config(**read_yaml(folder.best, 'train'))))} --test")
     if interrupted:
-        log.say(f"interrupted; go on with: kgdist-tune --out {options.out} --trials {options.trials}")
+        log.say(f"interrupted; go on with: kgdist-tune --out {options.out} --trials {now.trials}")
     elif best is None:
         raise KgdistError(f"none of {len(rows)} trials was trained to its end; let it go on with more --trials")
     run_of_best = None if best is None else _json(best) | {"config": str(folder.best), "run": str(folder.run(best.number))}
-    log.result({"best": run_of_best, "trials": [_json(row) for row in rows], "interrupted": interrupted})
+    told = [{**_plain(done.round), "trials": [_json(row) for row in done.rows]} for done in found]
+    log.result({"best": run_of_best, "trials": [_json(row) for row in rows], "rounds": told, "interrupted": interrupted})
     return 130 if interrupted else 0
 
 
@@ -96,18 +106,40 @@ def _summary(rows: list[Row], most: int = 10) -> list[str]:
     return [*lines, f"{counted(len(rows), 'trial')}: {ends}"]
 
 
-def _same(earlier: Asked, options: TuneOptions, given: Collection[str], now: tuple[Config, Space], explicit: set[str]) -> Asked:
-    """What the search in the folder was asked for. Raises OptionError where the user now asks for something else."""
-    base, space, validations = earlier
+def first_trial(base: Config, rounds: int) -> Mapping[str, Any]:
+    """The options of the first trial: those of the preset that is named, or, in rounds, that there is."""
+    if base.preset != "none":
+        return dataclasses.asdict(base)
+    return presets.nearest(base) if rounds > 1 else {}
+
+
+def _cost(plan: Sequence[Round]) -> str:
+    """What several rounds come to, for people."""
+    if len(plan) == 1:
+        return ""
+    counts = " + ".join(str(each.trials) for each in plan)
+    cost = sum(each.trials * each.triples * each.epochs for each in plan)
+    whole = sum(not each.core for each in plan[:-1])
+    why = f"; {whole} before the last on the whole graph, for no smaller part tells trials apart" if whole else ""
+    return f", in {len(plan)} rounds of {counts} that cost about {cost:.3g} trainings together{why}"
+
+
+def _plain(each: Round) -> dict[str, Any]:
+    return {"core": each.core, "triples": each.triples, "entities": each.entities, "epochs": each.epochs}
+
+
+def _same(earlier: Asked, now: Asked, out: str, given: Collection[str], explicit: set[str]) -> Asked:
+    """What the search in the folder `out` was asked for. Raises OptionError where the user now asks for something else."""
     names = [name for name in OPTIONS if name not in ("config", "save_path", "quiet", "debug", "json")]
-    changed = [(name, getattr(now[0], name), getattr(base, name)) for name in names if explicit - {"config"}]
-    changed += [("validations", options.validations, validations)] if "validations" in given else []
+    changed = [(name, getattr(now.options, name), getattr(earlier.options, name)) for name in names if explicit - {"config"}]
+    own = ("validations", "rounds", *(["trials"] if earlier.rounds > 1 else []))
+    changed += [(name, getattr(now, name), getattr(earlier, name)) for name in own if name in given]
     for name, new, old in changed:
         if new != old:
-            raise OptionError(f"--{name}", f"{new} now, but {old} before{_GOES_ON.format(options.out)}")
-    if "search" in given and now[1] != space:
-        raise OptionError("--search", f"describes another space than before{_GOES_ON.format(options.out)}")
-    return earlier
+            raise OptionError(f"--{name}", f"{new} now, but {old} before{_GOES_ON.format(out)}")
+    if "search" in given and now.space != earlier.space:
+        raise OptionError("--search", f"describes another space than before{_GOES_ON.format(out)}")
+    return earlier if earlier.rounds > 1 else earlier._replace(trials=now.trials)
 
 
 if __name__ == "__main__":

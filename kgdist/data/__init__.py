@@ -13,6 +13,7 @@ memory.py      triples in memory, to files that are read as any others
 names.py       many strings and the way back, in arrays; names numbered as they come
 queries.py     the queries of each step, where every entity is a candidate
 statistics.py  what a graph is like, counted from its triples
+subgraph.py    the part that some entities span
 vocabulary.py  names <-> ids
 weighing.py    what triples weigh by how often their parts occur
 """

@@ -3,6 +3,7 @@
 adjacency.py    triples to neighbours, counts, repairs, streaming
 arrange.py      edges by destination under new ids
 comparators.py  the four comparators, and how far rounding can go
+cores.py        entities of few triples taken away
 dropout.py      rows without some of their numbers
 euclid.py       L2 as a matrix product
 full.py         queries against every entity

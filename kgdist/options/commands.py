@@ -158,6 +158,7 @@ The run was trained with --encoder. The new run has the known entities, and then
 examples:
   kgdist-tune --dataset wordnet --model_name ComplEx --trials 30
   kgdist-tune --dataset wordnet --model_name RotatE --preset --trials 50 --search search.yaml --out tune_rotate
+  kgdist-tune --dataset FB15k-237 --model_name ComplEx --max_step 10000 --trials 64 --rounds 3 --out tune_rounds
   kgdist-train --config tune/best.yaml --test
 
 Besides its own options it takes those of kgdist-train, which hold for every trial. What is searched stands in --search FILE, a
@@ -165,7 +166,11 @@ line for an option, and what is not in it is not searched:
   lr: [0.01, 0.3, log]            # between two numbers, evenly on a logarithmic scale
   gamma: [2, 20]                  # between two numbers
   hidden_dim: {choices: [100, 200]}
-Without that file the model's usual options are searched, but for those that you give. With the same --out it goes on.""",
+Without that file the model's usual options are searched, but for those that you give. With the same --out it goes on.
+
+With --rounds 3, 64 trials cost about three trainings: all of them begin on a small core of the graph, the best 8 go on to a
+larger one and more epochs, and the best of these to the whole graph.
+The first trial has the options of the preset, if there is one.""",
     "doctor": """\
 examples:
   kgdist doctor

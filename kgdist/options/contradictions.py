@@ -25,6 +25,7 @@ from kgdist.options.tools import (
     Lists,
     PredictOptions,
     PreprocessOptions,
+    TuneOptions,
 )
 
 Given = Collection[str]  # names of the options that the user set, as opposed to defaults and presets
@@ -324,6 +325,15 @@ def of_encoding(o: EncodeOptions, given: Given) -> Rows:
 
 def of_launching(o: LaunchOptions, given: Given) -> Rows:
     yield o.backend == "ray-train", "backend", "ray-train runs the workers of kgdist-dist-train --encoder; scripts take ray"
+
+
+def of_tuning(o: TuneOptions, of_trials: Config) -> Rows:
+    """Of kgdist-tune."""
+    least = 2 ** (o.rounds - 1)
+    few = f"{o.rounds} rounds that leave half of the trials at most begin with {least} or more, not {o.trials}"
+    yield o.trials < least, "trials", few
+    attributes = "are of the entities of the whole graph, and --rounds begin on parts of it; drop one of them"
+    yield o.rounds > 1 and of_trials.attributes is not None, "attributes", attributes
 
 
 OF_TOOLS: dict[str, Callable[[Any, Given], Rows]] = {

@@ -19,7 +19,7 @@ from kgdist.options import presets
 from kgdist.options.commands import EXAMPLES, POSITIONAL, TEXTS, called
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import read_yaml
-from kgdist.options.contradictions import EXCLUSIVE, OF_TOOLS, of_a_command_line, refuse
+from kgdist.options.contradictions import EXCLUSIVE, OF_TOOLS, of_a_command_line, of_tuning, refuse
 from kgdist.options.model_file import bring, bring_named
 from kgdist.options.option import Option, closest, is_number, show, table
 from kgdist.options.resolve import processes
@@ -259,4 +259,6 @@ def parse_tune(argv: Sequence[str]) -> tuple[TuneOptions, frozenset[str], Parsed
     parsed = understand("train", {"num_proc": 1, **given})
     if "num_proc" not in given:
         parsed = replace(parsed, explicit={name: value for name, value in parsed.explicit.items() if name != "num_proc"})
-    return TuneOptions(**own), frozenset(own), parsed
+    options = TuneOptions(**own)
+    refuse(of_tuning(options, parsed.config))
+    return options, frozenset(own), parsed

@@ -286,6 +286,14 @@ class TuneOptions(ToolOptions):
 
     trials: int = _what(20, "how many trials the search has in the end, those of earlier calls with this --out among them", low=1)
     search: str | None = _what(None, "file of the options to search, a line each (lr: [0.01, 0.3, log])", metavar="FILE.yaml")
+    rounds: int = _what(
+        1,
+        "begin on less than the graph: the first of so many rounds trains all trials on a small k-core of it and for few epochs, "
+        "each later one the best of the round before on a larger one and for more, and the last one the best of all on the whole "
+        "graph and to the end (GraSH, Kochsiek et al. 2022). A round costs about as much as one training, however many trials",
+        low=1,
+        high=16,
+    )
     validations: int = _how(
         9, "how often a trial is validated. One that is not among the best third after the 1st, 3rd, 9th, ... of them ends", low=1
     )

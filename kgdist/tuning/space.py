@@ -87,9 +87,11 @@ def dimension(row: Option, low: Any, high: Any, log: bool = False) -> Range:
 
 
 def usual(config: Config, explicit: Collection[str]) -> tuple[Space, Config]:
-    """The space that is searched when no file names one, and `config` as its trials begin: with self-adversarial negatives.
+    """The space that is searched when no file names one, and `config` as its trials begin: with self-adversarial negatives, where
+    there are any and the loss does not weigh them by itself.
 
-    What the user has given (`explicit`) is not searched.
+    A softmax does not see gamma, but for the first values that follow from it: then --init_scale is searched. What the user has
+    given (`explicit`) is not searched.
     """
     lr, gamma = MODELS[config.model_name].usual  # around the published options, see kgdist.options.presets
     space: Space = {
@@ -101,13 +103,38 @@ def usual(config: Config, explicit: Collection[str]) -> tuple[Space, Config]:
         "batch_size": Choices((512, 1024, 2048)),
         "loss_genre": Choices(("Logsigmoid", "Hinge")),
     }
+    if config.regularizer != "lp":
+        space["regularization_coef"] = dimension(OPTIONS["regularization_coef"], 1e-4, 0.3, log=True)
+    softmax, everybody = config.loss_genre == "Softmax", config.candidates == "all"
+    if softmax:
+        if config.init != "xavier":
+            space["init_scale"] = dimension(OPTIONS["init_scale"], 1e-5, 1.0, log=True)
+        del space["gamma"], space["loss_genre"]
+    if everybody:
+        del space["neg_sample_size"]
+        space.pop("loss_genre", None)
     if config.pairwise:
         space["loss_genre"] = Choices(("Logistic", "Hinge"))
-    elif "neg_adversarial_sampling" not in explicit:
+    elif "neg_adversarial_sampling" not in explicit and not (softmax or everybody):
         config = config.replace(neg_adversarial_sampling=True)
     if not config.neg_adversarial_sampling:
         del space["adversarial_temperature"]
     return {name: each for name, each in space.items() if name not in explicit}, config
+
+
+def holding(space: Space, values: Mapping[str, Any]) -> Space:
+    """The space made so wide that it holds these values of its options, where a logarithm lets it."""
+    return {name: _holding(each, values[name]) if name in values else each for name, each in space.items()}
+
+
+def _holding(each: Dimension, value: Any) -> Dimension:
+    if each.has(value):
+        return each
+    if isinstance(each, Choices):
+        return Choices((*each.values, value))
+    if not isinstance(value, (int, float)) or (each.log and not value > 0):
+        return each
+    return Range(min(each.low, value), max(each.high, value), each.log)
 
 
 # ---------------------------------------------------------------------------------------------------------------- a file

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import numpy as np
 
 from kgdist.base.errors import KgdistError, UsageError
 from kgdist.base.log import bar, log, tell
+from kgdist.data.dataset import Triples
 from kgdist.options.config import Config
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.processes.forkserver import ForkServer
@@ -117,14 +118,30 @@ class Search:
 
     Args:
         trials: in the end, those of earlier searches in this folder among them.
-        triples: of the train split.
+        triples: of the train split, or how many there are.
+        entities: what share of them the graph has, if it is a part of one.
+        title: of its bar.
+        hopeless: that many trials must fail, and no other get anywhere, for the search to end.
     """
 
     def __init__(
-        self, folder: SearchFolder, base: Config, space: Space, *, trials: int, jobs: int, validations: int, triples: int
+        self,
+        folder: SearchFolder,
+        base: Config,
+        space: Space,
+        *,
+        trials: int,
+        jobs: int,
+        validations: int,
+        triples: Triples | int,
+        entities: float = 1.0,
+        title: str = "tune",
+        hopeless: int | None = None,
     ) -> None:
         self.folder, self.base, self.space = folder, base, space
-        self.trials, self.jobs, self.validations, self.triples = trials, jobs, validations, triples
+        self.trials, self.jobs, self.validations = trials, jobs, validations
+        self._graph: dict[str, Any] = {"triples": triples, "entities": entities}
+        self._title, self._hopeless = title, hopeless or min(HOPELESS, trials)
         self.study = open_study(folder.journal, space)
         self._interrupts = Interrupts()
         self._forks = ForkServer(threads=base.num_thread)
@@ -136,16 +153,17 @@ class Search:
         """All trials that have been begun, by number."""
         return [Row.of(trial) for trial in self.study.get_trials(deepcopy=False) if trial.params]
 
-    def run(self, first: Mapping[str, Any]) -> bool:
-        """Train what is left of all trials; the first one of a new search has the options `first`, as far as they are searched.
+    def run(self, first: Sequence[Mapping[str, Any]]) -> bool:
+        """Train what is left of all trials; the first ones have the options `first`, as far as they are searched.
 
         Returns whether it was interrupted. Raises KgdistError when no trial gets anywhere, or nothing can be written.
         """
-        first = {name: value for name, value in first.items() if name in self.space and self.space[name].has(value)}
-        if first and not self.study.get_trials(deepcopy=False):
-            self.study.enqueue_trial(first)
+        for params in first[len(self.study.get_trials(deepcopy=False)) : self.trials]:
+            wanted = {name: value for name, value in params.items() if name in self.space and self.space[name].has(value)}
+            if wanted:
+                self.study.enqueue_trial(wanted)
         over = self._over()
-        with self._interrupts, bar(total=self.trials, desc="tune", unit="trial", initial=over) as self._bar:
+        with self._interrupts, bar(total=self.trials, desc=self._title, unit="trial", initial=over) as self._bar:
             try:
                 self._keep_best()
                 if over < self.trials:
@@ -189,7 +207,7 @@ class Search:
 
     def _follow(self, trial: optuna.Trial, params: Mapping[str, Any]) -> float:
         home, resume = self.folder.trial(trial.number), self.folder.saved(trial.number)
-        config = trial_config(self.base, params, triples=self.triples, validations=self.validations, save_path=home)
+        config = trial_config(self.base, params, validations=self.validations, save_path=home, **self._graph)
         told = dict(self.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
         if told and max(told) < self.validations and trial.should_prune():
             raise optuna.TrialPruned
@@ -239,7 +257,7 @@ class Search:
             if row != self._best:
                 self.folder.strip(row.number)
             failed = [row for row in self.rows() if row.state == "failed"]
-            if len(failed) >= min(HOPELESS, self.trials) and not any(row.validations for row in self.rows()):
+            if len(failed) >= self._hopeless and not any(row.validations for row in self.rows()):
                 self._failure = KgdistError(f"all {len(failed)} trials failed, the last one: {failed[-1].error}")
                 study.stop()
 

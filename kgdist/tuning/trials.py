@@ -5,6 +5,7 @@
     study.journal   what was chosen and reported (see kgdist.tuning.study)
     best.yaml       the options of the best trial, for kgdist-train --config
     trials/0003/    run folder and log of a trial; embeddings are kept of the best one only
+    rounds/1/       such a folder for each round before the last, if there are several; graph/ is what its trials train on
 
 A trial is a training in a process of its own, which tells its owner of each validation. The owner ends it when others are
 better, by ending the process; SIGTERM lets it save a checkpoint first, from which it goes on when it gets its run folder as
@@ -21,10 +22,11 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kgdist.base.errors import CheckpointError, KgdistError, OptionError, UsageError
 from kgdist.base.files import atomic_write, locked, read_json, write_json
+from kgdist.data.dataset import Triples
 from kgdist.models.registry import settle
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import from_json, read_run, to_json
@@ -41,7 +43,18 @@ from kgdist.version import __version__
 
 _MEASURES = ("eval_percent", "neg_sample_size_eval", "neg_deg_sample_eval", "no_eval_filter")  # short cuts of a search
 _CHECKPOINTS = ("ckpt-*", "best", ".*")
+LEAST = 0.01  # of the negatives
 _EMBEDDINGS = ("*.npy", "entities.tsv", "relations.tsv")
+
+
+class Asked(NamedTuple):
+    """What a search was asked for."""
+
+    options: Config
+    space: Space
+    validations: int
+    rounds: int
+    trials: int  # in the end
 
 
 class SearchFolder:
@@ -52,6 +65,7 @@ class SearchFolder:
         self.asked = root / "tune.json"
         self.journal = root / "study.journal"
         self.best = root / "best.yaml"
+        self.graph = root / "graph"
 
     @contextlib.contextmanager
     def owned(self) -> Iterator[None]:
@@ -66,6 +80,10 @@ class SearchFolder:
     def trial(self, number: int) -> Path:
         """The folder of a trial."""
         return self.root / "trials" / f"{number:04d}"
+
+    def round(self, number: int) -> SearchFolder:
+        """The folder of a round before the last one."""
+        return SearchFolder(self.root / "rounds" / str(number))
 
     def run(self, number: int) -> Path | None:
         """The run folder of a trial, if it has got so far."""
@@ -91,18 +109,20 @@ class SearchFolder:
 
     # ---- what was asked
 
-    def remember(self, base: Config, space: Space, validations: int) -> None:
+    def remember(self, asked: Asked) -> None:
         """Save what the search was asked for."""
-        found = {"kgdist_version": __version__, "validations": validations, "space": spaces.to_json(space)}
-        write_json(self.asked, found | {"options": to_json(base)})
+        numbers = {"validations": asked.validations, "rounds": asked.rounds, "trials": asked.trials}
+        found = {"kgdist_version": __version__, **numbers, "space": spaces.to_json(asked.space)}
+        write_json(self.asked, found | {"options": to_json(asked.options)})
 
-    def recall(self) -> tuple[Config, Space, int] | None:
+    def recall(self) -> Asked | None:
         """What an earlier call was asked for; None when there was none. Raises CheckpointError."""
         if not self.asked.exists():
             return None
         saved = read_json(self.asked)
         try:
-            return from_json(saved["options"]), spaces.from_json(saved["space"]), int(saved["validations"])
+            options, space = from_json(saved["options"]), spaces.from_json(saved["space"])
+            return Asked(options, space, int(saved["validations"]), int(saved.get("rounds", 1)), int(saved.get("trials", 0)))
         except (KeyError, TypeError, ValueError, OptionError) as error:
             raise CheckpointError(f"{self.asked}: not what kgdist-tune has written ({error}); take another --out") from error
 
@@ -129,12 +149,17 @@ class SearchFolder:
             file.writelines(f"{name}: {json.dumps(value)}\n" for name, value in kept.items())
 
 
-def trial_config(base: Config, params: Mapping[str, Any], *, triples: int, validations: int, save_path: Path) -> Config:
+def trial_config(
+    base: Config, params: Mapping[str, Any], *, triples: Triples | int, validations: int, save_path: Path, entities: float = 1.0
+) -> Config:
     """The options of one trial: `base` with `params`, resolved. Raises OptionError for options that contradict one another.
 
     All trials see equally many triples: where --max_step counts and the batch size is searched, larger batches take fewer steps.
+    On a graph with a share of the `entities`, negatives are as large a part of these, 1 % of them all at least (GraSH).
     """
     config = base.replace(**params, save_path=str(save_path), valid=True, quiet=True)
+    if entities < 1 and config.candidates == "sampled":
+        config = config.replace(neg_sample_size=math.ceil(config.neg_sample_size * max(entities, LEAST)))
     config, _ = settle(config, {*params})
     if config.max_epoch is None and "batch_size" in params:
         config = config.replace(max_step=math.ceil(base.max_step * base.batch_size / config.batch_size))

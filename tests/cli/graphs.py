@@ -47,6 +47,14 @@ def grid_splits(side: int = 5) -> list[list[Triple]]:
     return [triples, held[:2], held[2:]]
 
 
+def cored_splits(core: int = 40, ring: int = 600) -> list[list[Triple]]:
+    """800 random triples among `core` entities, twice as many as `ring` in a ring around; 250 of the former, 20 of the latter."""
+    inner, valid, test = random_splits(core, 3, train=1026)
+    names = [f"o{n}" for n in range(ring)]
+    outer = [(names[n - ahead], f"r{ahead}", names[n]) for n in range(ring) for ahead in (1, 2)]
+    return [inner[:800] + outer[20:], inner[800:] + valid + test + outer[:20], test]
+
+
 class Bench:
     """A graph in `<root>/data`, runs in `<root>/ckpts`, and the commands."""
 

@@ -17,11 +17,12 @@ import pytest
 from kgdist.base.errors import UsageError
 from kgdist.cli import train, tune
 from kgdist.options import parse
+from kgdist.options.configfile import read_run
 from kgdist.runs import checkpoint
 from kgdist.runtime.processes.child import Child
 from kgdist.runtime.processes.forkserver import ForkServer
 from kgdist.tuning.trials import SearchFolder, start_trial, trial_config
-from tests.cli.graphs import FILES, Bench, embeddings, metrics, random_splits, write
+from tests.cli.graphs import FILES, Bench, cored_splits, embeddings, metrics, random_splits, write
 from tests.family import alive, descendants
 from tests.patience import patience
 
@@ -121,6 +122,42 @@ def test_a_search_that_is_interrupted_and_killed_comes_to_the_same(tuning: Tunin
     found = json.loads(out)
     assert found["trials"] == searched["trials"]
     assert metrics(Path(found["best"]["run"]), "valid.json") == metrics(Path(searched["best"]["run"]), "valid.json")
+
+
+def test_rounds_begin_on_a_part_of_the_graph_and_go_on_when_interrupted(tuning: Tuning, bench: Bench) -> None:
+    bench.use(cored_splits())
+    words = [*tuning.words("rounds", "--trials", "4", "--rounds", "2", "--max_step", "200"), "--data_path", str(bench.data)]
+    first = tuning.start(words)
+    wait_for(lambda: tuning.reported("rounds/rounds/1", 1))
+    first.send_signal(signal.SIGINT)
+    out, _ = first.communicate(timeout=patience(200))
+    assert first.returncode == 130 and b"2 rounds of 4 + 1 that cost about 2 trainings" in out
+    second = tuning.start(["--out", str(tuning.root / "rounds"), "--json", "--quiet"])
+    out, _ = second.communicate(timeout=patience(200))
+    assert second.returncode == 0
+    found = json.loads(out)
+    early, last = found["rounds"]
+    assert early["core"] > 0 and early["entities"] == 40 / 640 and early["triples"] == 800 / 1980 and last["core"] == 0
+    (leader,) = (row for row in early["trials"] if row["mrr"] == max(row["mrr"] for row in early["trials"]))
+    assert [row["params"] for row in last["trials"]] == [leader["params"]] and len(early["trials"]) == 4
+    run = read_run(next((tuning.root / "rounds" / "rounds" / "1" / "trials" / "0000").glob("*/config.json")).parent)
+    assert run.neg_sample_size == 1 and run.max_step == 50
+    assert train.main(["--config", found["best"]["config"], "--save_path", str(bench.ckpts), "--quiet"]) == 0
+    (again,) = bench.runs()
+    assert metrics(again, "valid.json") == metrics(Path(found["best"]["run"]), "valid.json")
+    assert not list((tuning.root / "rounds" / "rounds").rglob("trials/**/*.npy"))
+
+
+def test_a_small_graph_is_taken_whole(tuning: Tuning, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tune.main(tuning.words("small", "--trials", "2", "--rounds", "2", "--max_step", "20")) == 0
+    shown = capsys.readouterr().out
+    assert "1 before the last on the whole graph, for no smaller part tells trials apart" in shown
+    assert "round 1: 2 trials on the whole graph, 50.0% of the epochs; the best: trial" in shown
+    assert "in full: kgdist-train --dataset toy --data_path" in shown and "--lr" in shown
+    assert tune.main(tuning.words("small", "--trials", "3", "--rounds", "2")) == 2
+    assert tune.main(["--out", str(tuning.root / "small"), "--rounds", "3", "--trials", "4"]) == 2
+    refused = capsys.readouterr().err
+    assert "--max_step: 1200 now, but 20 before" in refused and "--rounds: 3 now, but 2 before" in refused
 
 
 def test_a_trial_that_is_interrupted_is_saved_and_goes_on(tuning: Tuning) -> None:

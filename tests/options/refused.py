@@ -350,6 +350,12 @@ REFUSED = [
         "run --test t",
         "--triples: say what is known of the new entities: --triples, --entities with their attributes, or both",
     ),
+    ("tune", "--trials 3 --rounds 3", "--trials: 3 rounds that leave half of the trials at most begin with 4 or more, not 3"),
+    (
+        "tune",
+        "--rounds 2 --encoder rgcn --attributes a",
+        "--attributes: are of the entities of the whole graph, and --rounds begin on parts of it; drop one of them",
+    ),
     ("encode", "run --triples t --format udd_hrt", "--format: new entities have names, and no ids yet: raw_udd_XYZ"),
     (
         "encode",

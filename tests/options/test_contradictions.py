@@ -40,6 +40,7 @@ TAKEN = [
     ("import", "m --entity_mfile e --rel_mfile r"),
     ("encode", "run --triples t --test u --format raw_udd_rht --header"),
     ("encode", "run --entities e"),
+    ("tune", "--trials 4 --rounds 3"),
     ("preprocess", "--entities e --draft_schema --force"),
     ("preprocess", "--entities e --schema s --out o --report o.html"),
     ("preprocess", "--entities e f --schema s t --executor process --num_workers 2 --dataset d --fit_on i"),
@@ -47,6 +48,9 @@ TAKEN = [
 
 
 def understood(command: str, words: str) -> None:
+    if command == "tune":
+        parse.parse_tune(words.split())
+        return
     if command in TOOLS:
         parse.parse_tool(command, words.split())
         return
@@ -61,7 +65,7 @@ def test_what_contradicts_is_refused_in_one_line(command: str, words: str, line:
     with pytest.raises(OptionError) as caught:
         understood(command, words)
     assert str(caught.value) == line and caught.value.option == line.partition(":")[0]
-    assert caught.value.option[2:] in (TOOLS[command].__dataclass_fields__ if command in TOOLS else OPTIONS)
+    assert caught.value.option[2:] in {row.name for row in parse.options(command)} | {*OPTIONS}
 
 
 @pytest.mark.parametrize(("command", "words"), TAKEN)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kgdist.base.errors import DataError
+from kgdist.models.registry import settle
 from kgdist.options import presets
 from kgdist.options.built_in import BUILT_IN
 from kgdist.options.config import OPTIONS, Config
@@ -34,6 +35,37 @@ def test_what_is_given_is_not_searched() -> None:
     assert "lr" not in space and "adversarial_temperature" not in space and not base.neg_adversarial_sampling
     space, base = usual(Config(pairwise=True, loss_genre="Hinge"), {"pairwise", "loss_genre"})
     assert "loss_genre" not in space and not base.neg_adversarial_sampling
+
+
+def test_a_softmax_is_searched_by_its_first_values() -> None:
+    softmax = Config(model_name="ComplEx", loss_genre="Softmax")
+    space, base = usual(softmax, {"loss_genre"})
+    assert "init_scale" in space and "neg_sample_size" in space and not base.neg_adversarial_sampling
+    assert not {"gamma", "loss_genre", "adversarial_temperature"} & space.keys()
+    assert "init_scale" not in usual(softmax.replace(init="xavier"), {"loss_genre", "init"})[0]
+    everybody = softmax.replace(candidates="all", regularizer="n3")
+    space, base = usual(everybody, {"loss_genre", "candidates", "regularizer"})
+    assert space.keys() == {"lr", "init_scale", "regularization_coef", "batch_size"} and not base.neg_adversarial_sampling
+    assert space["regularization_coef"].has(0.05)
+    binary, base = usual(everybody.replace(loss_genre="BCE"), {"loss_genre", "candidates"})
+    assert binary.keys() == {"lr", "gamma", "regularization_coef", "batch_size"}
+    settle(base, {"loss_genre", "candidates"})
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in presets.ROWS if row.encoder == "none"], ids=lambda row: f"{row.dataset}-{row.name}-{row.kind}"
+)
+def test_a_space_is_made_to_hold_the_preset(row: presets.Preset) -> None:
+    config = Config(model_name=row.model, dataset=row.dataset, **row.options)
+    assert presets.nearest(config) in [each.options for each in presets.ROWS if each.model == row.model]
+    space, base = usual(config, ())
+    wide = spaces.holding(space, row.options)
+    assert wide.keys() == space.keys() and settle(base, row.options)
+    for name, each in wide.items():
+        wanted = row.options.get(name, OPTIONS[name].default)
+        assert each.has(wanted) or (name == "regularization_coef" and wanted == 0) or name not in row.options
+        assert all(each.has(end) for end in (getattr(space[name], "values", None) or (space[name].low, space[name].high)))
+    assert presets.nearest(Config(dataset="mine")) == {}
 
 
 def test_a_space_from_a_file(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from kgdist.base.errors import OptionError, UsageError
-from kgdist.base.files import write_json
+from kgdist.base.files import read_json, write_json
 from kgdist.options.config import Config
 from kgdist.options.configfile import read_yaml, to_json
 from kgdist.tuning.space import Choices, Range, Space
-from kgdist.tuning.trials import SearchFolder, trial_config
+from kgdist.tuning.trials import Asked, SearchFolder, trial_config
 
 SPACE: Space = {"lr": Range(0.01, 1.0, True), "batch_size": Choices((16, 32))}
 
@@ -34,8 +34,13 @@ def test_what_a_folder_remembers(tmp_path: Path) -> None:
     with folder.owned():
         pass
     base = Config(lr=0.3, dataset="mine", preset=False)
-    folder.remember(base, SPACE, 5)
-    assert folder.recall() == (base, SPACE, 5)
+    asked = Asked(base, SPACE, 5, 3, 64)
+    folder.remember(asked)
+    assert folder.recall() == asked
+    saved = read_json(folder.asked)
+    del saved["rounds"], saved["trials"]  # as before there were rounds
+    write_json(folder.asked, saved)
+    assert folder.recall() == Asked(base, SPACE, 5, 1, 0)
     folder.asked.write_text("{}")
     with pytest.raises(UsageError, match=r"tune.json: not what kgdist-tune has written"):
         folder.recall()
