@@ -102,7 +102,7 @@ class Leftovers:
             "temporary file": {
                 p.name: p.name
                 for p in temporary.iterdir()
-                if not p.name.startswith(("pymp-", "torchinductor", "torch_geometric."))
+                if not p.name.startswith(("pymp-", "torchinductor", "torch_geometric.", "__pycache__"))
             },
         }
 

@@ -10,7 +10,6 @@ from kgdist.base.errors import DataError
 from kgdist.base.log import log
 from kgdist.data.names import lengths
 from kgdist.data.read.columns import shown
-from kgdist.data.read.dictionary import read_lines
 from kgdist.data.read.lines import check_file
 from kgdist.data.vocabulary import Vocabulary
 
@@ -25,6 +24,8 @@ def read_types(path: Path, entities: Vocabulary) -> np.ndarray:
     """
     import pyarrow as pa
     import pyarrow.compute as pc
+
+    from kgdist.data.read.dictionary import read_lines  # which takes pyarrow, and a cached graph has no need of that
 
     check_file(path, EXPECTED)
     lines = read_lines(path, EXPECTED)

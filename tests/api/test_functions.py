@@ -321,9 +321,7 @@ def test_callbacks_hear_what_metrics_jsonl_says(how: dict[str, Any]) -> None:
     assert validations[0].auc_roc == validations[0].report["all"]["realistic"]["auc-roc"]
 
 
-@pytest.mark.parametrize(
-    "how", [{}, {"num_proc": 2, "worker": "thread"}, pytest.param({"num_proc": 2}, marks=pytest.mark.slow)], ids=str
-)
+@pytest.mark.parametrize("how", [{}, {"num_proc": 2, "worker": "thread"}], ids=str)
 def test_stop_ends_a_training_as_its_last_step_does(how: dict[str, Any]) -> None:
     def enough(event: Any) -> object:
         return kgdist.STOP if event.step >= 20 else None

@@ -87,21 +87,9 @@ REFUSED = [
         "--regularizer n3 -rn 2",
         "--regularization_norm: is the exponent of --regularizer lp; n3 has its own",
     ),
-    (
-        "train",
-        "--init xavier --init_scale .1",
-        "--init_scale: contradicts --init xavier, whose range is its own",
-    ),
-    (
-        "train",
-        "--entity_types a",
-        "--entity_types: goes with --neg_sampler typed; add that",
-    ),
-    (
-        "train",
-        "--lr_schedule plateau",
-        "--lr_schedule: plateau watches validations; add --valid",
-    ),
+    ("train", "--init xavier --init_scale .1", "--init_scale: contradicts --init xavier, whose range is its own"),
+    ("train", "--entity_types a", "--entity_types: goes with --neg_sampler typed; add that"),
+    ("train", "--lr_schedule plateau", "--lr_schedule: plateau watches validations; add --valid"),
     (
         "train",
         "--lr_schedule plateau --valid --early_stop_patience 3",
