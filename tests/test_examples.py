@@ -318,7 +318,8 @@ SHORT = ["--max_step", "6", "--eval_interval", "3", "--batch_size", "64", "--neg
 SHORT += ["--encoder_dim", "8", "--num_bases", "2"]
 
 
-@pytest.mark.parametrize("engine", [pytest.param([], marks=pytest.mark.slow), ["local"]])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", [[], ["local"]])
 def test_graph_encoders(engine: list[str], tmp_path: Path) -> None:
     words = [str(EXAMPLES / "graph_encoders" / "run.sh"), *little_freebase(tmp_path), *(engine or ["one"]), *SHORT]
     out, err, code = output_of(words, tmp_path, ours_and(tmp_path))
@@ -389,6 +390,7 @@ def test_answers_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
                 server.kill()
 
 
+@pytest.mark.slow
 def test_workers_by_torchrun(tmp_path: Path) -> None:
     folder = EXAMPLES / "graph_encoders"
     (partition,) = [words for words in commands(folder / "README.md") if words[0] == "kgdist-partition"]
