@@ -70,7 +70,6 @@ ENDED_BY = {
     "runtime/ray_agents.py:Keeper._watch": "the end of the process that it is in",
     "runtime/ray_session.py:_guard": "the end of the block, or of the process, which it brings about",
     "runtime/processes/control.py:SharedControl.beat": "the end of the run that it shows to live",
-    "runtime/processes/control.py:WorkerControl._wait": "itself, when the coordinator does not beat for PATIENCE; the lease",
     "runtime/copy/receive.py:main": "its owner, by stdin",
     "runtime/copy/send.py:_all": "each sender's own deadlines",
     "runtime/copy/send.py:Sender._ask": "an answer's deadline, which is handed to the queue",

@@ -7,7 +7,10 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import torch
 
-LIMIT = 600.0  # seconds in which all parts must be done
+from kgdist.base.errors import KgdistError
+
+LIMIT = 600.0  # seconds in which all parts must be done; those in which this process stands still (Ctrl-Z) do not count
+LOOK = 1.0  # seconds between two looks at them
 
 
 class Crew:
@@ -19,12 +22,17 @@ class Crew:
         self._pool = ThreadPoolExecutor(threads, "kgdist-share", torch.set_num_threads, (1,)) if threads > 1 else None
 
     def __call__(self, do: Callable[[int], object]) -> None:
-        """Call `do` with 0 to threads - 1, all at once. Raises what one of them raises, when all have ended."""
+        """Call `do` with 0 to threads - 1, all at once. Raises what one of them raises, when all have ended; KgdistError where
+        they do not end."""
         if self._pool is None:
             do(0)
             return
         futures = [self._pool.submit(do, number) for number in range(self.threads)]
-        wait(futures, timeout=LIMIT)
+        looks = 0
+        while wait(futures, timeout=LOOK).not_done:
+            looks += 1
+            if looks * LOOK > LIMIT:
+                raise KgdistError(f"threads have not ended their part of a step in {LIMIT:.0f} s")
         for future in futures:
             future.result(timeout=0)
 

@@ -13,6 +13,7 @@ import pytest
 from kgdist.base.errors import WorkerError
 from kgdist.runtime.processes import control
 from kgdist.runtime.processes.control import ARRIVED, BEAT, DONE, POSITIVES, SharedControl, WorkerControl
+from kgdist.runtime.processes.workers import Attendance
 from kgdist.training.step import Losses
 from tests.patience import patience
 
@@ -106,3 +107,39 @@ def test_the_beat_ends_when_told() -> None:
         ended.set()
         thread.join(patience(60))
         assert shared.header[BEAT] > 0 and not thread.is_alive()
+
+
+def test_time_in_which_who_looks_stood_still_is_held_against_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-Z and fg: all processes stood still, and nobody has moved when the first one looks again."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with two() as shared:
+        crew = Attendance(shared)
+        for seconds, wanted in ((3.0, []), (10_000.0, []), (4.0, []), (4.0, []), (4.0, [0, 1])):
+            now[0] += seconds
+            assert crew.hung(12.0) == wanted
+        crew.excuse()
+        now[0] += 3.0
+        assert crew.hung(12.0) == []
+        now[0] += 10_000.0
+        crew.excuse()  # what took so long was no standing still
+        for wanted in ([], [], [], [0, 1]):
+            now[0] += 4.0
+            assert crew.hung(12.0) == wanted
+
+
+def test_a_worker_that_stood_still_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, pauses = [0.0], [10_000.0, 1.0, 1.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with two() as shared:
+        worker = of(shared, 0)
+
+        def idle() -> None:
+            if not pauses:
+                shared.release(5)
+                return
+            now[0] += pauses.pop(0)
+
+        monkeypatch.setattr(worker, "idle", idle)
+        worker.meet(5)
+        assert not pauses

@@ -22,6 +22,7 @@ HEADER = 6
 DONE, POSITIVES, ARRIVED, ALIVE, HELD = 0, 1, 2, 3, 4  # slots of each worker
 SLOTS = 5
 PATIENCE = 300.0  # seconds without a sign of life from the coordinator
+ASLEEP = 5.0  # seconds between two looks after which who looks has stood still (Ctrl-Z): they are held against nobody
 
 
 class SharedControl:
@@ -131,8 +132,12 @@ class WorkerControl:
 
     def _wait(self, over: Callable[[], bool]) -> None:
         beat, since = self.shared.header[BEAT], time.monotonic()
+        looked = since
         while not over() and not self.stopping():
             self.idle()
+            if (pause := time.monotonic() - looked) > ASLEEP:
+                since += pause
+            looked = time.monotonic()
             if self.shared.header[BEAT] != beat:
                 beat, since = self.shared.header[BEAT], time.monotonic()
             elif time.monotonic() - since > PATIENCE:

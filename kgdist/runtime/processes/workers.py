@@ -27,7 +27,7 @@ import numpy as np
 from kgdist.base.errors import Diverged, KgdistError, WorkerError
 from kgdist.base.log import complain, log
 from kgdist.runtime.processes.child import GRACE, Child, Event, end, show_stacks, show_traceback
-from kgdist.runtime.processes.control import ALIVE, ARRIVED, DONE, POSITIVES, RELEASED, STOP, SharedControl
+from kgdist.runtime.processes.control import ALIVE, ARRIVED, ASLEEP, DONE, POSITIVES, RELEASED, STOP, SharedControl
 from kgdist.runtime.processes.forkserver import ForkServer
 from kgdist.runtime.protocol import STALL
 
@@ -50,7 +50,8 @@ class Attendance:
         self.shared = shared
         self.done: dict[int, int] = {}
         self.alive = shared.workers[:, ALIVE].copy()
-        self.moved = np.full(len(shared.workers), time.monotonic())
+        self.looked = time.monotonic()
+        self.moved = np.full(len(shared.workers), self.looked)
 
     def steps(self) -> list[int]:
         """Steps done by each worker since the run's first."""
@@ -78,12 +79,16 @@ class Attendance:
 
     def excuse(self) -> None:
         """What was until now is held against nobody."""
-        self.moved = np.maximum(self.moved, time.monotonic())
+        self.looked = time.monotonic()
+        self.moved = np.maximum(self.moved, self.looked)
 
     def hung(self, seconds: float, busy: Iterable[int] = ()) -> list[int]:
         """The workers that have done nothing for so long: no step, nor another sign of life. Those that stand still need not,
-        unless they are `busy` with something else."""
+        unless they are `busy` with something else. Time in which this process stood still, as they may have, does not count."""
         now, alive = time.monotonic(), self.shared.workers[:, ALIVE].copy()
+        if (pause := now - self.looked) > ASLEEP:
+            self.moved += pause
+        self.looked = now
         resting = self.still()
         resting[list(busy)] = False
         self.moved[resting] = np.maximum(self.moved[resting], now)
