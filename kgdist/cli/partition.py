@@ -15,15 +15,13 @@ from kgdist.base.files import folder_for
 from kgdist.base.log import log, result, say, tell
 from kgdist.cli.command import command, set_up_log
 from kgdist.data.dataset import Dataset
-from kgdist.data.entity_types import read_types
+from kgdist.data.entity_types import types_of
 from kgdist.options import parse
 from kgdist.options.config import Config
 from kgdist.options.contradictions import of_partitioning, refuse
 from kgdist.options.resolve import resolve
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from kgdist.partition.expansion import EdgeSizes
     from kgdist.partition.graph import Sizes
     from kgdist.partition.typed_sizes import TypedSizes
@@ -53,11 +51,6 @@ def main(argv: Sequence[str]) -> int:
     if config.edges:
         return make_edges(config, dataset, root)
     return make(config, dataset, root, own)
-
-
-def types_of(config: Config, dataset: Dataset) -> np.ndarray | None:
-    """int32[n, 2], the types of entities, if they are given. Raises DataError."""
-    return None if config.entity_types is None else read_types(Path(config.entity_types), dataset.entities)
 
 
 def divide_graph(config: Config, metadata: Path) -> int:
@@ -137,7 +130,7 @@ def make(config: Config, dataset: Dataset, root: Path, own: Path) -> int:
     if graph is not None:
         data_of(graph, trainers=1)  # what cannot be kept or replaced is said now, and not when all is divided
         check_place(root, dataset.name)
-    types, started = types_of(config, dataset), time.perf_counter()
+    types, started = types_of(config, dataset.entities), time.perf_counter()
     method, balance, seed, parts = config.method, config.balance, config.seed, config.num_parts or 1
     if method == "dglke":
         assigned, parts = dglke_text.read_text(dataset, own)
@@ -181,7 +174,7 @@ def make_edges(config: Config, dataset: Dataset, root: Path) -> int:
 
     check_replaced(root, EdgesInCommon)  # said now, and not when all is divided
     entities, relations, train = len(dataset.entities), len(dataset.relations), dataset.train.array
-    parts, types, started = config.num_parts or 1, types_of(config, dataset), time.perf_counter()
+    parts, types, started = config.num_parts or 1, types_of(config, dataset.entities), time.perf_counter()
     how = {"method": config.method, "balance": config.balance}
     with scratch(len(train)) as assigned:
         divide_triples(train, entities, relations, parts, assigned, **how, seed=config.seed)

@@ -28,16 +28,15 @@ class _Rows(NamedTuple):
         starts = np.searchsorted(pairs, np.arange(rows + 1, dtype=np.int64) << 32)
         return cls(starts, (pairs & 0xFFFFFFFF).astype(np.int32))
 
-    def pairs(self) -> np.ndarray:
-        """int64[n], row * 2^32 + id, ascending."""
-        rows: np.ndarray = np.repeat(np.arange(len(self.starts) - 1, dtype=np.int64), np.diff(self.starts))
-        return np.asarray(rows << 32 | self.ids)
+    def rows(self) -> np.ndarray:
+        """int64[n], the row of each id."""
+        return np.repeat(np.arange(len(self.starts) - 1, dtype=np.int64), np.diff(self.starts))
 
     def through(self, other: _Rows) -> _Rows:
         """The rows of `other` that the ids are numbers of, put together."""
         counts = np.diff(other.starts)[self.ids]
         places = np.repeat(other.starts[self.ids] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-        rows = np.repeat(self.pairs() >> 32, counts)
+        rows = np.repeat(self.rows(), counts)
         return _Rows.of(rows << 32 | other.ids[places], len(self.starts) - 1)
 
 
@@ -63,9 +62,11 @@ class Domains:
 
     def within(self, allowed: np.ndarray) -> Domains:
         """Those that bool[entities] allows."""
-        return Domains(
-            {side: _Rows.of(rows.pairs()[allowed[rows.ids]], len(rows.starts) - 1) for side, rows in self._rows.items()}
-        )
+        found = {}
+        for side, rows in self._rows.items():
+            kept = allowed[rows.ids]
+            found[side] = _Rows.of(rows.rows()[kept] << 32 | rows.ids[kept], len(rows.starts) - 1)
+        return Domains(found)
 
     def sizes(self, side: Side) -> np.ndarray:
         """int64[R]: how many entities each relation has there."""

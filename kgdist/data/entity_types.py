@@ -12,8 +12,14 @@ from kgdist.data.names import lengths
 from kgdist.data.read.columns import shown
 from kgdist.data.read.lines import check_file
 from kgdist.data.vocabulary import Vocabulary
+from kgdist.options.config import Config
 
 EXPECTED = "lines of `entity<TAB>type`"
+
+
+def types_of(config: Config, entities: Vocabulary) -> np.ndarray | None:
+    """See `read_types`, of the file that `--entity_types` names; None where it names none."""
+    return None if config.entity_types is None else read_types(Path(config.entity_types), entities)
 
 
 def read_types(path: Path, entities: Vocabulary) -> np.ndarray:

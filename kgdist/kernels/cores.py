@@ -15,14 +15,6 @@ KEPT, LEAVING, GONE = np.uint8(0), np.uint8(1), np.uint8(2)
 
 
 @strict
-def degrees(triples, counts):
-    """Adds to counts int64[n] the ends of triples: a loop has two."""
-    for i in range(len(triples)):
-        counts[triples[i, 0]] += 1
-        counts[triples[i, 2]] += 1
-
-
-@strict
 def peel(triples, state, counts):
     """Takes the triples of LEAVING entities out of counts int64[n]; returns how many. Those of GONE ones are out already."""
     taken = 0

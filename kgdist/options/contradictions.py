@@ -188,12 +188,11 @@ def of_partitioning(o: Config, given: Given) -> Rows:
     yield none, "num_parts", "say how many partitions: -k 4 for four machines"
     yield o.dry_run and o.verify, "verify", "there is nothing to read after --dry_run; drop one of them"
     taken = {"balance": read or o.method == "dglke", "method": read, "seed": read or o.method == "dglke"}
-    for name, idle in {**taken, "expand": read, "fanout": read, "no_inverse": read}.items():
+    for name, idle in {**taken, "expand": read, "fanout": read, "no_inverse": read, "entity_types": read}.items():
         yield idle and name in given, name, "has no say here: the partitions are taken as they are; drop it"
     yield from _of_edges(o, given)
     held = "is for --layout kgdist, and for --edges: other layouts hold no types of entities; drop it"
     yield o.entity_types is not None and (o.layout != "kgdist" or o.metadata is not None), "entity_types", held
-    yield read and o.entity_types is not None, "entity_types", "has no say here: the partitions are taken as they are; drop it"
     yield o.features and o.layout != "graph", "features", "needs --layout graph: triples alone are what the other layouts hold"
     strange = next((text for text in o.features if not all(text.partition("="))), None)
     yield strange is not None, "features", f"must be NAME=FILE.npy, not {show(strange)}"

@@ -21,7 +21,7 @@ from kgdist.base.files import write_json
 from kgdist.base.log import background, bar, log, say
 from kgdist.base.machine import keep_freed_memory, peak_of_this_process, used_now
 from kgdist.data.dataset import Dataset, Triples, open_dataset
-from kgdist.data.entity_types import read_types
+from kgdist.data.entity_types import types_of
 from kgdist.evaluation.evaluator import Evaluator
 from kgdist.kvstore.shared_memory import SharedArray, huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
@@ -156,9 +156,8 @@ class Session:
 
     def _types(self) -> SharedArray | None:
         """int32[n, 2], the types of entities, if they are given. Raises DataError."""
-        if self.config.entity_types is None:
+        if (found := types_of(self.config, self.dataset.entities)) is None:
             return None
-        found = read_types(Path(self.config.entity_types), self.dataset.entities)
         memory = SharedArray.allocate(found.shape, found.dtype)
         memory.array[:] = found
         return memory

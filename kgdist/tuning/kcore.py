@@ -10,6 +10,7 @@ import numpy as np
 
 from kgdist.graphs.structure import readonly
 from kgdist.kernels import cores as loops
+from kgdist.kernels.vertex_cuts import incident
 
 
 def core_numbers(triples: np.ndarray, num_entities: int, least: int = 0) -> np.ndarray:
@@ -19,7 +20,7 @@ def core_numbers(triples: np.ndarray, num_entities: int, least: int = 0) -> np.n
     more than `least` triples, whose entities are not told apart.
     """
     triples, counts = readonly(triples), np.zeros(num_entities, np.int64)
-    loops.degrees(triples, counts)
+    incident(triples, True, counts)
     state = np.full(num_entities, loops.KEPT, np.uint8)
     found = np.zeros(num_entities, np.int32)
     left, k = len(triples), 0
