@@ -13,13 +13,14 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 # The tests start hundreds of processes: what the first has compiled the others read, also where the environment forbids to write it.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
 
-.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-relations bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-edges bench-nodes bench-sampling bench-dist-sampling bench-ray bench-encoders bench-encoder-accuracy bench-inductive bench-full bench-race bench-best bench-workers bench-emb-sim bench-beside bench-tune bench-gpu faults soak soak-script test-slow-machine bench-preprocess clean
+.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-relations bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-edges bench-nodes bench-sampling bench-dist-sampling bench-ray bench-encoders bench-encoder-accuracy bench-inductive bench-full bench-race bench-best bench-workers bench-emb-sim bench-beside bench-tune bench-gpu faults soak soak-script test-slow-machine test-long bench-preprocess clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo            train and evaluate a real graph (a few minutes)"
 	@echo "make test            linters, types and tests, in under ten minutes"
 	@echo "make test-all        the same, and the tests that take longer"
+	@echo "make test-long       what takes longest: more clusters, machines, networks and victims, half an hour"
 	@echo "make docs            the pages of docs as a web site, in build/docs"
 	@echo "make bench-accuracy  the accuracy table of the README"
 	@echo "make bench-train     the speed table of the README"
@@ -92,10 +93,14 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(ONE_THREAD) $(PYTEST) -m "not slow"
+	$(ONE_THREAD) $(PYTEST) -m "not slow and not long"
 
 slow: $(STAMP)
-	$(ONE_THREAD) $(PYTEST) -m slow
+	$(ONE_THREAD) $(PYTEST) -m "slow and not long"
+
+# What needs one more cluster, or tells again on another engine, machine or victim what a shorter test tells.
+test-long: $(STAMP)
+	$(ONE_THREAD) $(PYTEST) -m long
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -n -b html docs build/docs

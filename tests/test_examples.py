@@ -184,7 +184,7 @@ def launched(script: str, folder: Path) -> str:
     return out + err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_scripts_on_a_partitioned_graph_run_unchanged_on_two_machines(tmp_path: Path) -> None:
     for name in ("graphsage", "pyg_model"):
@@ -205,7 +205,7 @@ def test_the_commands_of_the_cluster_are_understood() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("network", ["", "--namespaces"])
+@pytest.mark.parametrize("network", ["", pytest.param("--namespaces", marks=pytest.mark.long)])
 def test_fb15k_cluster(network: str, tmp_path: Path) -> None:
     """The whole walk-through at small scale, over a real sshd, and across network namespaces where there are some."""
     small = "--max_step 20 --hidden_dim 16 --batch_size 200 --peer_timeout 30".split()
@@ -327,7 +327,7 @@ def test_graph_encoders(engine: list[str], tmp_path: Path) -> None:
     assert (tmp_path / "work" / "ckpts" / "DistMult_little_0" / "little_DistMult_entity.npy").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_graph_encoders_on_ray(tmp_path: Path) -> None:
     """By both ways on one cluster, a sweep on it, too: the same losses by Ray Train as by our own agents."""
@@ -355,7 +355,7 @@ def asked(address: str) -> tuple[int, Any]:
         return error.code, json.load(error)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_answers_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray.serve", reason="Ray Serve is not installed")

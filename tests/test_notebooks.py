@@ -80,7 +80,7 @@ def test_the_notebooks_run_one_after_another(tmp_path: Path) -> None:
     assert {path.name for path in (work / "data").glob("*.png")} == {"cut.png", "balance.png"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(400)
 @pytest.mark.usefixtures("kernel")
 def test_graph_encoders_with_attributes(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_graph_encoders_with_attributes(tmp_path: Path) -> None:
     assert "robot_dog.n.01" in (work / "grown" / "entities.tsv").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_notebooks_run_as_scripts_on_two_machines(tmp_path: Path) -> None:
     scripts = [script_of(name, tmp_path) for name in NAMES]

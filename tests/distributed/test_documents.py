@@ -62,7 +62,7 @@ def launched(workspace: Path, script: str, *words: str, **options: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", ["slides", *(pytest.param(each, marks=pytest.mark.long) for each in ("guide", "tutorial"))])
 def test_a_document_runs_on_two_machines(script: str, workspace: Path) -> None:
     ip_config(workspace, parts=2)
     printed = launched(workspace, script, "--num_samplers", "1" if script == "guide" else "0")
@@ -72,7 +72,7 @@ def test_a_document_runs_on_two_machines(script: str, workspace: Path) -> None:
     assert printed.count("done 75") == 4 * (script == "guide")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_document_runs_over_ssh(sshd: Sshd, workspace: Path) -> None:
     ip_config(workspace, parts=2)
     options = sshd.options()

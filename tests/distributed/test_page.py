@@ -25,7 +25,7 @@ def under(heading: str) -> list[Block]:
     return [block for block in blocks(PAGE) if first < block.line <= last + 1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_its_script_runs_on_machines(sshd: Sshd, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(current, "_current", [])

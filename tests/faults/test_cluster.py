@@ -88,7 +88,7 @@ def test_a_machine_that_is_lost_for_good_ends_the_job_by_name(space: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)])
 def test_nothing_outlives_the_launcher(space: Path, how: signal.Signals) -> None:
     """Killed: the agents see the end of their input. Frozen, as behind a cut network: their lease runs out."""
     with Job(space, peer_timeout="3", **LONG) as job:

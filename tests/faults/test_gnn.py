@@ -111,7 +111,7 @@ def test_a_worker_that_is_killed_is_begun_again_with_all_at_the_last_checkpoint(
     check_embeddings(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_lost_counts_anew_after_each_checkpoint(tmp_path: Path) -> None:
     """With one restart two workers may be lost, one after another, but not two without a checkpoint between."""
     path = parts(tmp_path, 2)
@@ -136,7 +136,7 @@ def newest(path: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("who", ["launcher", "worker"])
+@pytest.mark.parametrize("who", ["launcher", pytest.param("worker", marks=pytest.mark.long)])
 def test_ctrl_c_saves_and_the_run_can_go_on(tmp_path: Path, who: str) -> None:
     path = parts(tmp_path, 2)
     with Job(path, **ENCODER | {"max_step": FOREVER, "log_interval": "5"}) as job:
@@ -252,7 +252,7 @@ def test_options_are_what_they_were_given_as_in_the_workers(tmp_path: Path) -> N
         assert {name: tuple(there[name]) if isinstance(there[name], list) else there[name] for name in given} == given
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_machines_over_ssh_get_their_partitions_and_train(sshd: Sshd, tmp_path: Path) -> None:
     path = parts(tmp_path / "my task", 4)
     ip_config(path, parts=2)

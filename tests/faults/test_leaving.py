@@ -76,6 +76,7 @@ class Blocked:
         self.path.unlink()
 
 
+@pytest.mark.long
 def test_a_disk_that_does_not_answer_is_named_and_one_ctrl_c_leaves(space: Path) -> None:
     with Job(space, max_step="1000000", log_interval="20", before=NAMED) as job:
         wait(lambda: list(space.glob("ckpts/*/metrics.jsonl")), 60, job)
@@ -87,6 +88,7 @@ def test_a_disk_that_does_not_answer_is_named_and_one_ctrl_c_leaves(space: Path)
     assert "Traceback" not in text
 
 
+@pytest.mark.long
 def test_a_disk_that_does_not_answer_for_long_sends_the_job_back(space: Path) -> None:
     options = {"max_step": "3000", "checkpoint_interval": "200", "log_interval": "20", "stall_timeout": "4"}
     with Job(space, **options) as job:
@@ -118,6 +120,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", folder], check=True, timeout=30)
 
 
+@pytest.mark.long
 def test_a_file_system_that_is_frozen_at_a_checkpoint_holds_nobody(space: Path, disk: Path) -> None:
     """Not even SIGKILL ends a process that waits for it: the launcher leaves all the same, and says so."""
     (space / "ckpts").symlink_to(disk)
@@ -134,6 +137,7 @@ def test_a_file_system_that_is_frozen_at_a_checkpoint_holds_nobody(space: Path, 
     assert "its process could not be ended from here" in text
 
 
+@pytest.mark.long
 def test_failures_count_only_as_long_as_nothing_gets_on(space: Path) -> None:
     """Two trainers' deaths and two servers' are more than one restart allows, if there were no steps and checkpoints between."""
     with Job(space, max_step="100000", checkpoint_interval="200", max_restarts="1") as job:
@@ -161,6 +165,7 @@ def test_a_frozen_server_is_ended_by_its_agent(space: Path) -> None:
         job.end(130)
 
 
+@pytest.mark.long
 def test_a_terminal_that_takes_nothing_costs_nothing(space: Path) -> None:
     """Nobody reads what the launcher prints, which is more than a pipe holds: the training ends as ever, at its first attempt."""
     with Job(space, max_step="3000", log_interval="10", peer_timeout="3") as job:

@@ -20,7 +20,7 @@ from tests.faults.jobs import ROOT, Job, wait
 pytestmark = pytest.mark.timeout(240)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_frozen_agent_is_replaced(space: Path) -> None:
     """Nothing of it is left, and the job goes on where all machines had saved."""
     with Job(space, max_step="1500", checkpoint_interval="200", peer_timeout="4", max_restarts="1") as job:

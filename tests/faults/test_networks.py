@@ -18,7 +18,7 @@ from tests.faults.netns import Network, Node
 from tests.faults.sshd import Sshd
 from tests.patience import patience
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(500)]
 
 
 def ours(node: Node, role: str = "runtime") -> list[int]:

@@ -31,6 +31,7 @@ def stamps(folder: Path) -> list[str]:
     return [path.read_text() for path in sorted(folder.glob("machine_*/*/manifest.json"))]
 
 
+@pytest.mark.long
 def test_another_partition_of_the_same_data(tmp_path: Path) -> None:
     (tmp_path / "data" / "toy").mkdir(parents=True)
     graph(tmp_path / "data" / "toy")

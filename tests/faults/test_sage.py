@@ -108,7 +108,7 @@ say("kept", value)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_jobs_of_one_graph_on_one_host_do_not_meet(tmp_path: Path) -> None:
     partitioned(tmp_path)
     ip_config(tmp_path, parts=2)
@@ -132,9 +132,14 @@ def test_jobs_of_one_graph_on_one_host_do_not_meet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("who", "code", "line"),
     [
-        ("sampler", 1, r"machine_1 \(127.0.0.1\): trainer 1 failed: .*a process that makes batches has died"),
+        pytest.param(
+            *("sampler", 1, r"machine_1 \(127.0.0.1\): trainer 1 failed: .*a process that makes batches has died"),
+            marks=pytest.mark.long,
+        ),
         ("server", 3, r"machine_1 \(127.0.0.1\): server 1 was killed by signal SIGKILL"),
-        ("agent", 3, r"machine_[01] \(127.0.0.1\): its agent was killed by signal SIGKILL"),
+        pytest.param(
+            *("agent", 3, r"machine_[01] \(127.0.0.1\): its agent was killed by signal SIGKILL"), marks=pytest.mark.long
+        ),
     ],
 )
 def test_who_is_killed_while_trainers_sample_is_named(tmp_path: Path, who: str, code: int, line: str) -> None:

@@ -75,6 +75,7 @@ def test_a_full_disk_costs_a_checkpoint_and_no_embeddings(space: Path) -> None:
     assert np.load(folder / "toy_TransE_l2_entity.npy", allow_pickle=False).shape == (120, 16)
 
 
+@pytest.mark.long
 def test_embeddings_that_find_no_room_at_all(space: Path) -> None:
     hurry = "from kgdist.runtime import course; course.AGAIN, course.PATIENCE = 0.5, 2.0"
     with Job(space, max_step="1000", checkpoint_interval="200", before=hurry) as job:
@@ -136,6 +137,7 @@ def stamp(space: Path, machine: int, step: int) -> str:
     return json.loads(manifest.read_text())["meta"]["stamp"].rpartition(":")[2] if manifest.exists() else ""
 
 
+@pytest.mark.long
 def test_machines_that_are_lost_while_they_write_a_checkpoint(space: Path) -> None:
     """One is killed when the other has written its part of step S: that counts for nothing. Then the other way round, so that
     both have a part of S, of different attempts: they are not put together. At last one part of the newest checkpoint is

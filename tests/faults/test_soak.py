@@ -10,7 +10,7 @@ import pytest
 from tests.faults.jobs import ROOT
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_a_minute_of_soaking() -> None:
     words = [sys.executable, "-m", "tests.soak", "--seconds", "60"]

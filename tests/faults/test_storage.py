@@ -82,7 +82,7 @@ def test_a_run_goes_on_where_nothing_of_it_is(space: Path, tmp_path: Path) -> No
         assert "TransE_l2_toy_1" in job.end(0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_another_machine_takes_a_place_over(space: Path, tmp_path: Path) -> None:
     """All that a machine had is gone with it: its partition and its checkpoints."""
     shared = tmp_path / "shared"
@@ -105,7 +105,7 @@ def test_another_machine_takes_a_place_over(space: Path, tmp_path: Path) -> None
 AGAIN = "from kgdist.runtime import course; course.AGAIN, course.PATIENCE = 0.5, {}"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("back", [True, False])
 def test_what_cannot_be_sent_is_tried_again(space: Path, tmp_path: Path, back: bool) -> None:
     """Training goes on, as with a disk that is full; and at its end it waits, and says what it gives up."""

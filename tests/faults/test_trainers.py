@@ -51,6 +51,7 @@ def test_hung_and_killed_trainers_are_started_again_where_they_stood(space: Path
     assert "attempt" not in text and text.count("is started again at step") == 2
 
 
+@pytest.mark.long
 def test_the_others_do_not_wait_for_a_straggler_until_the_end(space: Path) -> None:
     """One trainer runs a tenth of the time. Without meetings the other one comes to its end, and then it is said whom it waits
     for."""

@@ -45,7 +45,7 @@ def digests(folder: Path) -> object:
     return opened.manifest["digests"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cluster_of_its_own_gives_the_same_bytes_and_goes(words: list[str], tmp_path: Path) -> None:
     assert run(words, tmp_path / "local").returncode == 0
     for workers in ("1", "2"):
