@@ -52,6 +52,7 @@ Fleet.tell = hang
 """
 
 
+@pytest.mark.long
 def test_an_early_stop_ends_well_although_a_trainer_hangs(space: Path) -> None:
     """Nobody is there to press Ctrl-C: it is ended, started again for the test that follows, and that is all."""
     options = {"max_step": "1000", "eval_interval": "100", "early_stop_patience": "1", "lr": "1e-12", "peer_timeout": "3"}

@@ -90,7 +90,7 @@ def goes_on(command: Command, line: str) -> None:
     assert whole(command.folder) == last and (command.folder / "toy_TransE_l2_entity.npy").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_worker_that_does_nothing_holds_up_no_end(start: Start) -> None:
     """It has half a minute to end its step, and is ended where it is then."""
     command = start("--num_proc", "2")

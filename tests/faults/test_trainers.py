@@ -70,6 +70,7 @@ def test_the_others_do_not_wait_for_a_straggler_until_the_end(space: Path) -> No
     assert behind < 2000 and "started again" not in text
 
 
+@pytest.mark.long
 def test_machines_keep_together(space: Path) -> None:
     """One trainer on each of two machines: they meet every --force_sync_interval steps, so one that stands still holds back the
     other one at the next meeting."""

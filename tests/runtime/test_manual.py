@@ -116,7 +116,7 @@ def test_a_job_gives_the_very_rows_of_the_local_backend(tmp_path: Path, made: di
         assert np.array_equal(found["manual"][0][name], array), name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_that_is_killed_and_started_again_is_awaited_and_the_job_goes_on(tmp_path: Path, made: dict[int, Path]) -> None:
     space = place(tmp_path, made, 2)
     options = {"max_step": "2000", "checkpoint_interval": "200", "peer_timeout": "5"}

@@ -119,6 +119,7 @@ def kill_a_worker(place: Path, process: subprocess.Popen[str]) -> None:
     os.kill(worker, signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_what_no_other_attempt_mends_is_one_line(space: Path) -> None:
     """Options and data that are wrong for a worker, and CPUs that others use."""
     with cluster_of(0, 1, 1) as address:
