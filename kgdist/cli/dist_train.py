@@ -11,6 +11,7 @@ from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
 from kgdist.options.config import Config
 from kgdist.options.contradictions import of_a_backend, refuse
+from kgdist.options.resolve import doubts
 from kgdist.runtime.ip_config import Machine, read_cluster, unplaced
 
 # Steps after which machines wait for one another unasked, and a trainer that is alone sees whether a checkpoint is due. They are
@@ -63,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
     if apart and config.force_sync_interval < 0 and (len(machines) > 1 or config.num_proc == 1):
         config = config.replace(force_sync_interval=TOGETHER)
     config, notes = settle(config, {*parsed.explicit, "dataset"})
-    for note in (*parsed.notes, *notes):
+    for note in (*parsed.notes, *notes, *doubts(config, parsed.explicit)):
         if apart or not note.startswith("--force_sync_interval"):  # workers of an encoder are at the same step anyway
             log.tell(note)
     if config.backend == "manual":

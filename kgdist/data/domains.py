@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kgdist.base.types import Side
+from kgdist.data.known import distinct
 from kgdist.kernels.jit import strict
 
 
@@ -23,8 +24,8 @@ class _Rows(NamedTuple):
 
     @classmethod
     def of(cls, pairs: np.ndarray, rows: int) -> _Rows:
-        """From int64[n], row * 2^32 + id, in any order and more than once."""
-        pairs = np.unique(pairs)
+        """From int64[n], row * 2^32 + id, in any order and more than once; they are sorted in place."""
+        pairs = distinct(pairs)
         starts = np.searchsorted(pairs, np.arange(rows + 1, dtype=np.int64) << 32)
         return cls(starts, (pairs & 0xFFFFFFFF).astype(np.int32))
 

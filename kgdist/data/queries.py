@@ -13,6 +13,7 @@ import numpy as np
 
 from kgdist.base.types import Batch, Side
 from kgdist.data.dataset import Triples
+from kgdist.data.known import distinct
 from kgdist.kernels.jit import strict
 from kgdist.kernels.random import GOLDEN, below, group_key, mix, shuffled
 
@@ -123,5 +124,6 @@ class Queries:
         entities = self.data.array[asked.order[places], side.pick(0, 2)].astype(np.int64)
         own = np.repeat(np.arange(len(visits)), np.diff(offsets)), self.data.array[numbers, side.pick(0, 2)].astype(np.int64)
         count = int(max(entities.max(initial=0), own[1].max(initial=0))) + 1
-        others = np.setdiff1d(rows * count + entities, own[0] * count + own[1])  # each once
+        others, taken = distinct(rows * count + entities), distinct(own[0] * count + own[1])
+        others = others[taken[np.minimum(np.searchsorted(taken, others), len(taken) - 1)] != others]
         return others // count, others % count

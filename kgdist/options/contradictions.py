@@ -126,7 +126,7 @@ def _of_an_objective(o: Config, given: Given) -> Rows:
     norms = f"is the exponent of --regularizer lp; {o.regularizer} has its own"
     yield o.regularizer != "lp" and "regularization_norm" in given, "regularization_norm", norms
     yield o.init_scale is not None and o.init == "xavier", "init_scale", "contradicts --init xavier, whose range is its own"
-    trained = o.num_parts is None and not o.verify  # else it is kgdist-partition that reads them
+    trained = o.num_parts is None and not o.verify and o.method != "dglke"  # else it is kgdist-partition that reads them
     untyped = trained and o.entity_types is not None and o.neg_sampler != "typed"
     yield untyped, "entity_types", "goes with --neg_sampler typed; add that"
     own = o.neg_sampler == "typed" and o.neg_deg_sample
@@ -191,8 +191,9 @@ def of_partitioning(o: Config, given: Given) -> Rows:
     for name, idle in {**taken, "expand": read, "fanout": read, "no_inverse": read, "entity_types": read}.items():
         yield idle and name in given, name, "has no say here: the partitions are taken as they are; drop it"
     yield from _of_edges(o, given)
-    held = "is for --layout kgdist, and for --edges: other layouts hold no types of entities; drop it"
-    yield o.entity_types is not None and (o.layout != "kgdist" or o.metadata is not None), "entity_types", held
+    held = "is for --layout kgdist and --edges: others hold no types; drop it"
+    typeless = o.layout != "kgdist" or o.metadata is not None or o.method == "dglke"
+    yield o.entity_types is not None and typeless, "entity_types", held
     yield o.features and o.layout != "graph", "features", "needs --layout graph: triples alone are what the other layouts hold"
     strange = next((text for text in o.features if not all(text.partition("="))), None)
     yield strange is not None, "features", f"must be NAME=FILE.npy, not {show(strange)}"

@@ -156,7 +156,10 @@ def _full(command: str, name: str, rows: Mapping[str, Option]) -> str:
     if hits:
         raise OptionError(shown, f"could be {', '.join(hits)}; write more of it")
     near = closest(name, [*rows, "--help", "--version"]) or closest(name.replace("-", "_").replace("__", "--", 1), rows)
-    if name.removeprefix("--") in table_of(command) or name.removeprefix("--") in OPTIONS:
+    elsewhere = OPTIONS[name.removeprefix("--")].commands if name.removeprefix("--") in OPTIONS else ()
+    if 0 < len(elsewhere) < 4:
+        raise OptionError(shown, f"not an option of {called(command)}, but of {' and '.join(map(called, elsewhere))}")
+    if name.removeprefix("--") in table_of(command) or elsewhere:
         raise OptionError(shown, f"not an option of {called(command)}" + (f"; did you mean {near}?" if near else ""))
     raise OptionError(shown, f"no such option; did you mean {near}?" if near else f"no such option; see {called(command)} --help")
 
@@ -220,6 +223,11 @@ def understand(command: str, given: Mapping[str, Any], machines: Callable[[Confi
     config = Config(**explicit)
     refuse(of_a_command_line(config, explicit))
     row = None if config.preset == "none" else presets.find(config.model_name, config.dataset, config.encoder, config.preset)
+    if row is not None and row.options.get("candidates") == "all" and command not in OPTIONS["candidates"].commands:
+        more = "take --preset alone, or --loss_genre Softmax --neg_sample_size 1000"
+        raise OptionError(
+            "--preset", f"{config.preset} trains against all entities, which kgdist-train does on one machine; {more}"
+        )
     shared = {**(row.options if row else {}), **explicit}.get("candidates") == "all"
     default, notes = processes(command, config, explicit, usable_cores(), shared=shared)
     if config.num_client_proc is not None:  # DGL-KE's word for it when there are several machines

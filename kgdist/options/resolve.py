@@ -6,7 +6,7 @@ is filled in by `settle` of its registry (`kgdist.models.registry`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePath
 
 from kgdist.base.errors import OptionError
@@ -45,10 +45,25 @@ def _everybody(config: Config, explicit: Collection[str], notes: list[str]) -> C
         threads = config.num_proc * config.num_thread
         config = config.replace(num_proc=1, num_thread=threads, worker="process")
         notes.append(f"--num_thread {threads}: with --candidates all one process trains, whose threads share the entities")
-    if config.k_vs_all and "answers" not in explicit and config.answers:
+    usual = config.answers == OPTIONS["answers"].default and "answers" not in explicit and config.resume is None
+    if config.k_vs_all and usual:
         config = config.replace(answers=0)
         notes.append("--answers 0: with --k_vs_all the answers of a query are one example")
     return config
+
+
+def doubts(config: Config, explicit: Collection[str]) -> Iterator[str]:
+    """What the options of a new training, already resolved, will hardly do as they are."""
+    if config.resume is not None:
+        return
+    usual = OPTIONS["regularization_coef"].default
+    if config.regularizer != "lp" and "regularization_coef" not in explicit and config.regularization_coef == usual:
+        yield f"--regularization_coef {usual:g} is what lp takes; {config.regularizer} does little below .001 (docs/choosing.md)"
+    if config.lr_schedule == "plateau" and config.valid and config.max_epoch is None:
+        looks = config.max_step // config.eval_interval
+        if looks <= config.plateau_patience:
+            rest = "the rate is never lowered, for which a smaller --eval_interval is needed"
+            yield f"--eval_interval {config.eval_interval}: only {looks} validations before the last step, so {rest}"
 
 
 def _batch(config: Config, notes: list[str]) -> Config:

@@ -24,7 +24,7 @@ from kgdist.kvstore.shared_memory import huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.encoders.encoder import attributes_of
 from kgdist.models.registry import MODELS
-from kgdist.options.config import Config
+from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import read_run
 from kgdist.options.model_file import OWN
 from kgdist.partition.folder import Partition
@@ -47,6 +47,10 @@ STATE = (
     "no_inverse",
     "own_rows",
 )  # on these depends what a checkpoint holds besides rows
+WORK, LENGTH = (
+    ("encoder", "model", "training", "loss", "negative samples"),
+    ("max_step", "max_epoch"),
+)  # groups of options; of these
 ENTRY = 8  # bytes in which a page table has a page
 LIBRARIES = 450 << 20  # bytes of the agent and of what its processes are forked from, which share the libraries
 PER_PROCESS = 75 << 20  # that each of those takes beside that: a server, or a trainer with the arrays of a step of dim 400
@@ -160,6 +164,15 @@ def check_same(new: Config, old: Config) -> None:
     for name in ("model_name", "dataset"):
         if getattr(new, name) != getattr(old, name):
             raise OptionError(f"--{name}", "cannot change when a run is resumed; start a new one")
+
+
+def changes(new: Config, old: Config) -> str:
+    """What a run that goes on does otherwise than before, in a line; "" where it is only told to go on for longer."""
+    names = [name for name, row in OPTIONS.items() if row.group in WORK and name not in LENGTH]
+    found = [
+        f"--{name} {getattr(old, name)} -> {getattr(new, name)}" for name in names if getattr(old, name) != getattr(new, name)
+    ]
+    return f"not as the run was trained so far: {', '.join(found)}" if found else ""
 
 
 def meaning(config: Config, *more: str) -> dict[str, Any]:

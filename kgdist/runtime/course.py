@@ -168,6 +168,9 @@ class Course:
             else:
                 self._warn(place.save_best(step, mrr), "training goes on")
             return
+        if step == place.best["step"]:  # of a run that was killed: its best rows may be newer than the checkpoint it went on from
+            place.best["waited"] = 0
+            return
         place.best["waited"] += 1
         if self.config.lr_schedule == "plateau" and place.best["waited"] % (self.config.plateau_patience + 1) == 0:
             self._lower(step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -55,6 +55,7 @@ class Seat:
     triples: int  # of all machines
     own: tuple[int, int]  # the first entity of its machine, and the one after its last
     shares: tuple[int, ...] = ()  # triples of each machine, where all make the same step
+    entities: int | None = None  # of all machines, where its tables have only some of them
     pool: np.ndarray | None = None  # int64[n], the entities that negatives are drawn from, where they are not all or its own
 
     def weight(self, batch_size: int, step: int) -> float:
@@ -199,6 +200,8 @@ def _sampled(
         known = KnownTriples.build([train.array], entities, relations)
     if config.loss_genre == SOFTMAX:
         standing = Standing.of(train.array, entities, degree=config.neg_deg_sample)
+        if seat is not None and seat.entities is not None:  # of as many a drawn one is a sample
+            standing = replace(standing, num_entities=seat.entities)
     domains: Domains | None = None
     notes: list[str] = []
     if config.neg_sampler == "typed":

@@ -74,7 +74,7 @@ class Share(NamedTuple):
         """Among the workers, as if each had as many triples as the one with most: all make as many steps."""
         shares = tuple(self.part.manifest.common.sizes["core"])
         own = (0, self.part.num_core)
-        return Seat(peers.rank, peers.world, peers.world * max(shares), own, shares, self._pool(config))
+        return Seat(peers.rank, peers.world, peers.world * max(shares), own, shares, self.total, self._pool(config))
 
     def _pool(self, config: Config) -> np.ndarray | None:
         """int64[n]: the entities that negatives are drawn from, None for core entities: all whose rows are here what the whole

@@ -79,7 +79,8 @@ class Share(NamedTuple):
 
 def shares(batch: Batch, config: Config) -> Share:
     """Of a mean over positives (1-vs-all), each with its query's loss and its own score; or over queries (`--k_vs_all`), each
-    with the mean score of its answers, or for binary losses their sum. Weights multiply positives, or on average their query."""
+    with the mean score of its answers, or for binary losses the sum over its different ones. Weights multiply positives, or on
+    average their query."""
     assert batch.queries is not None
     starts, counts = batch.queries[:-1], np.diff(batch.queries)
     weights = np.ones(len(batch), np.float64) if batch.weights is None else batch.weights.astype(np.float64)
@@ -87,8 +88,12 @@ def shares(batch: Batch, config: Config) -> Share:
     if not config.k_vs_all:
         return Share((sums / len(batch)).astype(np.float32), (weights / len(batch)).astype(np.float32))
     queries = sums / counts / len(counts)
-    each = queries / counts if config.loss_genre == SOFTMAX else queries
-    return Share(queries.astype(np.float32), np.repeat(each, counts).astype(np.float32))
+    each = np.repeat(queries / counts if config.loss_genre == SOFTMAX else queries, counts)
+    if config.loss_genre != SOFTMAX:  # an entity is an answer or none: a triple that stands twice is no second one
+        answers = np.repeat(np.arange(len(counts)), counts) << 32 | batch.side.pick(batch.heads, batch.tails)
+        _, which, copies = np.unique(answers, return_inverse=True, return_counts=True)
+        each = each / copies[which]
+    return Share(queries.astype(np.float32), each.astype(np.float32))
 
 
 def batch_loss(

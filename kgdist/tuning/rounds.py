@@ -61,6 +61,7 @@ class Round(NamedTuple):
             base = base.replace(max_epoch=base.max_epoch * self.epochs)
         else:
             base = base.replace(max_step=max(1, math.ceil(base.max_step * self.triples * self.epochs)))
+        base = base.replace(lr_warmup=math.ceil(base.lr_warmup * self.triples * self.epochs))  # as large a part of the steps
         if self.part is None:
             return base
         where = {"data_path": str(folder.graph.absolute()), "format": FORMAT, "data_files": FILES}

@@ -43,7 +43,7 @@ from kgdist.version import __version__
 
 _MEASURES = ("eval_percent", "neg_sample_size_eval", "neg_deg_sample_eval", "no_eval_filter")  # short cuts of a search
 _CHECKPOINTS = ("ckpt-*", "best", ".*")
-LEAST = 0.01  # of the negatives
+LEAST, FEW = 0.01, 16  # of the negatives: a share, and a number where there are as many
 _EMBEDDINGS = ("*.npy", "entities.tsv", "relations.tsv")
 
 
@@ -155,11 +155,12 @@ def trial_config(
     """The options of one trial: `base` with `params`, resolved. Raises OptionError for options that contradict one another.
 
     All trials see equally many triples: where --max_step counts and the batch size is searched, larger batches take fewer steps.
-    On a graph with a share of the `entities`, negatives are as large a part of these, 1 % of them all at least (GraSH).
+    On a graph with a share of the `entities`, negatives are as large a part of these, 1 % of them all and 16 at least (GraSH).
     """
     config = base.replace(**params, save_path=str(save_path), valid=True, quiet=True)
     if entities < 1 and config.candidates == "sampled":
-        config = config.replace(neg_sample_size=math.ceil(config.neg_sample_size * max(entities, LEAST)))
+        scaled = math.ceil(config.neg_sample_size * max(entities, LEAST))
+        config = config.replace(neg_sample_size=max(scaled, min(config.neg_sample_size, FEW)))
     config, _ = settle(config, {*params})
     if config.max_epoch is None and "batch_size" in params:
         config = config.replace(max_step=math.ceil(base.max_step * base.batch_size / config.batch_size))

@@ -127,7 +127,7 @@ class Plain:
         if self.config.loss_genre == "Softmax":
             labels = {c: smooth / len(s) + (1 - smooth) * answers.count(c) / len(answers) for c in s}
             return scores.logsumexp(0) - sum(labels[c] * s[c] for c in s)
-        labels = {c: smooth / ENTITIES + (1 - smooth) * answers.count(c) for c in s}
+        labels = {c: smooth / ENTITIES + (1 - smooth) * (c in answers) for c in s}  # an entity that stands twice answers once
         return sum(torch.nn.functional.softplus(s[c]) - labels[c] * s[c] for c in s)
 
     def regularisation(self) -> torch.Tensor:

@@ -24,6 +24,13 @@ REFUSED = [
         "--num_client_proc: has no say with --backend ray-train, which places one worker for each partition; drop it",
     ),
     ("launch", "--backend ray-train x", "--backend: ray-train runs the workers of kgdist-dist-train --encoder; scripts take ray"),
+    ("dist-train", "--candidates all", "--candidates: not an option of kgdist-dist-train, but of kgdist-train"),
+    (
+        "dist-train",
+        "--dataset FB15k --model_name ComplEx --preset fast",
+        "--preset: fast trains against all entities, which kgdist-train does on one machine; take --preset alone, or "
+        "--loss_genre Softmax --neg_sample_size 1000",
+    ),
     ("dist-train", "--ray_wait 3", "--ray_wait: goes with --backend ray; add that, or drop it"),
     (
         "dist-train",
@@ -103,7 +110,12 @@ REFUSED = [
     (
         "partition",
         "-k 2 --layout graph --entity_types a",
-        "--entity_types: is for --layout kgdist, and for --edges: other layouts hold no types of entities; drop it",
+        "--entity_types: is for --layout kgdist and --edges: others hold no types; drop it",
+    ),
+    (
+        "partition",
+        "--method dglke --entity_types a",
+        "--entity_types: is for --layout kgdist and --edges: others hold no types; drop it",
     ),
     (
         "partition",

@@ -145,7 +145,7 @@ def test_floats_survive_the_command_line_exactly(value: float) -> None:
         ("--zzz", "--zzz: no such option; see kgdist-train --help"),
         ("-q", "-q: no such option; see kgdist-train --help"),
         ("--num 1", "--num: could be --num_proc, --num_thread; write more of it"),
-        ("--model_path x", "--model_path: not an option of kgdist-train; did you mean --model_name?"),
+        ("--model_path x", "--model_path: not an option of kgdist-train, but of kgdist-eval"),
         ("--!test", "--!test: no such option; did you mean --test?"),
         (
             "--loss_genre hinge",

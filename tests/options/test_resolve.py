@@ -14,6 +14,7 @@ from kgdist.base.errors import OptionError
 from kgdist.models.registry import settle
 from kgdist.options.built_in import BUILT_IN
 from kgdist.options.config import Config
+from kgdist.options.resolve import doubts
 
 SAME = ("TransE", "TransE_l1", "TransE_l2", "RESCAL", "DistMult", "ComplEx", "SimplE")
 
@@ -89,6 +90,17 @@ def test_what_is_filled_in_is_said(options: dict[str, Any], note: str) -> None:
     assert re.match(note, notes[0]), notes
 
 
+def test_what_will_hardly_do_anything_is_said_of_a_new_training() -> None:
+    weak, late = {"model_name": "ComplEx", "regularizer": "n3"}, {"lr_schedule": "plateau", "valid": True}
+    late |= {"max_step": 900, "eval_interval": 400}
+    (note,) = doubts(Config(**weak), weak)
+    assert note.startswith("--regularization_coef 2e-06 is what lp takes; n3 does little below .001")
+    (note,) = doubts(Config(**late), late)
+    assert note.startswith("--eval_interval 400: only 2 validations before the last step")
+    for fine in (weak | {"resume": "ckpts/a"}, weak | {"regularization_coef": 2e-6}, late | {"eval_interval": 300}):
+        assert not list(doubts(Config(**fine), fine))
+
+
 @pytest.mark.parametrize(
     ("options", "option", "hint"),
     [
@@ -110,6 +122,14 @@ def test_a_resumed_run_keeps_its_folder() -> None:
     assert settle(config)[0] == config  # the run's own --save_path
     with pytest.raises(OptionError, match="--save_path: has no place beside --resume: .* in its own folder, ckpts/a; drop it"):
         settle(config, ("resume", "save_path"))
+
+
+def test_answers_of_a_run_stay_when_it_goes_on() -> None:
+    given = {"candidates": "all", "k_vs_all": True, "loss_genre": "BCE"}
+    assert settle(Config(**given), set(given))[0].answers == 0
+    for answers in (2, 4, 7):
+        run, _ = settle(Config(**given, answers=answers), {*given, "answers"})
+        assert run.answers == answers == settle(run.replace(resume="ckpts/a"), ("resume",))[0].answers
 
 
 def test_max_step_and_max_epoch_contradict_only_when_both_were_asked_for() -> None:

@@ -157,6 +157,32 @@ def test_the_rate_is_lowered_when_validations_no_longer_improve(
     assert [(line["step"], line["lr"]) for line in lines if line["kind"] == "rate"] == wanted
 
 
+@given(mrrs=MRRS, killed=st.sampled_from([10, 20, 30, 40]), patience=st.integers(0, 2))
+def test_a_run_that_is_killed_after_a_validation_counts_as_one_that_is_not(
+    mrrs: list[float], killed: int, patience: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Its best rows may be newer than the checkpoint, which has the counts, and the validation since then comes again."""
+    options = {"lr_schedule": "plateau", "plateau_patience": patience}
+    folder = tmp_path_factory.getbasetemp()
+
+    def meet(place: Rows, steps: range) -> None:
+        config = Config(valid=True, eval_interval=EVERY, checkpoint_interval="0", quiet=True, **options)
+        made = Course(config, place, TOTAL, place.interrupts, Observer(config, folder, total=TOTAL), Callbacks())
+        for step in steps:
+            place.rows = step
+            made.meet(step)
+
+    whole, place = (Rows({step: mrrs[step - 1] for step in range(1, TOTAL + 1)}, 0, None) for _ in range(2))
+    meet(whole, range(EVERY, TOTAL, EVERY))
+    saved = killed - EVERY
+    meet(place, range(EVERY, saved + 1, EVERY))
+    counts = {name: place.best[name] for name in ("waited", "lowered")}
+    meet(place, range(saved + EVERY, killed + 1, EVERY))
+    place.best = {name: place.best[name] for name in ("mrr", "step")} | counts
+    meet(place, range(saved + EVERY, TOTAL, EVERY))
+    assert place.best == whole.best
+
+
 @given(mrrs=MRRS, leave=st.sampled_from([10, 30, TOTAL]), full=st.integers(0, 2))
 def test_who_leaves_can_go_on(mrrs: list[float], leave: int, full: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     place = Rows({step: mrrs[step - 1] for step in range(1, TOTAL + 1)}, full if leave < TOTAL else 0, leave)

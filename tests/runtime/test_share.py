@@ -84,6 +84,24 @@ def test_whoever_has_a_row_is_a_negative(space: Path, negatives: str) -> None:
     assert met_by_any.all() == (negatives == "global")
 
 
+@pytest.mark.parametrize("negatives", ["global", "local"])
+def test_a_drawn_entity_stands_for_as_many_with_every_worker(space: Path, negatives: str) -> None:
+    given = CONFIG | {
+        "path": str(space),
+        "data_path": "parts",
+        "dataset": "ring",
+        "negatives": negatives,
+        "loss_genre": "Softmax",
+    }
+    config, _ = settle(Config(**given), set(given))
+    for share, peers in shares(space, config):
+        tables = MemoryTables.create(shapes_of(config, model_of(config), len(share.entities), share.relations), "sgd")
+        encoding = share.encoding(config)
+        tables.add(weights_of(encoding))
+        batch = share.trainer(config, share.seat(config, peers), tables, encoding, peers).batch(0)
+        assert batch.stands is not None and np.allclose(batch.stands, ENTITIES / config.neg_sample_size)
+
+
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=4), st.integers(1, 20), st.integers(0, 50))
 def test_a_mean_of_means_is_that_of_all_positives(triples: list[int], size: int, step: int) -> None:
     """Whatever numbers the workers have, and wherever their epochs end."""

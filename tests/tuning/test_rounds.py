@@ -73,8 +73,10 @@ def test_what_trials_on_a_part_are_given(cored: Dataset, tmp_path: Path) -> None
     config = early.config(base, folder)
     assert config.max_step == 250 and config.data_path == str(tmp_path / "graph") and len(config.data_files) == 4
     assert last.config(base, folder) == base
+    warm = early.config(base.replace(lr_warmup=100), folder)
+    assert (warm.max_step, warm.lr_warmup) == (250, 25), "else a short round would end before the rate is what it is to be"
     assert early.config(base.replace(max_epoch=8.0), folder).max_epoch == pytest.approx(8 * early.epochs)
-    for size, share, wanted in ((256, early.entities, 16), (256, 0.001, 3), (10, early.entities, 1)):
+    for size, share, wanted in ((512, early.entities, 32), (256, 0.001, 16), (10, early.entities, 10)):
         params = {"neg_sample_size": size}
         made = trial_config(base.replace(data_files=()), params, triples=800, validations=1, save_path=tmp_path, entities=share)
         assert made.neg_sample_size == wanted and made.eval_interval == 1000
