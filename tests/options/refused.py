@@ -59,11 +59,7 @@ REFUSED = [
         "--candidates all --loss_genre Softmax --neg_sample_size 9",
         "--neg_sample_size: is about negatives that are drawn, and with --candidates all every entity is one; drop it",
     ),
-    (
-        "train",
-        "--answers 3",
-        "--answers: goes with --candidates all; add that, or drop it",
-    ),
+    ("train", "--answers 3", "--answers: goes with --candidates all; add that, or drop it"),
     (
         "train",
         "--candidates all --loss_genre Softmax --encoder sage",
@@ -79,21 +75,9 @@ REFUSED = [
         "--candidates all --rel_part",
         "--rel_part: divides triples among processes, and --candidates all has one; drop it",
     ),
-    (
-        "train",
-        "--label_smoothing .1",
-        "--label_smoothing: is for --loss_genre Softmax, or --candidates all",
-    ),
-    (
-        "train",
-        "--loss_genre Softmax --label_smoothing 1",
-        "--label_smoothing: is a share, below 1, not 1",
-    ),
-    (
-        "dist-train",
-        "--regularizer n3 -rn 2",
-        "--regularization_norm: is the exponent of --regularizer lp; n3 has its own",
-    ),
+    ("train", "--label_smoothing .1", "--label_smoothing: is for --loss_genre Softmax, or --candidates all"),
+    ("train", "--loss_genre Softmax --label_smoothing 1", "--label_smoothing: is a share, below 1, not 1"),
+    ("dist-train", "--regularizer n3 -rn 2", "--regularization_norm: is the exponent of --regularizer lp; n3 has its own"),
     ("train", "--init xavier --init_scale .1", "--init_scale: contradicts --init xavier, whose range is its own"),
     ("train", "--entity_types a", "--entity_types: goes with --neg_sampler typed; add that"),
     ("train", "--lr_schedule plateau", "--lr_schedule: plateau watches validations; add --valid"),
@@ -117,16 +101,8 @@ REFUSED = [
         "--method dglke --entity_types a",
         "--entity_types: is for --layout kgdist and --edges: others hold no types; drop it",
     ),
-    (
-        "partition",
-        "--verify --entity_types a",
-        "--entity_types: has no say here: the partitions are taken as they are; drop it",
-    ),
-    (
-        "train",
-        "--plateau_patience 3",
-        "--plateau_patience: goes with --lr_schedule plateau; add that, or drop it",
-    ),
+    ("partition", "--verify --entity_types a", "--entity_types: has no say here: the partitions are taken as they are; drop it"),
+    ("train", "--plateau_patience 3", "--plateau_patience: goes with --lr_schedule plateau; add that, or drop it"),
     ("train", "--encoder sage --own_rows", "--own_rows: goes with --attributes: without these all entities have rows; drop it"),
     (
         "dist-train",
@@ -140,11 +116,7 @@ REFUSED = [
         "--resume a --init_from b",
         "--resume: contradicts --init_from: go on with a run, or start a new one from its embeddings",
     ),
-    (
-        "train",
-        "--resume a --preset --dataset wn18",
-        "--resume: contradicts --preset: a run that goes on keeps its options",
-    ),
+    ("train", "--resume a --preset --dataset wn18", "--resume: contradicts --preset: a run that goes on keeps its options"),
     (
         "train",
         "--resume runs/a --save_path b",
@@ -163,11 +135,7 @@ REFUSED = [
         "--pairwise: contradicts --neg_adversarial_sampling, which weighs the negatives' own losses; drop one of them",
     ),
     ("train", "--num_layers 3", "--num_layers: goes with --encoder; name one, or drop it"),
-    (
-        "train",
-        "--encoder sage --fanout 5",
-        "--fanout: needs a number for each of the 2 layers (--num_layers), not 1",
-    ),
+    ("train", "--encoder sage --fanout 5", "--fanout: needs a number for each of the 2 layers (--num_layers), not 1"),
     (
         "train",
         "--encoder rgcn --num_bases 0 --relation_blocks",
@@ -201,11 +169,7 @@ REFUSED = [
         "--neg_deg_sample_eval: adds entities to a sample, so it needs --neg_sample_size_eval N; "
         "now all entities are ranked already",
     ),
-    (
-        "train",
-        "--data_files a.tsv",
-        "--data_files: own files need --format raw_udd_hrt (names) or udd_hrt (integer ids)",
-    ),
+    ("train", "--data_files a.tsv", "--data_files: own files need --format raw_udd_hrt (names) or udd_hrt (integer ids)"),
     (
         "train",
         "--format raw_udd_hrt --data_files a b c d",
@@ -250,17 +214,9 @@ REFUSED = [
         "-k 2 --edges --method streaming",
         "--method: streaming divides entities alone; with --edges take hdrf, dbh, random or metis",
     ),
-    (
-        "partition",
-        "-k 2 --edges --method dbh --balance triples",
-        "--balance: has no say here: dbh evens out triples; drop it",
-    ),
+    ("partition", "-k 2 --edges --method dbh --balance triples", "--balance: has no say here: dbh evens out triples; drop it"),
     ("partition", "-k 65 --edges --method dbh", "--num_parts: --edges makes 64 partitions at most, not 65"),
-    (
-        "partition",
-        "-k 2 --edges --method dbh --fanout 25",
-        "--fanout: needs a number for each of the 2 hops (--expand), not 1",
-    ),
+    ("partition", "-k 2 --edges --method dbh --fanout 25", "--fanout: needs a number for each of the 2 hops (--expand), not 1"),
     ("partition", "--verify --edges --expand 2", f"--expand: {IDLE}"),
     ("partition", "-k 2 --metadata m", "--metadata: needs --out, the folder that gets the partitions"),
     (
@@ -289,11 +245,7 @@ REFUSED = [
         "--dry_run: is for data sets: a graph's table is counted from what was written",
     ),
     ("predict", "--data_files x", "--data_files: needs --format, which says whether they list heads, relations or tails"),
-    (
-        "predict",
-        "run",
-        "--head: nothing is asked: give --head, --relation or --tail, or --format and --data_files",
-    ),
+    ("predict", "run", "--head: nothing is asked: give --head, --relation or --tail, or --format and --data_files"),
     (
         "predict",
         "--format h_r_* --tail e --data_files x y",
@@ -357,11 +309,7 @@ REFUSED = [
         "--attributes: are of the entities of the whole graph, and --rounds begin on parts of it; drop one of them",
     ),
     ("encode", "run --triples t --format udd_hrt", "--format: new entities have names, and no ids yet: raw_udd_XYZ"),
-    (
-        "encode",
-        "run --entities e --header",
-        "--header: says what --triples and --test are, and there is neither; drop it",
-    ),
+    ("encode", "run --entities e --header", "--header: says what --triples and --test are, and there is neither; drop it"),
     ("preprocess", "--schema s", "--entities: say which file has the entities"),
     ("preprocess", "--entities e f --draft_schema", "--draft_schema: guesses from one file, not from 2: call it for each"),
     ("preprocess", "--entities e --draft_schema --schema s t", "--schema: one file gets the schema that is drafted"),
@@ -394,9 +342,5 @@ REFUSED = [
         "--entities e --schema s --dataset d --data_files f",
         "--data_files: own files need --format raw_udd_hrt (names) or udd_hrt (integer ids)",
     ),
-    (
-        "preprocess",
-        "--entities e --schema s --dataset d --format raw_udd_hrt",
-        "--data_files: --format raw_udd_hrt needs them",
-    ),
+    ("preprocess", "--entities e --schema s --dataset d --format raw_udd_hrt", "--data_files: --format raw_udd_hrt needs them"),
 ]
