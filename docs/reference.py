@@ -73,11 +73,12 @@ def options_page() -> str:
             lines += ["", f"## {group.capitalize()}", "", *_table(("option", "commands", "default", "allowed", "meaning"))]
         names = _names(row) + ("" if row.dglke else " +")
         lines.append(_row((names, ", ".join(row.commands), _default(row), _allowed(row), _plain(row.help))))
-    lines += ["", "## Presets", "", *_table(("data set", "model", "flags", "steps", "published", "source"))]
+    lines += ["", "## Presets", "", *_table(("data set", "model", "`--preset`", "flags", "steps or epochs", "published", "source"))]
     for preset in presets.ROWS:
         words = preset.flags().split(" --max_step ")[0]
         published = str(preset.published) if preset.published else ""
-        cells = (preset.dataset, preset.name, f"`{words}`", str(preset.steps), published, preset.source)
+        length = str(preset.steps) if preset.steps is not None else f"{preset.options['max_epoch']:g} epochs"
+        cells = (preset.dataset, preset.name, preset.kind, f"`{words}`", length, published, preset.source)
         lines.append(_row(map(_plain, cells)))
     return "\n".join(lines) + "\n"
 
