@@ -1,4 +1,3 @@
-# mypy: disable-error-code="no-untyped-def"
 """Which entities a relation has at each end: its domain, that is its heads, and its range, its tails.
 
 They are those of its triples (the local closed world of Krompass, Baier and Tresp 2015), or all entities of the types that these
@@ -12,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kgdist.base.types import Side
-from kgdist.data.known import distinct
-from kgdist.kernels.jit import strict
+from kgdist.data.known import among, distinct
 
 
 class _Rows(NamedTuple):
@@ -86,21 +84,6 @@ class Domains:
     def has(self, side: Side, relations: np.ndarray, rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """bool[G, N]: whether each relation int64[G] has the candidates there that are in the row int64[G] of int64[C, N]."""
         out = np.empty((len(relations), candidates.shape[1]), np.bool_)
-        _has(*self._rows[side], relations, rows, candidates, out)
+        starts, ids = self._rows[side]
+        among(ids, starts[relations], starts[relations + 1], rows, candidates, out)
         return out
-
-
-@strict
-def _has(starts, ids, relations, rows, candidates, out):
-    """See `Domains.has`: a binary search each."""
-    for group in range(len(relations)):
-        first, last, row = starts[relations[group]], starts[relations[group] + 1], candidates[rows[group]]
-        for column in range(len(row)):
-            low, high = first, last
-            while low < high:
-                middle = (low + high) // 2
-                if ids[middle] < row[column]:
-                    low = middle + 1
-                else:
-                    high = middle
-            out[group, column] = low < last and ids[low] == row[column]

@@ -16,6 +16,7 @@ import numpy as np
 from kgdist.base.errors import CheckpointError
 from kgdist.base.files import load_npy, write_npy
 from kgdist.base.types import Side
+from kgdist.kernels.jit import strict
 
 ROWS = 1 << 18  # triples looked at together
 SIEVE = 1 << 20  # flags that tell most triples which nobody asks about from the others, for a few nanoseconds each
@@ -114,10 +115,31 @@ class KnownTriples:
         each once, and none for a query that no known triple completes. Raises ValueError for ids out of range, and for a query
         that is not among those the filter was built for.
         """
+        first, counts = self._places(side, anchors, relations)
+        offsets = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        take = np.repeat(first - offsets[:-1], counts)  # int64[sum], tens of megabytes where answers are many
+        take += np.arange(len(take))
+        return offsets, self._indices[side].ids[take]
+
+    def counts(self, side: Side, anchors: np.ndarray, relations: np.ndarray) -> np.ndarray:
+        """int64[B]: how many answers each query has. Raises what `answers` raises."""
+        return self._places(side, anchors, relations)[1]
+
+    def has(self, side: Side, anchors: np.ndarray, relations: np.ndarray, rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+        """bool[B, N]: which of the candidates in the row int64[B] of int64[C, N] are answers of each query, in no memory
+        beside, however many answers there are. Raises what `answers` raises."""
+        first, counts = self._places(side, anchors, relations)
+        out = np.empty((len(counts), candidates.shape[1]), np.bool_)
+        among(self._indices[side].ids, first, first + counts, rows, candidates, out)
+        return out
+
+    def _places(self, side: Side, anchors: np.ndarray, relations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """int64[B] where the answers of each query begin, int64[B] how many they are."""
         anchors, relations = np.asarray(anchors, np.int64), np.asarray(relations, np.int64)
         _check(anchors, self.num_entities, "anchor")
         _check(relations, self.num_relations, "relation")
-        keys, starts, ids = self._indices[side]
+        keys, starts, _ = self._indices[side]
         wanted = anchors * self.num_relations + relations  # int64[B]
         row = np.searchsorted(keys, wanted)  # int64[B], up to and including G
         found = row < len(keys)
@@ -126,12 +148,7 @@ class KnownTriples:
             at = int(np.flatnonzero(~found)[0])
             raise ValueError(f"the filter was not built for anchor {anchors[at]}, relation {relations[at]}")
         first = np.where(found, starts[row], 0)
-        counts = np.where(found, starts[np.minimum(row + 1, len(keys))] - first, 0)
-        offsets = np.zeros(len(wanted) + 1, np.int64)
-        np.cumsum(counts, out=offsets[1:])
-        take = np.repeat(first - offsets[:-1], counts)  # int64[sum], tens of megabytes where answers are many
-        take += np.arange(len(take))
-        return offsets, ids[take]
+        return first, np.where(found, starts[np.minimum(row + 1, len(keys))] - first, 0)
 
     def relations(self, heads: np.ndarray, tails: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Every relation that is known between B heads and tails, int[B], as `answers` has it: ids ascend, each once.
@@ -166,6 +183,23 @@ class KnownTriples:
         found = np.zeros(len(heads), bool)
         found[rows[ids == wanted[rows]]] = True
         return found
+
+
+@strict
+def among(ids, first, last, rows, candidates, out):  # type: ignore[no-untyped-def]
+    """bool[G, N] `out`: which candidates in the row int64[G] of int64[C, N] are among the ascending ids[first:last] of each G:
+    a binary search each."""
+    for group in range(len(rows)):
+        row = candidates[rows[group]]
+        for column in range(len(row)):
+            low, high = first[group], last[group]
+            while low < high:
+                middle = (low + high) // 2
+                if ids[middle] < row[column]:
+                    low = middle + 1
+                else:
+                    high = middle
+            out[group, column] = low < last[group] and ids[low] == row[column]
 
 
 def distinct(values: np.ndarray) -> np.ndarray:

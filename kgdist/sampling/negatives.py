@@ -179,12 +179,17 @@ class ChunkedNegatives:
 
 def _mask_known(mask: np.ndarray, batch: Batch, known: KnownTriples) -> None:
     """Set bool[B,N] where a candidate is a known answer of the positive's query."""
-    offsets, ids = known.answers(batch.side, batch.side.pick(batch.tails, batch.heads), batch.relations)
+    anchors, relations = batch.side.pick(batch.tails, batch.heads), batch.relations
+    # Whichever are fewer are looked up: a hub has a hundred thousand answers, and stands in a batch again and again.
+    many = known.counts(batch.side, anchors, relations) > mask.shape[1]
+    (hubs,), (others,) = np.nonzero(many), np.nonzero(~many)
+    mask[hubs] |= known.has(batch.side, anchors[hubs], relations[hubs], hubs // batch.chunk, batch.negatives)
+    offsets, ids = known.answers(batch.side, anchors[others], relations[others])
     for chunk, candidates in enumerate(batch.negatives):
-        first, last = (min(n * batch.chunk, len(batch)) for n in (chunk, chunk + 1))
+        first, last = np.searchsorted(others, (chunk * batch.chunk, (chunk + 1) * batch.chunk))
         order = np.argsort(candidates, kind="stable")
         answers = ids[offsets[first] : offsets[last]]
-        rows = np.repeat(np.arange(first, last), np.diff(offsets[first : last + 1]))
+        rows = np.repeat(others[first:last], np.diff(offsets[first : last + 1]))
         begin, end = (np.searchsorted(candidates[order], answers, where) for where in ("left", "right"))
         counts = end - begin  # how often each answer is a candidate
         starts = np.cumsum(counts) - counts

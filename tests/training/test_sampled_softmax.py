@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from kgdist.base.types import Side
-from kgdist.data.batches import Positives
+from kgdist.data.batches import Batches, Positives
+from kgdist.data.dataset import Triples
 from kgdist.data.known import KnownTriples
 from kgdist.sampling.negatives import ChunkedNegatives, Standing
 from kgdist.training.losses import SOFTMAX, batch_loss
@@ -84,3 +85,23 @@ def test_known_answers_and_the_own_entity_do_not_count(degree: bool) -> None:
             for j, candidate in enumerate(batch.negatives[i // 8].tolist()):
                 triple = batch.side.pick((candidate, r, t), (h, r, candidate))
                 assert batch.masked[i, j] == (triple in facts)
+
+
+@pytest.mark.parametrize("degree", [False, True])
+def test_known_answers_of_hubs_do_not_count_either(degree: bool) -> None:
+    """Of queries with more answers than there are candidates, and of others, in chunks of which the last is a short one."""
+    chance = np.random.default_rng(1)
+    hub = [(head, 0, 7) for head in range(60)] + [(7, 1, tail) for tail in range(0, 60, 2)]
+    triples = np.array(hub + chance.integers(0, (60, 2, 60), (40, 3)).tolist(), np.int32)
+    known, facts = KnownTriples.build([triples], 60, 2), {*map(tuple, triples.tolist())}
+    draws, met = ChunkedNegatives(60, 8, degree, seed=3, known=known), set()
+    for step in range(40):
+        positives = Batches(Triples(triples, None), 20, seed=2).at(step)
+        batch = draws.batch(step, positives)
+        assert batch.masked is not None
+        for n, (h, r, t) in enumerate(zip(batch.heads.tolist(), batch.relations.tolist(), batch.tails.tolist(), strict=True)):
+            for place, entity in enumerate(batch.negatives[n // batch.chunk].tolist()):
+                true = ((h, r, entity) if batch.side is Side.TAIL else (entity, r, t)) in facts
+                assert batch.masked[n, place] == true
+                met.add((true, (h if batch.side is Side.TAIL else t) == 7))
+    assert len(met) == 4
