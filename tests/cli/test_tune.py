@@ -141,7 +141,7 @@ def test_rounds_begin_on_a_part_of_the_graph_and_go_on_when_interrupted(tuning: 
     (leader,) = (row for row in early["trials"] if row["mrr"] == max(row["mrr"] for row in early["trials"]))
     assert [row["params"] for row in last["trials"]] == [leader["params"]] and len(early["trials"]) == 4
     run = read_run(next((tuning.root / "rounds" / "rounds" / "1" / "trials" / "0000").glob("*/config.json")).parent)
-    assert run.neg_sample_size == 1 and run.max_step == 50
+    assert run.neg_sample_size == 8 and run.max_step == 50  # so few are not made fewer
     assert train.main(["--config", found["best"]["config"], "--save_path", str(bench.ckpts), "--quiet"]) == 0
     (again,) = bench.runs()
     assert metrics(again, "valid.json") == metrics(Path(found["best"]["run"]), "valid.json")
