@@ -73,7 +73,8 @@ def options_page() -> str:
             lines += ["", f"## {group.capitalize()}", "", *_table(("option", "commands", "default", "allowed", "meaning"))]
         names = _names(row) + ("" if row.dglke else " +")
         lines.append(_row((names, ", ".join(row.commands), _default(row), _allowed(row), _plain(row.help))))
-    lines += ["", "## Presets", "", *_table(("data set", "model", "`--preset`", "flags", "steps or epochs", "published", "source"))]
+    columns = ("data set", "model", "`--preset`", "flags", "steps or epochs", "published", "source")
+    lines += ["", "## Presets", "", *_table(columns)]
     for preset in presets.ROWS:
         words = preset.flags().split(" --max_step ")[0]
         published = str(preset.published) if preset.published else ""
