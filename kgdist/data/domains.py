@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kgdist.base.integers import distinct
 from kgdist.base.types import Side
-from kgdist.data.known import among, distinct
+from kgdist.data.known import among
 
 
 class _Rows(NamedTuple):

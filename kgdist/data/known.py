@@ -15,6 +15,7 @@ import numpy as np
 
 from kgdist.base.errors import CheckpointError
 from kgdist.base.files import load_npy, write_npy
+from kgdist.base.integers import distinct
 from kgdist.base.types import Side
 from kgdist.kernels.jit import strict
 
@@ -200,15 +201,6 @@ def among(ids, first, last, rows, candidates, out):  # type: ignore[no-untyped-d
                 else:
                     high = middle
             out[group, column] = low < last[group] and ids[low] == row[column]
-
-
-def distinct(values: np.ndarray) -> np.ndarray:
-    """Each of int[n] once, ascending; `values` are sorted in place. NumPy's own `unique` hashes since 2.3, which takes a hundred
-    times as long where they are in order already."""
-    values.sort()
-    fresh = np.ones(len(values), bool)
-    np.not_equal(values[1:], values[:-1], out=fresh[1:])
-    return values[fresh]
 
 
 def _check(ids: np.ndarray, limit: int, what: str) -> None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from kgdist.base.integers import distinct
 from kgdist.base.types import Batch, Side
 from kgdist.data.dataset import Triples
-from kgdist.data.known import distinct
 from kgdist.kernels.jit import strict
 from kgdist.kernels.random import GOLDEN, below, group_key, mix, shuffled
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kgdist.base.integers import distinct
 from kgdist.base.log import bar
 
 CATEGORIES = ("1-1", "1-N", "N-1", "N-N")  # the codes that `relation_categories` returns
@@ -35,7 +36,7 @@ def _categorise(train: np.ndarray, category: np.ndarray) -> None:
     ends = np.cumsum(np.bincount(train[:, 1], minlength=len(category)))
     for relation in np.flatnonzero(np.diff(ends, prepend=0)):
         rows = order[ends[relation - 1] if relation else 0 : ends[relation]]
-        pairs = np.unique(train[rows, 0].astype(np.int64) << 32 | train[rows, 2])  # distinct (head, tail), sorted
+        pairs = distinct(train[rows, 0].astype(np.int64) << 32 | train[rows, 2])  # of head and tail
         heads = 1 + np.count_nonzero(np.diff(pairs >> 32))
-        tails = len(np.unique(pairs & 0xFFFFFFFF))
+        tails = len(distinct(pairs & 0xFFFFFFFF))
         category[relation] = 2 * (len(pairs) >= MANY * tails) + (len(pairs) >= MANY * heads)

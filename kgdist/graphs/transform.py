@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from kgdist.base.errors import UsageError, counted
+from kgdist.base.integers import distinct
 from kgdist.graphs.ids import as_array, by_type
 from kgdist.graphs.in_memory import Ends, Graph, graph
 from kgdist.graphs.structure import EID, ETYPE, NID, NOTHING, NTYPE, EType, check_ids
@@ -69,7 +70,7 @@ def to_bidirected(g: Graph, copy_ndata: bool = False) -> Graph:
         sources, destinations = g.edges_of(_within(g, etype))
         both = np.concatenate([sources, destinations]), np.concatenate([destinations, sources])
         count = max(g.num_nodes(etype[0]), 1)
-        pairs = np.unique(both[0] * count + both[1])  # fits 8 bytes up to three thousand million nodes
+        pairs = distinct(both[0] * count + both[1])  # fits 8 bytes up to three thousand million nodes
         ends[etype] = pairs // count, pairs % count
     return _with_edges(g, ends, {etype: {} for etype in ends}, copy_ndata)
 

@@ -156,10 +156,11 @@ def _full(command: str, name: str, rows: Mapping[str, Option]) -> str:
     if hits:
         raise OptionError(shown, f"could be {', '.join(hits)}; write more of it")
     near = closest(name, [*rows, "--help", "--version"]) or closest(name.replace("-", "_").replace("__", "--", 1), rows)
-    elsewhere = OPTIONS[name.removeprefix("--")].commands if name.removeprefix("--") in OPTIONS else ()
+    plain = name.removeprefix("--")
+    elsewhere = OPTIONS[plain].commands if plain in OPTIONS else ()
     if 0 < len(elsewhere) < 4:
         raise OptionError(shown, f"not an option of {called(command)}, but of {' and '.join(map(called, elsewhere))}")
-    if name.removeprefix("--") in table_of(command) or elsewhere:
+    if plain in table_of(command) or elsewhere:
         raise OptionError(shown, f"not an option of {called(command)}" + (f"; did you mean {near}?" if near else ""))
     raise OptionError(shown, f"no such option; did you mean {near}?" if near else f"no such option; see {called(command)} --help")
 

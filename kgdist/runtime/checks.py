@@ -17,6 +17,7 @@ from typing import Any
 from kgdist.attributes.attribute_folder import open_attributes
 from kgdist.base.errors import CheckpointError, KgdistError, OptionError, UsageError, counted
 from kgdist.base.files import Moved, free_bytes, size, unwatched
+from kgdist.base.log import tell
 from kgdist.base.machine import free_memory
 from kgdist.data.dataset import Dataset
 from kgdist.kvstore.places import too_many
@@ -47,10 +48,8 @@ STATE = (
     "no_inverse",
     "own_rows",
 )  # on these depends what a checkpoint holds besides rows
-WORK, LENGTH = (
-    ("encoder", "model", "training", "loss", "negative samples"),
-    ("max_step", "max_epoch"),
-)  # groups of options; of these
+WORK = ("encoder", "model", "training", "loss", "negative samples")  # groups of options: what a training does
+LENGTH = ("max_step", "max_epoch")  # of these; for how long
 ENTRY = 8  # bytes in which a page table has a page
 LIBRARIES = 450 << 20  # bytes of the agent and of what its processes are forked from, which share the libraries
 PER_PROCESS = 75 << 20  # that each of those takes beside that: a server, or a trainer with the arrays of a step of dim 400
@@ -166,13 +165,14 @@ def check_same(new: Config, old: Config) -> None:
             raise OptionError(f"--{name}", "cannot change when a run is resumed; start a new one")
 
 
-def changes(new: Config, old: Config) -> str:
-    """What a run that goes on does otherwise than before, in a line; "" where it is only told to go on for longer."""
+def tell_changes(new: Config, old: Config) -> None:
+    """Say in a line what a run that goes on does otherwise than before; nothing where it only goes on for longer."""
     names = [name for name, row in OPTIONS.items() if row.group in WORK and name not in LENGTH]
     found = [
         f"--{name} {getattr(old, name)} -> {getattr(new, name)}" for name in names if getattr(old, name) != getattr(new, name)
     ]
-    return f"not as the run was trained so far: {', '.join(found)}" if found else ""
+    if found:
+        tell(f"not as the run was trained so far: {', '.join(found)}")
 
 
 def meaning(config: Config, *more: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -199,9 +199,8 @@ def _sampled(
     if config.mask_known:
         known = KnownTriples.build([train.array], entities, relations)
     if config.loss_genre == SOFTMAX:
-        standing = Standing.of(train.array, entities, degree=config.neg_deg_sample)
-        if seat is not None and seat.entities is not None:  # of as many a drawn one is a sample
-            standing = replace(standing, num_entities=seat.entities)
+        whole = entities if seat is None or seat.entities is None else seat.entities  # of these a drawn one is a sample
+        standing = Standing.of(train.array, whole, degree=config.neg_deg_sample)
     domains: Domains | None = None
     notes: list[str] = []
     if config.neg_sampler == "typed":

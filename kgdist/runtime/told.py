@@ -21,24 +21,24 @@ from kgdist.options.parse import Parsed, understand
 from kgdist.options.resolve import doubts
 from kgdist.runs import checkpoint, rundir
 from kgdist.runs.rundir import JOB
-from kgdist.runtime.checks import changes, check_same
+from kgdist.runtime.checks import WORK, check_same, tell_changes
 from kgdist.training.peers import Peers
 
 # Groups of options that are the same for all workers, and others that are; of the first, what is each machine's own.
-GROUPS, ALIKE = ("encoder", "model", "training", "loss", "negative samples", "evaluation"), ("negatives", "checkpoint_interval")
+GROUPS, ALIKE = (*WORK, "evaluation"), ("negatives", "checkpoint_interval")
 OWN = ("attributes", "model_file")
 
 
 def ready(parsed: Parsed) -> Config:
     """The options to train with; what was filled in is told. Raises OptionError, CheckpointError."""
-    config, changed = parsed.config, ""
+    config = parsed.config
     if config.resume:
         saved = rundir.open_run(config.resume, config.save_path).config
         config = parsed.over(saved).replace(resume=config.resume)
         check_same(config, saved)
-        changed = changes(config, saved)
+        tell_changes(config, saved)
     config, notes = settle(config, set(parsed.explicit))
-    for note in filter(None, (*parsed.notes, changed, *notes, *doubts(config, parsed.explicit))):
+    for note in (*parsed.notes, *notes, *doubts(config, parsed.explicit)):
         tell(note)
     return config
 

@@ -183,7 +183,8 @@ def _mask_known(mask: np.ndarray, batch: Batch, known: KnownTriples) -> None:
     # Whichever are fewer are looked up: a hub has a hundred thousand answers, and stands in a batch again and again.
     many = known.counts(batch.side, anchors, relations) > mask.shape[1]
     (hubs,), (others,) = np.nonzero(many), np.nonzero(~many)
-    mask[hubs] |= known.has(batch.side, anchors[hubs], relations[hubs], hubs // batch.chunk, batch.negatives)
+    if len(hubs):
+        mask[hubs] |= known.has(batch.side, anchors[hubs], relations[hubs], hubs // batch.chunk, batch.negatives)
     offsets, ids = known.answers(batch.side, anchors[others], relations[others])
     for chunk, candidates in enumerate(batch.negatives):
         first, last = np.searchsorted(others, (chunk * batch.chunk, (chunk + 1) * batch.chunk))

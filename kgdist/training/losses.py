@@ -88,11 +88,12 @@ def shares(batch: Batch, config: Config) -> Share:
     if not config.k_vs_all:
         return Share((sums / len(batch)).astype(np.float32), (weights / len(batch)).astype(np.float32))
     queries = sums / counts / len(counts)
-    each = np.repeat(queries / counts if config.loss_genre == SOFTMAX else queries, counts)
-    if config.loss_genre != SOFTMAX:  # an entity is an answer or none: a triple that stands twice is no second one
+    if config.loss_genre == SOFTMAX:
+        each = np.repeat(queries / counts, counts)
+    else:  # an entity is an answer or none: a triple that stands twice is no second one
         answers = np.repeat(np.arange(len(counts)), counts) << 32 | batch.side.pick(batch.heads, batch.tails)
         _, which, copies = np.unique(answers, return_inverse=True, return_counts=True)
-        each = each / copies[which]
+        each = np.repeat(queries, counts) / copies[which]
     return Share(queries.astype(np.float32), each.astype(np.float32))
 
 

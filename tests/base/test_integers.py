@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kgdist.base.errors import OptionError, UsageError
-from kgdist.base.integers import int64, integer
+from kgdist.base.integers import distinct, int64, integer
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), np.array(3), torch.tensor(3), torch.tensor(3, dtype=torch.int8)])
@@ -46,3 +48,8 @@ def test_numbers_keep_their_value_as_int64(dtype: str) -> None:
 def test_numbers_beyond_int64_are_refused() -> None:
     with pytest.raises(UsageError, match="ids: 18446744073709551615 is too large"):
         int64(np.array([1, 2**64 - 1], np.uint64), "ids")
+
+
+@given(st.lists(st.integers(-(1 << 62), 1 << 62) | st.integers(0, 9)))
+def test_each_is_there_once_and_in_order(values: list[int]) -> None:
+    assert distinct(np.array(values, np.int64)).tolist() == sorted(set(values))

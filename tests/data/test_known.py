@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.types import Side
-from kgdist.data.known import KnownTriples, distinct
+from kgdist.data.known import KnownTriples
 
 ENTITIES, RELATIONS = 7, 3
 BIG = 2**31 - 1  # far beyond what one machine word can hold for a triple
@@ -140,8 +140,3 @@ def test_ids_out_of_range_are_refused_when_asked(anchor: int, relation: int) -> 
 def test_a_split_of_another_shape_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\[T, 3\]"):
         KnownTriples.build([np.zeros((4, 2), np.int32)], 5, 2)
-
-
-@given(st.lists(st.integers(-(1 << 62), 1 << 62) | st.integers(0, 9)))
-def test_each_is_there_once_and_in_order(values: list[int]) -> None:
-    assert distinct(np.array(values, np.int64)).tolist() == sorted(set(values))

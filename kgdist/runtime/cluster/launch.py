@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from kgdist.base.errors import OptionError, UsageError, counted
-from kgdist.base.log import log, say, tell
+from kgdist.base.log import log, say
 from kgdist.kvstore.wire import CURVE, NONE, USER, secured
 from kgdist.options.config import Config
 from kgdist.options.configfile import read_run
 from kgdist.options.model_file import digest_of
 from kgdist.partition.folder import Partition
 from kgdist.partition.manifest import NAME as PARTITION
-from kgdist.runtime.checks import changes, check_job, check_same
+from kgdist.runtime.checks import check_job, check_same, tell_changes
 from kgdist.runtime.cluster import encoder_job
 from kgdist.runtime.cluster.attempt import Connect, endure
 from kgdist.runtime.cluster.saved import Saved
@@ -92,8 +92,7 @@ def resumed(config: Config, over: Callable[[Config], Config]) -> Config:
         return config.replace(resume=name)
     saved = read_run(folder)
     check_same(over(saved), saved)
-    if changed := changes(over(saved), saved):
-        tell(changed)
+    tell_changes(over(saved), saved)
     found = over(saved).replace(resume=name, path=config.path, save_path=config.save_path)
     # Partitions of a storage are fetched: not into the workspace that the run began in, where that is another one.
     gone = Storage.of(found) is not None and not (partition_folder(found, 0) / PARTITION).exists()
