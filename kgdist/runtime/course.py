@@ -37,8 +37,9 @@ class Result:
 class Place(Protocol):
     """Where the rows are, and the run folder. What saves or loads returns what went wrong, a line each, or nothing."""
 
-    # The best validation so far, {"mrr", "step", "waited", "lowered"}; the rows of that step are kept. `waited`: validations
-    # since then; `lowered`: how often they have lowered the rate.
+    # The best validation so far, whose rows are kept: {"mrr", "step"}. And what a checkpoint knows of those before it:
+    # "counted", the best MRR until then (where a run was killed, the rows that are kept may be newer), "waited", how many came
+    # since, "lowered", how often they have lowered the rate, and "validated", whether the rows of the checkpoint were.
     best: dict[str, Any]
 
     @property
@@ -88,7 +89,7 @@ class Place(Protocol):
 
 def better_than(best: dict[str, Any], mrr: float, step: int) -> dict[str, Any]:
     """What is the best validation now, after `best`."""
-    return best | {"mrr": mrr, "step": step, "waited": 0}
+    return best | {"mrr": mrr, "step": step, "counted": mrr, "waited": 0}
 
 
 class Course:
@@ -101,11 +102,12 @@ class Course:
         self.interrupts, self.observer, self.callbacks = interrupts, observer, callbacks
         self.rhythm = rhythm_of(config)
         self.early = False  # the validations say that it is enough
-        self._validated = 0  # the step of the last validation
+        self._validated = self._begun = 0  # the step of the last validation, and the one that training has begun at
         self._deadline = 0.0
 
-    def begin(self) -> None:
-        """Training begins."""
+    def begin(self, step: int) -> None:
+        """Training begins, where `step` steps are done."""
+        self._begun, self._validated = step, step if self.place.best["validated"] else 0
         self.observer.resume()
         self.rhythm.begin()
 
@@ -120,14 +122,15 @@ class Course:
     # ---- all stand still
 
     def meet(self, step: int) -> None:
-        """After `step` steps: validate and save, if it is time for it."""
+        """After `step` steps: validate and save, if it is time for it; where training begins, what was left of that."""
         self.observer.pause()
-        if self.config.valid and step % self.config.eval_interval == 0 and not self.interrupts.asked:
+        due = self.config.valid and step % self.config.eval_interval == 0 and step != self._validated
+        if due and not self.interrupts.asked:
             try:
                 self._validate(step)
             except EvaluationError as error:
                 log.warning("%s; training goes on", error)
-        if self.rhythm.due(step):
+        if step > self._begun and self.rhythm.due(step):
             self._checkpoint(step)
         self.observer.resume()
 
@@ -139,10 +142,14 @@ class Course:
 
     def _checkpoint(self, step: int) -> None:
         began = time.monotonic()
-        problems = self.place.save(step)
+        problems = self._save(step)
         self._warn(problems, "training goes on")
         self._saved(step, problems)
         self.rhythm.written(time.monotonic() - began)
+
+    def _save(self, step: int) -> list[str]:
+        self.place.best["validated"] = step == self._validated
+        return self.place.save(step)
 
     def _saved(self, step: int, problems: list[str]) -> None:
         if not problems:
@@ -168,8 +175,8 @@ class Course:
             else:
                 self._warn(place.save_best(step, mrr), "training goes on")
             return
-        if step == place.best["step"]:  # of a run that was killed: its best rows may be newer than the checkpoint it went on from
-            place.best["waited"] = 0
+        if mrr > place.best["counted"]:
+            place.best |= {"counted": mrr, "waited": 0}
             return
         place.best["waited"] += 1
         if self.config.lr_schedule == "plateau" and place.best["waited"] % (self.config.plateau_patience + 1) == 0:
@@ -203,7 +210,7 @@ class Course:
             return self._left(step)
         if self.callbacks.stop and step < self.total:
             say(f"stopped at step {step} of {self.total} by a callback")
-        problems = self._insist(partial(place.save, step)) if keep else []
+        problems = self._insist(partial(self._save, step)) if keep else []
         if keep:
             self._saved(step, problems)
         self._warn(problems, "the embeddings themselves may find room")
@@ -236,7 +243,7 @@ class Course:
 
         Raises KgdistError when the checkpoint could not be written.
         """
-        place, work = self.place, partial(self.place.save, step)
+        place, work = self.place, partial(self._save, step)
         problems = self._insist(work)
         if problems and not self._insist(place.publish):
             self._warn(problems[:-1])

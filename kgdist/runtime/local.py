@@ -225,7 +225,7 @@ class Session:
     def train(self) -> None:
         """Run the loop to its end, early stop or Ctrl-C. An error that ends it is raised when what was trained is saved."""
         warm_up(self.config, weighted=self.dataset.train.weights is not None)
-        self.course.begin()  # compiling is no training
+        self.course.begin(self.step)  # compiling is no training
         try:
             if self.workers is None:
                 self.steps = [self._trainer(0).run(self._control(), self.start[0])]

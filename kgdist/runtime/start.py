@@ -21,7 +21,8 @@ from kgdist.runs import checkpoint, rundir
 from kgdist.runtime.checks import STATE, different, features_of
 
 Say = Callable[[str], None]
-NEVER: dict[str, Any] = {"mrr": -1.0, "step": 0, "waited": 0, "lowered": 0}  # the best validation before the first one
+# `best` of a `Place` before the first validation
+NEVER: dict[str, Any] = {"mrr": -1.0, "step": 0, "counted": -1.0, "waited": 0, "lowered": 0, "validated": False}
 
 
 def fresh(config: Config, model: Model, dataset: Dataset, tables: MemoryTables, say: Say) -> None:
@@ -97,7 +98,7 @@ def resumed(config: Config, dataset: Dataset, tables: MemoryTables, folder: Path
 
     def accept(found: checkpoint.Checkpoint) -> None:
         steps_done(found)
-        _since_best(found)
+        _validations(found)
         take(found, tables)
 
     saved = checkpoint.latest(folder, accept)
@@ -108,7 +109,7 @@ def resumed(config: Config, dataset: Dataset, tables: MemoryTables, folder: Path
     epochs = epoch if config.max_epoch is not None else None  # otherwise it is steps that count
     done, times = steps_done(saved), _times(saved, epochs)
     steps = shared_out(done, config.num_proc) if times == 1 else [int(Fraction(sum(done), len(done)) * times)] * config.num_proc
-    return Resumed(steps, _since_best(saved) | _best_saved(folder, epochs), saved.step)
+    return Resumed(steps, _validations(saved) | _best_saved(folder, epochs), saved.step)
 
 
 def _times(saved: checkpoint.Checkpoint, epoch: int | None) -> Fraction:
@@ -131,13 +132,14 @@ def shared_out(steps: list[int], workers: int) -> list[int]:
     return steps if len(steps) == workers else [sum(steps) // workers] * workers
 
 
-def _since_best(saved: checkpoint.Checkpoint) -> dict[str, int]:
-    """Validations since the best one, and how often the rate was lowered. Raises CheckpointError."""
+def _validations(saved: checkpoint.Checkpoint) -> dict[str, Any]:
+    """`best` of a `Place` when the checkpoint was written. Raises CheckpointError."""
     best = saved.meta.get("best")
-    counts = {"waited": best.get("waited"), "lowered": best.get("lowered", 0)} if isinstance(best, dict) else {}
-    if not counts or not all(type(count) is int and count >= 0 for count in counts.values()):
+    found = NEVER | best if isinstance(best, dict) else {"waited": None}
+    numbers = [found.get(name) for name in ("waited", "lowered")]
+    if not all(type(count) is int and count >= 0 for count in numbers) or not isinstance(found["counted"], float | int):
         raise CheckpointError(f"{saved.path / 'manifest.json'}: the progress of the run is not in it (best: {best!r:.40})")
-    return counts
+    return found
 
 
 def take(saved: checkpoint.Checkpoint, tables: MemoryTables, moved: Moved = unwatched) -> None:

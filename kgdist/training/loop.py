@@ -124,6 +124,8 @@ class Trainer:
         interval = self.config.log_interval
         sums = Losses()
         self.clock = Clock()
+        if start and control.meeting(start):  # which the one before this may have left, or died in
+            control.meet(start)
         for step in range(start, self.total):
             if control.stopping():
                 self.tables.flush()

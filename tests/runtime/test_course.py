@@ -90,7 +90,7 @@ def trained(place: Rows, callbacks: Callbacks, folder: Path, **options: Any) -> 
     """Take the course up to its end; and the step at which that was."""
     config = Config(valid=True, eval_interval=EVERY, checkpoint_interval="0", quiet=True, **options)
     made = Course(config, place, TOTAL, place.interrupts, Observer(config, folder, total=TOTAL), callbacks)
-    made.begin()
+    made.begin(0)
     for step in range(1, TOTAL + 1):
         place.rows = step
         if step % EVERY == 0 and step < TOTAL:
@@ -157,30 +157,53 @@ def test_the_rate_is_lowered_when_validations_no_longer_improve(
     assert [(line["step"], line["lr"]) for line in lines if line["kind"] == "rate"] == wanted
 
 
-@given(mrrs=MRRS, killed=st.sampled_from([10, 20, 30, 40]), patience=st.integers(0, 2))
-def test_a_run_that_is_killed_after_a_validation_counts_as_one_that_is_not(
-    mrrs: list[float], killed: int, patience: int, tmp_path_factory: pytest.TempPathFactory
+@given(
+    mrrs=MRRS, killed=st.sampled_from([10, 20, 30, 40]), lost=st.sampled_from([10, 20, 30, 40]),
+    left=st.sampled_from([None, 10, 30, 40]), patience=st.integers(0, 2), stop=st.integers(0, 3),
+)  # fmt: skip
+def test_a_run_that_is_killed_or_left_counts_as_one_that_is_not(
+    mrrs: list[float],
+    killed: int,
+    lost: int,
+    left: int | None,
+    patience: int,
+    stop: int,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Its best rows may be newer than the checkpoint, which has the counts, and the validation since then comes again."""
-    options = {"lr_schedule": "plateau", "plateau_patience": patience}
+    """Its best rows may be newer than the checkpoint, which has the counts, and validations since then come again; one that
+    Ctrl-C has met is made up for."""
+    options = {"lr_schedule": "plateau", "plateau_patience": patience, "early_stop_patience": stop}
     folder = tmp_path_factory.getbasetemp()
 
-    def meet(place: Rows, steps: range) -> None:
-        config = Config(valid=True, eval_interval=EVERY, checkpoint_interval="0", quiet=True, **options)
+    def go(place: Rows, first: int, last: int) -> Course:
+        config = Config(valid=True, eval_interval=EVERY, checkpoint_interval=str(EVERY), quiet=True, **options)
         made = Course(config, place, TOTAL, place.interrupts, Observer(config, folder, total=TOTAL), Callbacks())
-        for step in steps:
+        made.begin(first)
+        for step in range(first or EVERY, last + 1, EVERY):
+            if made.stopping():
+                break
             place.rows = step
             made.meet(step)
+        return made
+
+    def taken(place: Rows, best: dict[str, Any]) -> None:
+        """The checkpoint with this, beside the best rows as they are."""
+        place.best = json.loads(json.dumps(best)) | {name: place.best[name] for name in ("mrr", "step")}
 
     whole, place = (Rows({step: mrrs[step - 1] for step in range(1, TOTAL + 1)}, 0, None) for _ in range(2))
-    meet(whole, range(EVERY, TOTAL, EVERY))
-    saved = killed - EVERY
-    meet(place, range(EVERY, saved + 1, EVERY))
-    counts = {name: place.best[name] for name in ("waited", "lowered")}
-    meet(place, range(saved + EVERY, killed + 1, EVERY))
-    place.best = {name: place.best[name] for name in ("mrr", "step")} | counts
-    meet(place, range(saved + EVERY, TOTAL, EVERY))
-    assert place.best == whole.best
+    go(whole, 0, TOTAL - EVERY)
+    saved = max(0, killed - lost)
+    if not go(place, 0, saved).early:
+        counts = dict(place.best)
+        go(place, saved, killed)
+        taken(place, counts if saved else NEVER)
+        place.leave = left if left is not None and left > saved else None
+        made, last = go(place, saved, TOTAL - EVERY), place.rows
+        if place.interrupts.asked:
+            assert made.finish(last).interrupted
+            place.interrupts.asked, place.leave = False, None
+            go(place, last, TOTAL - EVERY)
+    assert {**place.best, "validated": 0} == {**whole.best, "validated": 0} and place.rows == whole.rows
 
 
 @given(mrrs=MRRS, leave=st.sampled_from([10, 30, TOTAL]), full=st.integers(0, 2))

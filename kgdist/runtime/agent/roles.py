@@ -33,7 +33,7 @@ from kgdist.runs import rundir
 from kgdist.runtime.cluster.training_plan import TrainingPlan, run_folder
 from kgdist.runtime.job import meetings_of, trainer_of
 from kgdist.runtime.processes.child import Owner
-from kgdist.runtime.processes.control import ALIVE, BEAT, RELEASED, SharedControl, WorkerControl
+from kgdist.runtime.processes.control import ALIVE, BEAT, SharedControl, WorkerControl
 from kgdist.version import __version__
 
 BLOCK = 1 << 22  # numbers of a table that are moved at a time: 16 MB
@@ -102,7 +102,6 @@ def train(job: dict[str, Any], owner: Owner) -> int:
     tasks.alive, tasks.leaving = control.alive, shared.leaving
     try:
         trainer = trainer_of(config, partition.train, tables, rank, plan.seat(machine), types=partition.types)
-        control.catch_up()
         steps = trainer.run(control, control.start)
         if (done := steps - control.start) > 0 and not config.quiet:
             sent, received = (moved / done / 1024 for moved in tables.traffic())
@@ -145,11 +144,6 @@ class RemoteControl(WorkerControl):
     def alive(self) -> None:
         """Show that something is being done."""
         self.mine[ALIVE] += 1
-
-    def catch_up(self) -> None:
-        """Wait at the meeting that the process before this one may have died in."""
-        if self.meeting(self.start) and self.shared.header[RELEASED] < self.start:
-            self.meet(self.start)
 
     def arrive(self, step: int) -> None:
         """See WorkerControl; a word that wakes the agent, which looks at the number."""

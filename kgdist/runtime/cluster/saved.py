@@ -73,7 +73,7 @@ class Saved:
         if first:
             self.best = NEVER | best
         else:  # rows as good are still there; what came after this step comes again
-            self.best |= {name: (NEVER | best)[name] for name in ("waited", "lowered")}
+            self.best |= {name: value for name, value in (NEVER | best).items() if name not in ("mrr", "step")}
         return step
 
     def save(self, fleet: Fleet, step: int) -> list[str]:

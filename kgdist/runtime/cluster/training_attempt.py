@@ -98,7 +98,7 @@ class TrainingAttempt(Attempt[TrainingPlan, Result]):
         try:
             fleet.tell("train", lowered=self.best["lowered"])
             self.began = True
-            course.begin()
+            course.begin(self._start)
             stopped, asked = False, False
             done, moved = -1, time.monotonic()
             while len(self._trained) < len(self.plan.machines):

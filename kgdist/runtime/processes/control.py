@@ -126,7 +126,7 @@ class WorkerControl:
         if shared.holding:
             number = self.mine[HELD] = int(shared.header[HOLD])
             self._wait(lambda: bool(shared.header[FREED] >= number))
-        if self._meeting(step):
+        if self._meeting(step) and shared.header[RELEASED] < step:
             self.arrive(step)
             self._wait(lambda: bool(shared.header[RELEASED] >= step))
 
