@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from kgdist.base.errors import DataError
 from kgdist.base.types import Batch, Side
+from kgdist.data import domains as domains_module
 from kgdist.data.dataset import Triples
-from kgdist.data.domains import Domains
+from kgdist.data.domains import Domains, Rows
 from kgdist.data.entity_types import read_types
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.data.weighing import Weighing
@@ -28,7 +29,10 @@ def rows_of(domains: Domains, side: Side) -> list[list[int]]:
     return [domains.entities(side, relation).tolist() for relation in range(RELATIONS)]
 
 
-@given(graph=GRAPHS, types=st.sets(st.tuples(IDS, st.integers(0, TYPES - 1)), min_size=1), allowed=st.sets(IDS))
+KINDS = st.sets(st.tuples(IDS, st.integers(0, TYPES - 1)), min_size=1)
+
+
+@given(graph=GRAPHS, types=KINDS, allowed=st.sets(IDS))
 def test_they_are_the_sets(graph: list[tuple[int, int, int]], types: set[tuple[int, int]], allowed: set[int]) -> None:
     domains = Domains.of(np.array(graph, np.int32), RELATIONS)
     mask = np.isin(np.arange(ENTITIES), list(allowed))
@@ -44,9 +48,22 @@ def test_they_are_the_sets(graph: list[tuple[int, int, int]], types: set[tuple[i
         assert within.sizes(side).tolist() == [len(each) for each in rows_of(within, side)]
 
 
-@given(graph=GRAPHS, candidates=st.lists(st.lists(IDS, min_size=3, max_size=3), min_size=2, max_size=2))
-def test_membership_and_picks(graph: list[tuple[int, int, int]], candidates: list[list[int]]) -> None:
+@given(
+    graph=GRAPHS, types=KINDS, kind=st.sampled_from(["own", "typed", "allowed"]), allowed=st.sets(IDS),
+    candidates=st.lists(st.lists(IDS, min_size=3, max_size=3), min_size=2, max_size=2),
+)  # fmt: skip
+def test_membership_and_picks(
+    graph: list[tuple[int, int, int]],
+    types: set[tuple[int, int]],
+    kind: str,
+    allowed: set[int],
+    candidates: list[list[int]],
+) -> None:
     domains = Domains.of(np.array(graph, np.int32), RELATIONS)
+    if kind != "own":
+        domains = domains.typed(np.array(sorted(types), np.int32), ENTITIES)
+    if kind == "allowed":
+        domains = domains.within(np.isin(np.arange(ENTITIES), list(allowed)))
     relations, rows = np.arange(RELATIONS), np.arange(RELATIONS) % 2
     for side in SIDES:
         found = domains.has(side, relations, rows, np.array(candidates))
@@ -55,7 +72,27 @@ def test_membership_and_picks(graph: list[tuple[int, int, int]], candidates: lis
             assert found[relation].tolist() == [candidate in inside for candidate in candidates[row]]
             numbers = np.arange(len(inside))
             picked = domains.pick(side, np.full(len(inside), relation), numbers)
-            assert picked.dtype == np.int64 and picked.tolist() == sorted(inside)
+            assert picked.dtype == np.int64 and sorted(picked.tolist()) == sorted(inside)
+
+
+@given(rows=st.lists(st.sets(st.integers(0, 4)), min_size=1, max_size=8), at_once=st.sampled_from([1, 3, 100]))
+def test_rows(rows: list[set[int]], at_once: int) -> None:
+    pairs = [(row << 32) + each for row, ids in enumerate(rows) for each in ids]
+    other = [{0, 2}, {1}, set(), {0, 1, 2}, {2}]
+    made = Rows.of(np.array(pairs, np.int64), len(rows))
+    through = Rows.of(np.array([(row << 32) + each for row, ids in enumerate(other) for each in ids], np.int64), len(other))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(domains_module, "AT_ONCE", at_once)
+        found = made.through(through)
+    wanted = [sorted(set().union(*(other[each] for each in ids))) for ids in rows]
+    assert [found.row(row).tolist() for row in range(len(rows))] == wanted and found.ids.dtype == np.int32
+    turned = made.turned(5)
+    assert [turned.row(each).tolist() for each in range(5)] == [
+        [row for row, ids in enumerate(rows) if each in ids] for each in range(5)
+    ]
+    alike = made.alike().tolist()
+    assert [[a == b for b in rows] for a in rows] == [[a == b for b in alike] for a in alike]
+    assert set(alike) == set(range(max(alike) + 1))
 
 
 def test_types_are_read_as_pairs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
