@@ -12,7 +12,7 @@ A triple is (head, relation, tail), always in this order, ids counted from 0.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -38,6 +38,30 @@ class Side(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Excluded:
+    """Which entities do not count for G queries: those of a list, but for the query's own answers.
+
+    Queries that ask the same share a list: a hub's answers are there once, however often a step visits it.
+    """
+
+    lists: np.ndarray  # int64[G], the list of each query
+    starts: np.ndarray  # int64[lists + 1], where each begins in `entities`
+    entities: np.ndarray  # int32[X], ascending within a list, each once
+    own_starts: np.ndarray  # int64[G + 1], where the answers of each query begin in `own`
+    own: np.ndarray  # int32[A], ascending within a query, each once; all of them are in its list
+
+    def part(self, queries: slice) -> Excluded:
+        """The same for some of the queries, which follow one another."""
+        starts = self.own_starts[queries.start : queries.stop + 1]
+        return replace(self, lists=self.lists[queries], own_starts=starts)
+
+    def counts(self) -> np.ndarray:
+        """int64[G]: how many do not count."""
+        counts: np.ndarray = np.diff(self.starts)[self.lists] - np.diff(self.own_starts)
+        return counts
+
+
+@dataclass(frozen=True)
 class Batch:
     """Positives and the candidates they are held against.
 
@@ -58,7 +82,7 @@ class Batch:
     masked: np.ndarray | None = None  # bool[B, N], candidates that do not count for a positive
     stands: np.ndarray | None = None  # float32[C, N], how many entities each candidate stands for
     queries: np.ndarray | None = None  # int64[G + 1], where the positives of each query begin; every entity is a candidate
-    excluded: tuple[np.ndarray, np.ndarray] | None = None  # int64[X] queries, int64[X] entities that do not count for them
+    excluded: Excluded | None = None  # where every entity is a candidate: those that do not count
 
     def __len__(self) -> int:
         return len(self.heads)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kgdist.base.integers import distinct
-from kgdist.base.types import Batch, Side
+from kgdist.base.types import Batch, Excluded, Side
 from kgdist.data.dataset import Triples
+from kgdist.data.domains import Rows
 from kgdist.kernels.jit import strict
 from kgdist.kernels.random import GOLDEN, below, group_key, mix, shuffled
 
@@ -112,18 +112,14 @@ class Queries:
             heads, relations, tails_, none, side, len(numbers), 0, weights, numbers, step, queries=offsets, excluded=excluded
         )
 
-    def _others(
-        self, asked: _Asked, visits: np.ndarray, numbers: np.ndarray, offsets: np.ndarray, side: Side
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """For each visit the entities that answer its query but are none of its answers: int64[X] visits, int64[X] entities."""
+    def _others(self, asked: _Asked, visits: np.ndarray, numbers: np.ndarray, offsets: np.ndarray, side: Side) -> Excluded:
+        """For each visit the answers of its query that are none of its own."""
+        column = side.pick(0, 2)
         queries = np.searchsorted(asked.visits, visits, "right") - 1
-        counts = np.diff(asked.starts)[queries]
-        rows = np.repeat(np.arange(len(visits)), counts)
-        first = np.cumsum(counts) - counts
-        places = np.repeat(asked.starts[queries] - first, counts) + np.arange(counts.sum())
-        entities = self.data.array[asked.order[places], side.pick(0, 2)].astype(np.int64)
-        own = np.repeat(np.arange(len(visits)), np.diff(offsets)), self.data.array[numbers, side.pick(0, 2)].astype(np.int64)
-        count = int(max(entities.max(initial=0), own[1].max(initial=0))) + 1
-        others, taken = distinct(rows * count + entities), distinct(own[0] * count + own[1])
-        others = others[taken[np.minimum(np.searchsorted(taken, others), len(taken) - 1)] != others]
-        return others // count, others % count
+        once, lists = np.unique(queries, return_inverse=True)
+        counts = np.diff(asked.starts)[once]
+        places = np.repeat(asked.starts[once] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        rows = (np.repeat(np.arange(len(each), dtype=np.int64) << 32, each) for each in (counts, np.diff(offsets)))
+        known = Rows.of(next(rows) | self.data.array[asked.order[places], column], len(once))
+        own = Rows.of(next(rows) | self.data.array[numbers, column], len(visits))
+        return Excluded(lists, *known, *own)

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from kgdist.base.types import Excluded
 from kgdist.kernels import gemm
 from kgdist.kernels.comparators import Comparator, Dot
 from kgdist.kernels.dropout import Dropout
 from kgdist.kernels.gemm import BFLOAT16
-from kgdist.kernels.jit import disjoint, inlined
+from kgdist.kernels.jit import disjoint, inlined, strict
 from kgdist.kernels.loss import _softplus, _within, exponential
 from kgdist.kernels.shares import Crew, part
 
@@ -34,6 +35,7 @@ FAR = 60.0  # a score may be this much above the true one's: e^60, times numbers
 NONE = -(2.0**100)  # the score of who does not count, a number that bfloat16 has: its exponential is next to nothing
 _ZERO, _ONE, _FAR = np.float32(0), np.float32(1), np.float32(FAR)
 _NONE = np.float32(NONE)
+NONE16 = np.uint16(_NONE.view(np.uint32) >> 16)  # the same as bfloat16's bits
 _B16, _HALF16, _BIT = np.uint32(16), np.uint32(0x7FFF), np.uint32(1)
 
 
@@ -70,6 +72,34 @@ def _binary_weight(raw, counts, limit):
     value, slope = _softplus(s if counts else _ZERO)
     kept = _ONE if counts else _ZERO
     return kept * value, slope if abs(raw) <= limit else _ZERO
+
+
+@strict
+def _leave_out(lists, starts, entities, own_starts, own, first, value, out):
+    """See `leave_out`."""
+    for i in range(len(lists)):
+        line, place, end = out[i], starts[lists[i]], starts[lists[i] + 1]
+        kept, last = own_starts[i], own_starts[i + 1]
+        high = end
+        while place < high:  # the first that is no less than `first`
+            middle = (place + high) // 2
+            if entities[middle] < first:
+                place = middle + 1
+            else:
+                high = middle
+        while kept < last and own[kept] < first:
+            kept += 1
+        while place < end and entities[place] < first + len(line):
+            if kept < last and own[kept] == entities[place]:
+                kept += 1
+            else:
+                line[entities[place] - first] = value
+            place += 1
+
+
+def leave_out(excluded: Excluded, first: int, value: np.generic, out: np.ndarray) -> None:
+    """Set [P,N] `out`, of all queries and the N entities from `first` on, to `value` where an entity does not count."""
+    _leave_out(excluded.lists, excluded.starts, excluded.entities, excluded.own_starts, excluded.own, first, value, out)
 
 
 @disjoint
@@ -166,7 +196,7 @@ class Asked:
     rows: torch.Tensor  # float32[G,Q]
     true: np.ndarray  # float32[G]
     weights: np.ndarray  # float32[G], what the loss of each is multiplied by
-    excluded: tuple[np.ndarray, np.ndarray] | None = None  # int64[X] queries, int64[X] entities that do not count for them
+    excluded: Excluded | None = None
 
 
 def kept_bytes(entities: int, queries: int, *, low: bool) -> int:
@@ -220,10 +250,7 @@ class Everybody:
 
 def _cut(asked: Asked, slab: slice) -> Asked:
     """Some of the queries."""
-    excluded = asked.excluded
-    if excluded is not None:
-        inside = (excluded[0] >= slab.start) & (excluded[0] < slab.stop)
-        excluded = excluded[0][inside] - slab.start, excluded[1][inside]
+    excluded = asked.excluded.part(slab) if asked.excluded is not None else None
     return Asked(asked.rows[slab], asked.true[slab], asked.weights[slab], excluded)
 
 
@@ -241,7 +268,7 @@ def _together(rule: Rule, asked: Asked, work: list[_Range], entities: int) -> _F
     sums, plain = sum(one.totals for one in work), sum(one.plain for one in work)
     count = np.full(len(asked.true), float(entities))
     if asked.excluded is not None:
-        count -= np.bincount(asked.excluded[0], minlength=len(count))
+        count -= asked.excluded.counts()
     weights = asked.weights.astype(np.float64)
     spread = weights * rule.smoothing / (count if rule.softmax else entities)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -264,13 +291,6 @@ class _Range:
         self.kept: list[torch.Tensor] = []
         self.grad_rows = torch.zeros_like(asked.rows)
         self.numbers = np.float32(self.rule.offset), np.float32(self.rule.limit)
-        self.excluded: list[tuple[torch.Tensor, torch.Tensor]] = []
-        if asked.excluded is not None:
-            order = np.argsort(asked.excluded[1], kind="stable")
-            rows, columns = asked.excluded[0][order], asked.excluded[1][order]
-            for start, stop in self.tiles:
-                first, last = np.searchsorted(columns, (start, stop))
-                self.excluded.append((torch.from_numpy(rows[first:last]), torch.from_numpy(columns[first:last] - start)))
 
     def sums(self) -> None:
         """The first pass: what scores come to in all."""
@@ -294,8 +314,10 @@ class _Range:
 
     def exclude(self, number: int, scores: torch.Tensor) -> torch.Tensor:
         """The same, but for the scores that do not count."""
-        if self.excluded:
-            scores[self.excluded[number]] = NONE
+        if self.asked.excluded is not None:
+            low = scores.dtype is torch.bfloat16
+            table, value = (scores.view(torch.uint16).numpy(), NONE16) if low else (scores.numpy(), _NONE)
+            leave_out(self.asked.excluded, self.tiles[number][0], value, table)
         return scores
 
     def largest(self) -> None:

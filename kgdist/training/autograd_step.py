@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import softplus
 
 from kgdist.base.types import Batch, RelationRows
+from kgdist.kernels.full import leave_out
 from kgdist.kernels.gradients import Penalty
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
@@ -191,11 +192,10 @@ class AutogradStep:
             part = slice(start, start + step)
             scores = self.model.comparator.cross(asked[part].unsqueeze(0), candidates.unsqueeze(0)).squeeze(0)
             scores = (scores + rule.offset).clamp(-rule.limit, rule.limit)
-            counts = torch.ones_like(scores, dtype=torch.bool)
+            mine = np.ones(scores.shape, bool)
             if batch.excluded is not None:
-                rows, entities = batch.excluded
-                inside = (rows >= start) & (rows < start + step)
-                counts[self._to_device(rows[inside] - start), self._to_device(entities[inside])] = False
+                leave_out(batch.excluded.part(part), 0, np.False_, mine)
+            counts = self._to_device(mine)
             plain = scores.masked_fill(~counts, 0.0).sum(1)
             if rule.softmax:
                 values = scores.masked_fill(~counts, float("-inf")).logsumexp(1) - rule.smoothing * plain / counts.sum(1)

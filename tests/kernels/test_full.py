@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgdist.base.types import Excluded
 from kgdist.kernels import full
 from kgdist.kernels.comparators import COMPARATORS
 from kgdist.kernels.dropout import Dropout
@@ -19,13 +20,33 @@ F = np.float32
 NONE = Dropout(0.0, 0, 0)
 
 
+def of_matrix(out: np.ndarray, rng: np.random.Generator) -> Excluded:
+    """What says bool[queries, entities]: every two queries share a list, each with its own answers."""
+    lists = rng.permutation(len(out)) // 2
+    known = [np.flatnonzero(out[lists == n].any(0)) for n in range(lists.max() + 1)]
+    own = [np.setdiff1d(known[number], np.flatnonzero(row)) for number, row in zip(lists, out, strict=True)]
+    parts = ((np.cumsum([0, *map(len, rows)]), np.concatenate(rows).astype(np.int32)) for rows in (known, own))
+    return Excluded(lists, *next(parts), *next(parts))
+
+
+def matrix_of(excluded: Excluded, entities: int) -> np.ndarray:
+    """bool[queries, entities], by sets."""
+    out = np.zeros((len(excluded.lists), entities), bool)
+    for i, number in enumerate(excluded.lists):
+        known = excluded.entities[excluded.starts[number] : excluded.starts[number + 1]]
+        own = excluded.own[excluded.own_starts[i] : excluded.own_starts[i + 1]]
+        out[i, sorted(set(known.tolist()) - set(own.tolist()))] = True
+    assert np.array_equal(out.sum(1), excluded.counts())
+    return out
+
+
 def case(seed: int, entities: int, queries: int, width: int, spread: float) -> tuple[torch.Tensor, Asked]:
     """Rows, and queries that exclude some entities."""
     rng = np.random.default_rng(seed)
     table, rows = (torch.from_numpy(rng.normal(0, spread, (n, width)).astype(F)) for n in (entities, queries))
     out = rng.random((queries, entities)) < 0.2 * (seed % 2)
     out[:, 0] = False  # somebody is left
-    excluded = np.nonzero(out) if seed % 2 else None
+    excluded = of_matrix(out, rng) if seed % 2 else None
     true = rng.normal(0, spread, queries).astype(F)
     return table, Asked(rows, true, rng.uniform(0.1, 2, queries).astype(F), excluded)
 
@@ -36,7 +57,7 @@ def plain(name: str, rule: Rule, table: torch.Tensor, asked: Asked) -> tuple[flo
     scores = (COMPARATORS[name].cross(q[None], c[None])[0] + rule.offset).clamp(-rule.limit, rule.limit)
     counts = torch.ones(scores.shape, dtype=torch.bool)
     if asked.excluded is not None:
-        counts[asked.excluded] = False
+        counts = torch.from_numpy(~matrix_of(asked.excluded, len(table)))
     mean = scores.masked_fill(~counts, 0.0).sum(1) / (counts.sum(1) if rule.softmax else len(table))
     if rule.softmax:
         values = scores.masked_fill(~counts, -math.inf).logsumexp(1)
@@ -87,7 +108,8 @@ def test_any_slabs_tiles_and_threads_give_what_float64_gives(
 def test_scores_far_from_the_true_one_lose_nothing(far: float, low: bool) -> None:
     """Exponentials are taken against the true entity's score, which may be far below others, or above all that count."""
     table = torch.tensor([[far], [far - 1], [far - 3]])
-    asked = Asked(torch.ones(2, 1), np.zeros(2, F), np.array([1.0, 0.5], F), (np.array([1]), np.array([0])))
+    excluded = of_matrix(np.array([[False] * len(table), [True] + [False] * (len(table) - 1)]), np.random.default_rng(0))
+    asked = Asked(torch.ones(2, 1), np.zeros(2, F), np.array([1.0, 0.5], F), excluded)
     comparator = COMPARATORS["dot"].in_bfloat16() if low else COMPARATORS["dot"]
     grad_q, grad_c = torch.empty(2, 1), torch.empty(3, 1)
     value = Everybody(comparator, Rule(True, 0.0, math.inf, 0.0), threads=1, dropout=NONE)(table, asked, 0, grad_q, grad_c)
