@@ -105,7 +105,7 @@ class _Run:
             chunk_size = chunk_rows(chunk_size)
         writer = ChunkWriter(table, attributes, chunk_size)
         base = Path(self.declaration.path).parent
-        found = scan(self.path, self.declaration, numbers, writer, self.fit_on, base)
+        found = scan(self.path, self.declaration, numbers, writer, self.fit_on, base, ahead=executor.workers > 1)
         write_fitted(self.folder, attributes, found.fits)
         scanned = time.perf_counter()
         coverage = self._write(executor.map(Transform(str(table), str(self.folder), self.device), range(found.chunks)), found)

@@ -6,9 +6,13 @@ dictionary.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as Late  # before Python 3.11 another one than Python's own
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +32,7 @@ from kgdist.data.read.lines import blocks, check_file, each_line
 from kgdist.data.vocabulary import Vocabulary
 
 ENTITIES = "entities"  # the stem of the files of names
+PATIENCE = 600.0  # seconds for a piece of a file
 
 
 @dataclasses.dataclass
@@ -139,8 +144,11 @@ def scan(
     writer: ChunkWriter,
     fit_on: Vocabulary | None,
     base: Path,
+    *,
+    ahead: bool = False,
 ) -> Scanned:
-    """Read a file to its end. `base`: where relative .npy files of vectors lie. Raises DataError (file:line)."""
+    """Read a file to its end. `base`: where relative .npy files of vectors lie. `ahead`: a thread reads the piece after the one
+    that is fitted, which is half of the work. Raises DataError (file:line)."""
     there = columns_of(path)
     if there is not None:
         if there == []:
@@ -151,22 +159,25 @@ def scan(
     readers = [vectors_of(declaration, each, base) or Canonical(each) for each in attributes]
     fitters = [fitter_of(each, lambda problem, each=each: declaration.wrong(each, problem), base) for each in attributes]  # type: ignore[misc]
     seen = 0
-    with bar(desc=f"reading {path.name}", unit=" entities") as progress:
-        for piece in read_entities(path, declaration.columns):
-            names = names_of(path, declaration.key, piece)
-            rows = numbers.add(names, piece.lines)
+    read = _read(path, declaration, readers)
+    with (
+        bar(desc=f"reading {path.name}", unit=" entities") as progress,
+        contextlib.closing(_ahead(path, read) if ahead else read) as pieces,
+    ):
+        for names, lines, all_values, nans in pieces:
+            rows = numbers.add(names, lines)
             kept = rows >= 0
             if not kept.all():
                 found.first_unknown = found.first_unknown or names[int(np.flatnonzero(~kept)[0])].as_py()
                 found.unknown += int((~kept).sum())
             chosen = kept if fit_on is None else kept & (fit_on.find(names) >= 0)
             columns = []
-            for reader, fitter in zip(readers, fitters, strict=True):
-                values = reader.read(path, piece, seen)
+            for values, fitter in zip(all_values, fitters, strict=True):
                 fitter.add(values if chosen.all() else values.filter(_mask(chosen)), rows[chosen])
                 columns.append(values if kept.all() else values.filter(_mask(kept)))
-                if isinstance(reader, Canonical) and (nans := int(reader.nan[kept].sum())):  # who is left out is counted there
-                    found.nans[reader.attribute.name] = found.nans.get(reader.attribute.name, 0) + nans
+            for name, nan in nans.items():
+                if count := int(nan[kept].sum()):  # who is left out is counted there
+                    found.nans[name] = found.nans.get(name, 0) + count
             writer.add(columns, int(kept.sum()))
             seen += len(names)
             found.rows += int(kept.sum())
@@ -181,6 +192,41 @@ def scan(
     found.chunks = writer.chunks
     found.fits = [fitter.finish() for fitter in fitters]
     return found
+
+
+class _Read(NamedTuple):
+    """A piece of a file, n entities."""
+
+    names: Any  # pa.StringArray[n]
+    lines: np.ndarray  # int64[n]
+    columns: list[Any]  # of each attribute its canonical pa.Array[n]
+    nans: dict[str, np.ndarray]  # of each that can be NaN, bool[n]: whose is
+
+
+def _read(path: Path, declaration: Declaration, readers: Sequence[VectorFile | Canonical]) -> Generator[_Read, None, None]:
+    """The pieces of a file, in their order. Raises DataError (file:line)."""
+    seen = 0
+    for piece in read_entities(path, declaration.columns):
+        names = names_of(path, declaration.key, piece)
+        columns = [reader.read(path, piece, seen) for reader in readers]
+        nans = {reader.attribute.name: reader.nan for reader in readers if isinstance(reader, Canonical)}
+        yield _Read(names, piece.lines, columns, nans)
+        seen += len(names)
+
+
+def _ahead(path: Path, pieces: Generator[_Read, None, None]) -> Generator[_Read, None, None]:
+    """The same, each made in a thread while the one before is in use. Raises DataError when none comes for `PATIENCE`."""
+    with contextlib.closing(pieces), ThreadPoolExecutor(1, "kgdist-read") as reading:
+        coming = reading.submit(next, pieces, None)
+        while True:
+            try:
+                piece = coming.result(PATIENCE)
+            except Late:
+                raise DataError(path, f"nothing has come from it for {PATIENCE:.0f} s; is its disk or server there?") from None
+            if piece is None:
+                return
+            coming = reading.submit(next, pieces, None)
+            yield piece
 
 
 def _check(path: Path, found: Scanned, seen: int, fit_on: Vocabulary | None) -> None:

@@ -26,7 +26,13 @@ FITTED, COMPONENTS = "fitted.json", "components"
 
 
 class Executor(Protocol):
-    """Who calls a function. Those who follow are to have no say in what comes out."""
+    """Who calls a function. Those who follow are to have no say in what comes out.
+
+    Attributes:
+        workers: how many are at work at a time.
+    """
+
+    workers: int
 
     def map(self, function: Transform, chunks: Iterable[int]) -> Iterator[Parts]:
         """function(chunk) of each, in their order. No more than a few are made ahead of the one that is waited for."""
@@ -34,6 +40,8 @@ class Executor(Protocol):
 
 class InThisProcess:
     """An executor that has nobody else do it."""
+
+    workers = 1
 
     def map(self, function: Transform, chunks: Iterable[int]) -> Iterator[Parts]:
         """See Executor."""

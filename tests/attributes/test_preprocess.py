@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kgdist.attributes import NumbersOfRows, OnesOfRows, entity_files, open_attributes
+from kgdist.attributes import NumbersOfRows, OnesOfRows, entity_files, open_attributes, scanning
 from kgdist.attributes.canonical import Canonical
 from kgdist.attributes.declaration import read_declaration
 from kgdist.attributes.features import Ones, feature_of
 from kgdist.attributes.fitting import fitter_of
 from kgdist.attributes.preprocess import coverage, preprocess
-from kgdist.attributes.transforming import Parts, Transform
+from kgdist.attributes.transforming import Executor, InThisProcess, Parts, Transform
 from kgdist.base.errors import CheckpointError, DataError, KgdistError, OptionError, UnknownName, UsageError
 from kgdist.data.vocabulary import Vocabulary
 from tests.attributes.entities import SCHEMA, WRITERS, rows, schema, write_tsv
 from tests.cli.graphs import tree
+
+
+class Two(InThisProcess):
+    """Beside whom a thread reads ahead."""
+
+    workers = 2
 
 
 def made(folder: Path, path: Path, text: str = SCHEMA, out: str = "out", **more: Any) -> Path:
@@ -43,6 +50,7 @@ def test_chunks_pieces_and_kinds_of_files_have_no_say(tmp_path: Path, monkeypatc
         monkeypatch.setattr(entity_files, "ROWS", 40 if kind == "parquet" else 11)
         out = made(tmp_path, write(tmp_path / f"f.{kind}", table), out=kind, chunk_size=7)
         assert relative(out) == first, kind
+        assert relative(made(tmp_path, tmp_path / f"f.{kind}", out=f"{kind}_ahead", executor=Two())) == first, kind
 
 
 def test_every_attribute_of_every_entity_is_what_its_transform_gives(tmp_path: Path) -> None:
@@ -153,7 +161,7 @@ def test_node_types_have_files_schemas_and_columns_of_their_own(tmp_path: Path) 
         preprocess([people, places], [declared[0]] * 2, tmp_path / "twice")
 
 
-class Broken:
+class Broken(InThisProcess):
     """An executor that loses what it is given."""
 
     def __init__(self, error: Exception | None) -> None:
@@ -197,11 +205,22 @@ def test_a_folder_is_whole_or_absent(tmp_path: Path, error: Any) -> None:
         ("entity\ta\nx\t\ny\t\n", "a: {kind: date}", "schema.yaml:3: attributes.a: no entity has a value of it; drop it"),
     ],
 )
-def test_what_is_wrong_is_told_by_file_and_line(tmp_path: Path, content: str, text: str, message: str) -> None:
+@pytest.mark.parametrize("executor", [InThisProcess(), Two()])
+def test_what_is_wrong_is_told_by_file_and_line(
+    tmp_path: Path, content: str, text: str, message: str, executor: Executor
+) -> None:
     (tmp_path / "e.tsv").write_text(content)
     with pytest.raises(DataError) as caught:
-        made(tmp_path, tmp_path / "e.tsv", f"key: entity\nattributes:\n  {text}\n")
+        made(tmp_path, tmp_path / "e.tsv", f"key: entity\nattributes:\n  {text}\n", executor=executor)
     assert message in str(caught.value) and not (tmp_path / "out").exists()
+
+
+def test_a_file_that_nothing_comes_from_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanning, "PATIENCE", 0.0)
+    monkeypatch.setattr(scanning, "names_of", lambda *_: time.sleep(0.5))
+    with pytest.raises(DataError, match=r"e.tsv: nothing has come from it for 0 s; is its disk or server there\?"):
+        made(tmp_path, write_tsv(tmp_path / "e.tsv", rows(9)), executor=Two())
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_dictionary_of_others(tmp_path: Path) -> None:
@@ -262,7 +281,7 @@ def test_parts_are_plain_arrays(tmp_path: Path) -> None:
     """What executors carry needs no pickle."""
     seen: list[Parts] = []
 
-    class Looking:
+    class Looking(InThisProcess):
         def map(self, function: Transform, chunks: Any) -> Any:
             """Each, looked at."""
             for chunk in chunks:

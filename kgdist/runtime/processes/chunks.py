@@ -74,6 +74,7 @@ class ProcessExecutor:
     """
 
     def __init__(self, workers: int) -> None:
+        self.workers = workers
         self._forks, self._selector = _Forks(threads=1), selectors.DefaultSelector()
         self.children: list[Child] = []
         self._busy: list[list[int]] = [[] for _ in range(workers)]  # the chunks that each has
