@@ -97,4 +97,4 @@ def test_over_connections_that_are_cut(place: str, monkeypatch: pytest.MonkeyPat
             played(program, running, tables, PLACES[place].get("machine", -1))
 
         law()
-        assert sum(proxy.connections for proxy in proxies) > 5
+        assert sum(proxy.connections for proxy in proxies) > len(proxies)  # some were cut
