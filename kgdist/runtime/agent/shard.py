@@ -79,7 +79,7 @@ class Shard:
             steps = shared_out(steps_done(saved), self.config.num_proc)
         control = SharedControl.create(self.config.num_proc)
         control.workers[:, DONE] = steps
-        control.header[RELEASED] = max(0, min(steps) - 1)  # nobody waits at a meeting that was over then
+        control.header[RELEASED] = max(0, min(steps) - 1)  # a meeting there may not have been over
         self._control = control
 
     def _load(self, arrays: dict[str, np.ndarray], moved: Moved) -> None:
