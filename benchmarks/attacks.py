@@ -28,8 +28,9 @@ import zmq
 
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
+from kgdist.kvstore.identity import Identity
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.messages import Identity, Kind, Message, Part, pack
+from kgdist.kvstore.messages import Kind, Message, Part, pack
 from kgdist.kvstore.places import user_name
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import MemoryTables, Update

@@ -30,8 +30,9 @@ from kgdist.base.machine import keep_freed_memory
 from kgdist.kernels.rows import adagrad_rows, gather_rows
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
+from kgdist.kvstore.identity import Identity
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.messages import HEADER, Identity
+from kgdist.kvstore.messages import HEADER
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import MemoryTables, Update
 from kgdist.kvstore.wire import TCP_BYTES, Keys, Transport

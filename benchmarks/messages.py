@@ -26,8 +26,8 @@ from roofs import machine
 from kgdist.base.machine import keep_freed_memory
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
+from kgdist.kvstore.identity import Identity
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.messages import Identity
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import MemoryTables, Update
 from kgdist.kvstore.wire import Keys, Transport

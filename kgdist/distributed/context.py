@@ -23,7 +23,7 @@ from kgdist.base.errors import KgdistError, UsageError
 from kgdist.base.gloo import let_gloo_rest
 from kgdist.base.integers import integer
 from kgdist.distributed.initialisers import filled, function_at, mapped, path_of
-from kgdist.kvstore.messages import Identity
+from kgdist.kvstore.identity import Identity
 from kgdist.kvstore.wire import USER, Keys, Transport
 from kgdist.runtime.cluster.script_plan import SERVER, TRAINER, ScriptPlan
 from kgdist.runtime.ip_config import Machine, read_cluster

@@ -9,6 +9,7 @@ client.py         tables whose rows lie on many machines
 connection.py     a client's connections: to one server, and all on one socket
 door.py           what strangers' connections may cost
 holdings.py       the rows that a server answers for
+identity.py       what both sides of a connection must agree on
 layout.py         which server owns which rows
 messages.py       what goes over the wire, packed and parsed
 optim.py          row-sparse optimisers, learning-rate schedules

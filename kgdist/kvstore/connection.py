@@ -12,18 +12,17 @@ from typing import Any
 
 from kgdist.base.errors import KgdistError, PeersLost, ProtocolError
 from kgdist.kvstore.buffers import Loan
+from kgdist.kvstore.identity import Identity, read_body
 from kgdist.kvstore.messages import (
     MOST_TOGETHER,
     PIECE_BYTES,
     REQUESTS,
-    Identity,
     Kind,
     Message,
     Sealed,
     pack,
     pack_stamped,
     parse,
-    read_body,
     seal,
 )
 from kgdist.kvstore.places import allow_connections, at

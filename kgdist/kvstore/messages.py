@@ -1,7 +1,12 @@
 """What goes over the wire: messages of plain numbers of fixed width, several in one envelope. No sockets, no pickle.
 
-    frame 0      the heads of all messages: header | a line for each part | ids of the parts | squares of the parts, or the text
-    frame 1...   for each message that has values: those of its parts, one part after another
+    head         header | a line for each part | ids of the parts | squares of the parts, or the text
+    values       of a message that has some: those of its parts, one part after another
+
+From a client, frame 0 has the heads of all messages, and each message's values are a frame, which is not copied. From a server
+all is one frame: values stand behind their head, from a multiple of 8 bytes on. For a libzmq (4.3.5) whose own connection is cut
+drops what came from there, even between two frames of one message; then it ends the process ("Assertion failed: !_more"), or
+goes on with another server's frames.
 
 A part is rows of one table: what a step has for one server, of whatever tables, travels together, as far as their words are of
 one dtype. An envelope is what one side has to say at one moment (a push, and the request for rows that are to show it); the other
@@ -34,22 +39,20 @@ them, from REQUESTS on, so that the number of an ERROR tells what it is about.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from kgdist.base.errors import ProtocolError, one_line
+from kgdist.base.errors import ProtocolError
 from kgdist.kvstore.asking import ALIGNED, ARRAYS, size_of_arrays
 
 MAGIC = b"kgds"
-PROTOCOL = 4
-# magic, protocol, kind, dtype of values, client, incarnation, round, parts, number, lr, bytes of the head
-HEADER = struct.Struct("<4sHBBIIIIQdI4x")
+PROTOCOL = 5
+# magic, protocol, kind, dtype of values, client, incarnation, round, parts, number, lr, bytes of the head, of values behind it
+HEADER = struct.Struct("<4sHBBIIIIQdII")
 # table, bytes of an id, whether it has squares, rows, width, first
 PART = struct.Struct("<IBB2xIIq")
 FIRST, ARRAY = (
@@ -186,7 +189,7 @@ def seal(message: Message) -> Sealed:
 
 
 def pack(*messages: Message) -> list[Any]:
-    """The frames of one envelope; see `seal`."""
+    """The frames of a client's envelope; see `seal`."""
     return pack_stamped([(seal(message), message.round, message.number) for message in messages])
 
 
@@ -196,7 +199,7 @@ def pack_stamped(messages: Iterable[tuple[Sealed, int, int]]) -> list[Any]:
     frames: list[Any] = [b""]
     for (kind, client, incarnation, dtype, lr, parts, tail, values), round_, number in messages:
         size = HEADER.size + len(tail)
-        heads.append(HEADER.pack(MAGIC, PROTOCOL, kind, dtype, client, incarnation, round_, parts, number, lr, size))
+        heads.append(HEADER.pack(MAGIC, PROTOCOL, kind, dtype, client, incarnation, round_, parts, number, lr, size, 0))
         heads.append(tail)
         if values is not None:
             frames.append(values)
@@ -204,29 +207,54 @@ def pack_stamped(messages: Iterable[tuple[Sealed, int, int]]) -> list[Any]:
     return frames
 
 
+def pack_whole(messages: Sequence[Message], memory: np.ndarray | None = None) -> Any:
+    """The frame of a server's envelope. Where the last message alone has values, and they are the end of `memory` (uint8[.]), all
+    else is written before them if it finds room, and the frame is a part of it; otherwise they are copied."""
+    pieces: list[Any] = []
+    at = filled = 0
+    for message in messages:
+        kind, client, incarnation, dtype, lr, parts, tail, values = seal(message)
+        size, behind = HEADER.size + len(tail), 0 if values is None else len(values)
+        line = kind, dtype, client, incarnation, message.round, parts, message.number, lr, size, behind
+        gap = -(at + size) % ALIGNED if behind else 0
+        pieces += [HEADER.pack(MAGIC, PROTOCOL, *line), tail, bytes(gap), values or b""]
+        at += size + gap + behind
+        filled += behind > 0
+    last = messages[-1].values
+    if memory is None or last is None or filled != 1 or at > len(memory) or _end(last) != _end(memory):
+        return b"".join(pieces)
+    frame, heads = memory[len(memory) - at :], b"".join(pieces[:-1])
+    frame[: len(heads)] = np.frombuffer(heads, np.uint8)
+    return frame.data
+
+
+def _end(array: np.ndarray) -> int:
+    return int(array.ctypes.data) + array.nbytes
+
+
 def parse(frames: Sequence[Any]) -> list[Message]:
     """The messages in these frames (anything with the buffer protocol). Raises ProtocolError for all that `pack` cannot make."""
     if not 1 <= len(frames) <= MOST_FRAMES:
         raise ProtocolError(f"an envelope of {len(frames)} frames: 1 to {MOST_FRAMES} are possible")
     found: list[Message] = []
-    heads, at, body = memoryview(frames[0]), 0, 1
+    heads, at, rest = memoryview(frames[0]), 0, iter(frames[1:])
     while at < heads.nbytes or not found:
         if len(found) == MOST_TOGETHER:
             raise ProtocolError(f"more than {MOST_TOGETHER} messages in an envelope")
-        message, at = _one(heads, at, frames[body] if body < len(frames) else None)
+        message, at = _one(heads, at, rest)
         found.append(message)
-        body += message.values is not None
-    if body != len(frames):
+    if next(rest, None) is not None:
         raise ProtocolError(f"{len(frames)} frames for {', '.join(message.kind.name for message in found)}")
     return found
 
 
-def _one(heads: memoryview, start: int, body: Any) -> tuple[Message, int]:
-    """The message whose head begins at `start`, its values in `body` where it has some, and where its head ends."""
+def _one(heads: memoryview, start: int, rest: Iterator[Any]) -> tuple[Message, int]:
+    """The message whose head begins at `start`, with its values behind that or in the next frame of the rest, and where it
+    ends."""
     left = heads.nbytes - start
     if left < HEADER.size:
         raise _strange(heads, start, left)
-    magic, version, code, dtype, client, incarnation, round_, count, number, lr, size = HEADER.unpack_from(heads, start)
+    magic, version, code, dtype, client, incarnation, round_, count, number, lr, size, behind = HEADER.unpack_from(heads, start)
     if magic != MAGIC or version != PROTOCOL:
         raise _strange(heads, start, left)
     kind = KINDS.get(code)
@@ -234,31 +262,44 @@ def _one(heads: memoryview, start: int, body: Any) -> tuple[Message, int]:
         raise ProtocolError(f"no message has kind {code} and dtype {dtype}")
     if not HEADER.size <= size <= left:
         raise ProtocolError(f"{kind.name}: a head of {size} bytes, where {left} have come")
+    end = start + size
+    if behind:
+        end += -end % ALIGNED + behind
+        rest = iter((heads[end - behind : end],))
+        if end > heads.nbytes:
+            raise ProtocolError(f"{kind.name}: {behind} bytes of values behind its head, where {left - size} have come")
     if kind in TEXTS:
         if count:
             raise ProtocolError(f"{kind.name} of {count} parts")
-        return Message(
-            kind, client, incarnation, round_, number, dtype, lr, (), None, _text(heads[start + HEADER.size : start + size])
-        ), start + size
-    if kind in TYPED:
+        text = _text(heads[start + HEADER.size : start + size])
+        message = Message(kind, client, incarnation, round_, number, dtype, lr, (), None, text)
+    elif kind in TYPED:
         bare = Message(kind, client, incarnation, round_, number, dtype, lr)
-        return _typed(bare, heads[start + HEADER.size : start + size], count, body), start + size
-    if (kind in SIZED) != bool(count) or count > MOST_PARTS:
-        raise ProtocolError(f"{kind.name} of {count} parts")
-    if dtype not in DTYPES_OF.get(kind, ITEM):
-        raise ProtocolError(f"{kind.name}: its values are never of dtype {dtype}")
-    parts, values = _parts(kind, heads, start, size, count), None
-    if count:
-        wanted = size_of(parts, dtype)
-        if wanted > MOST_BYTES:
-            raise ProtocolError(f"{kind.name} of {wanted:,} bytes is over the limit of {MOST_BYTES >> 20} MiB")
-        if kind in FILLED:
-            if body is None:
-                raise ProtocolError(f"{kind.name} without its values")
-            if (come := len(body)) != wanted:
-                raise ProtocolError(f"{kind.name}: {come} bytes of values instead of {wanted}")
-            values = _array(body, ITEM[dtype], wanted // ITEM[dtype].itemsize, 0)
-    return Message(kind, client, incarnation, round_, number, dtype, lr, parts, values), start + size
+        message = _typed(bare, heads[start + HEADER.size : start + size], count, rest)
+    else:
+        if (kind in SIZED) != bool(count) or count > MOST_PARTS:
+            raise ProtocolError(f"{kind.name} of {count} parts")
+        if dtype not in DTYPES_OF.get(kind, ITEM):
+            raise ProtocolError(f"{kind.name}: its values are never of dtype {dtype}")
+        parts = _parts(kind, heads, start, size, count)
+        values = _values(kind, parts, dtype, rest) if count else None
+        message = Message(kind, client, incarnation, round_, number, dtype, lr, parts, values)
+    if behind and message.values is None:
+        raise ProtocolError(f"{kind.name} with {behind} bytes of values, which it does not have")
+    return message, end
+
+
+def _values(kind: Kind, parts: tuple[Part, ...], dtype: int, rest: Iterator[Any]) -> np.ndarray | None:
+    """Those of a message of these parts, where its kind has some, from the next frame."""
+    wanted = size_of(parts, dtype)
+    if wanted > MOST_BYTES:
+        raise ProtocolError(f"{kind.name} of {wanted:,} bytes is over the limit of {MOST_BYTES >> 20} MiB")
+    if kind not in FILLED:
+        return None
+    body = next(rest, b"")
+    if (come := len(body)) != wanted:
+        raise ProtocolError(f"{kind.name}: {come} bytes of values instead of {wanted}")
+    return _array(body, ITEM[dtype], wanted // ITEM[dtype].itemsize, 0)
 
 
 def _strange(heads: memoryview, start: int, left: int) -> ProtocolError:
@@ -303,7 +344,7 @@ def _parts(kind: Kind, heads: memoryview, start: int, size: int, count: int) -> 
     return tuple(parts)
 
 
-def _typed(message: Message, tail: memoryview, count: int, body: Any) -> Message:
+def _typed(message: Message, tail: memoryview, count: int, rest: Iterator[Any]) -> Message:
     """ASK or ANSWER, from what is behind its header and its values. An answer may be of any length: nothing is made of it."""
     kind, at = message.kind, FIRST.size + count * ARRAY.size
     if count > MOST_PARTS or tail.nbytes < at:
@@ -313,9 +354,8 @@ def _typed(message: Message, tail: memoryview, count: int, body: Any) -> Message
         raise ProtocolError(f"{kind.name}: arrays of dtypes {[code for code, _ in arrays]}")
     wanted, values = size_of_arrays(arrays), None
     if wanted:
-        if body is None:
-            raise ProtocolError(f"{kind.name} without its values")
-        come = memoryview(body).nbytes
+        body = next(rest, b"")
+        come = len(body)
         whole = kind is Kind.ASK and (come != wanted or first)
         if whole or not 0 < come <= min(wanted - first, MOST_BYTES):
             raise ProtocolError(f"{kind.name}: {come} bytes of values from {first} on, of {wanted:,}")
@@ -338,40 +378,3 @@ def _text(part: memoryview) -> str:
     if part.nbytes > TEXT_BYTES:
         raise ProtocolError(f"{part.nbytes} bytes of text: at most {TEXT_BYTES} are possible")
     return bytes(part).decode(errors="replace")
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What both sides of a connection must agree on; a hash is any text that is equal where the thing is."""
-
-    version: str  # of kgdist
-    run: str
-    attempt: int
-    config: str  # hash of the effective options
-    graph: str  # hash of the partitioned graph
-
-    def text(self, role: str, rank: int) -> str:
-        """The body of HELLO and WELCOME."""
-        return json.dumps(vars(self) | {"role": role, "rank": rank})
-
-    def difference(self, text: str) -> str | None:
-        """What the other side's body does not share, both values named, or None. Raises ProtocolError if it is no such body."""
-        theirs = read_body(text)
-        for key, mine in vars(self).items():
-            if theirs[key] != mine:
-                return f"{key} is {one_line(str(theirs[key]))[:80]} there and {one_line(str(mine))[:80]} here"
-        return None
-
-
-BODY = {"version": str, "run": str, "attempt": int, "config": str, "graph": str, "role": str, "rank": int}
-
-
-def read_body(text: str) -> dict[str, Any]:
-    """The JSON of HELLO or WELCOME as a flat dictionary. Raises ProtocolError."""
-    try:
-        body = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError("HELLO is not JSON") from error
-    if not isinstance(body, dict) or body.keys() != BODY.keys() or any(type(body[k]) is not kind for k, kind in BODY.items()):
-        raise ProtocolError(f"HELLO must say {', '.join(BODY)}, and nothing else")
-    return body

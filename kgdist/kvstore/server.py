@@ -22,8 +22,9 @@ from kgdist.kvstore.asking import Service, reason_of
 from kgdist.kvstore.buffers import Buffers
 from kgdist.kvstore.catalogue import Catalogue, TableSpec
 from kgdist.kvstore.holdings import Holdings
+from kgdist.kvstore.identity import Identity, read_body
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.messages import ITEM, MAGIC, PIECE_BYTES, Identity, Kind, Message, bytes_of, pack, parse, read_body, size_of
+from kgdist.kvstore.messages import ITEM, MAGIC, PIECE_BYTES, Kind, Message, bytes_of, pack_whole, parse, size_of
 from kgdist.kvstore.session import Applied, Verdict
 from kgdist.kvstore.tables import MemoryTables, TableMemory
 from kgdist.kvstore.wire import STRANGER, Transport, Watch, Wire
@@ -32,6 +33,7 @@ BURST = 64  # messages between two looks at the rest of the world
 TURN = 0.05  # seconds
 MOST_MOVED = PIECE_BYTES  # that one envelope may bring or ask for: senders make them so, and others have their turn in between
 MOST_LATE, LATE, SOON = 1024, 1.0, 0.002  # short replies that could not be sent at once; seconds of trying, and between tries
+HEADS = 4096  # bytes before the values of an answer, for what is said with them
 QUIET = 60.0  # seconds between two lines about what was refused
 COUNTERS = ("turns", "rows_pulled", "rows_pushed", "repeated", "early", "refused", "garbage")
 TURNS, PULLED, PUSHED, REPEATED, EARLY, REFUSED, GARBAGE = range(len(COUNTERS))
@@ -223,7 +225,7 @@ class Server:
         for peer, (other, older) in self._peers.items():
             if other == client and older < incarnation:
                 known = Message(Kind.ACK, client, older, number=self.applied.last(client, older))
-                return self._wire.send([peer, *pack(known)]) is not None
+                return self._wire.send([peer, pack_whole([known])]) is not None
         return False
 
     def _act(self, peer: bytes, message: Message) -> Message | None:
@@ -235,8 +237,8 @@ class Server:
 
     def _taken(self, size: int) -> np.ndarray:
         """uint8[size] for an answer, given back when that is sent."""
-        self._lent.append(self._buffers.take(size))
-        return self._lent[-1]
+        self._lent.append(self._buffers.take(HEADS + size))
+        return self._lent[-1][HEADS:]
 
     def _pull(self, peer: bytes, message: Message) -> Message:
         size = size_of(message.parts, message.dtype)
@@ -273,16 +275,18 @@ class Server:
     def _reply(self, peer: bytes, messages: list[Message]) -> None:
         """Send them if the peer can take them; one that is gone, or reads nothing, asks again when it is back. Short ones are
         tried again, for a while: libzmq's thread may only be late."""
-        frames = [peer, *pack(*messages)] if messages else []
-        trackers = self._wire.send(frames) if messages else None
-        if trackers is None and len(frames) == 2:
-            self._late.append((time.monotonic() + LATE, frames))
+        trackers = None
+        if messages:
+            frames = [peer, pack_whole(messages, self._lent[-1] if self._lent else None)]
+            trackers = self._wire.send(frames)
+            if trackers is None and all(message.values is None for message in messages):
+                self._late.append((time.monotonic() + LATE, frames))
         while self._lent:
             self._buffers.give(self._lent.pop(), trackers or [])
 
     def _piece(self, peer: bytes, message: Message) -> bool:
         """Send one message, if the peer can take it now."""
-        return self._wire.send([peer, *pack(message)]) is not None
+        return self._wire.send([peer, pack_whole([message])]) is not None
 
     def _odd(self, counter: int, what: str, times: int = 1) -> None:
         self.counters[counter] += times

@@ -20,8 +20,9 @@ from kgdist.kvstore.asking import Asking, described, size_of_arrays, worded, wri
 from kgdist.kvstore.buffers import Buffers, Loan
 from kgdist.kvstore.catalogue import Catalogue, Listed, TableSpec
 from kgdist.kvstore.connection import Connections, hello
+from kgdist.kvstore.identity import Identity
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.messages import MOST_PARTS, PART, PIECE_BYTES, TEXT_BYTES, Identity, Kind, Message, Sealed, seal
+from kgdist.kvstore.messages import MOST_PARTS, PART, PIECE_BYTES, TEXT_BYTES, Kind, Message, Sealed, seal
 from kgdist.kvstore.tables import Ids, MemoryTables, TableMemory
 from kgdist.kvstore.wire import Transport
 

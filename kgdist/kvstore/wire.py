@@ -42,7 +42,7 @@ TCP_BYTES = 4 << 20  # socket buffers: 1.5 times the speed of the system's defau
 LOOPBACK_BYTES = 1 << 19
 MOST_WAITING = 256  # messages queued for a peer, and from one, at a client
 MOST_SERVED = 16  # the same at a server, where peers may be many, and each message as large as they like
-FRAME_BYTES = PIECE_BYTES + (1 << 16)  # of one frame, where no row is longer
+FRAME_BYTES = PIECE_BYTES + (1 << 18)  # of one frame, where no row is longer: values, and the heads of all messages with them
 MORE, LAST, READABLE = int(zmq.NOBLOCK | zmq.SNDMORE), int(zmq.NOBLOCK), int(zmq.POLLIN)
 COPIED = 1 << 18  # bytes of a frame below which copying is cheaper than tracking: 30 us
 EVENT = struct.Struct("=Hi")  # as libzmq tells of it: what, and whose descriptor; pyzmq's parser takes 20 us

@@ -20,8 +20,8 @@ from kgdist.distributed.remote import Remote
 from kgdist.distributed.storage import Initialiser, Placement
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
+from kgdist.kvstore.identity import Identity
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.messages import Identity
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.shared_memory import SharedArray
 from kgdist.kvstore.tables import MemoryTables

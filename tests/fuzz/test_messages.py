@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgdist.base.errors import ProtocolError
-from kgdist.kvstore.messages import HEADER, MAGIC, PART, pack, parse, read_body
+from kgdist.kvstore.identity import read_body
+from kgdist.kvstore.messages import HEADER, MAGIC, PART, pack, pack_whole, parse
 from tests.kvstore.samples import SAMPLES
 
 TOGETHER = [SAMPLES[:3], [SAMPLES[10], SAMPLES[3]], SAMPLES[6:14], SAMPLES]  # in one envelope
-SEEDS = [[bytes(part) for part in pack(*some)] for some in [*([sample] for sample in SAMPLES), *TOGETHER]]
+ENVELOPES = [*([sample] for sample in SAMPLES), *TOGETHER]
+SEEDS = [*([bytes(part) for part in pack(*some)] for some in ENVELOPES), *([pack_whole(some)] for some in ENVELOPES)]
 
 
 def fate(frames: list[bytes]) -> str:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from kgdist.kvstore.asking import ARRAYS, size_of_arrays, worded
+from kgdist.kvstore.identity import Identity
 from kgdist.kvstore.messages import (
     BF16,
     DTYPES_OF,
@@ -21,7 +22,6 @@ from kgdist.kvstore.messages import (
     TEXTS,
     TYPED,
     U8,
-    Identity,
     Kind,
     Message,
     Part,

@@ -17,8 +17,8 @@ from kgdist.kvstore.asking import Service
 from kgdist.kvstore.catalogue import TableSpec
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
+from kgdist.kvstore.identity import Identity
 from kgdist.kvstore.layout import Layout
-from kgdist.kvstore.messages import Identity
 from kgdist.kvstore.optim import Squares
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.tables import MemoryTables, TableMemory, Tables, Update

@@ -16,7 +16,7 @@ import torch
 from kgdist.kvstore import door as door_module
 from kgdist.kvstore.door import STRANGER_BYTES, STRANGERS, Door, received
 from kgdist.kvstore.messages import PIECE_BYTES, Kind, Message, pack
-from kgdist.kvstore.server import GARBAGE, PUSHED
+from kgdist.kvstore.server import GARBAGE, PUSHED, TURNS
 from kgdist.kvstore.wire import Keys
 from tests.kvstore.servers import IDENTITY, Store, eventually, push, store
 
@@ -289,7 +289,8 @@ def test_frames_of_one_of_ours_without_end_are_ended() -> None:
             for _ in range(1000):
                 peer.sendall(frame)
                 most = max(most, resident() - before)
-                time.sleep(0.002)  # the bound is looked at between frames, and on a busy machine many come between two looks
+                turns = server.counters[TURNS]  # where it looks at the bound: however slow the machine is, a frame comes for each
+                eventually(lambda turns=turns: server.counters[TURNS] > turns)
         assert 16 << 20 < most < 128 << 20  # a thousand were offered
         serves(running, 1)
 

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 from kgdist.base.errors import ProtocolError
 from kgdist.kvstore.asking import CODES, described, read_arrays, size_of_arrays, write_arrays
+from kgdist.kvstore.identity import Identity, read_body
 from kgdist.kvstore.messages import (
     ARRAY,
     BF16,
@@ -24,15 +25,14 @@ from kgdist.kvstore.messages import (
     PART,
     PROTOCOL,
     U8,
-    Identity,
     Kind,
     Message,
     Part,
     pack,
+    pack_whole,
     parse,
-    read_body,
 )
-from tests.kvstore.samples import SAMPLES, messages
+from tests.kvstore.samples import SAMPLES, VALUES, messages
 
 IDENTITY = Identity("1.0", "run", 2, "c0", "9f")
 
@@ -61,6 +61,36 @@ def test_packed_and_parsed_is_the_same(some: list[Message]) -> None:
     assert len(found) == len(some) and all(same(a, b) for a, b in zip(found, some, strict=True))
 
 
+@given(st.lists(messages(), min_size=1, max_size=5), st.integers(0, 400), st.booleans())
+def test_so_is_what_is_packed_whole(some: list[Message], room: int, there: bool) -> None:
+    """With the values of the last message in memory of the sender's, or of another's, as with none."""
+    memory, last = None, some[-1].values
+    if last is not None:
+        memory = np.full(room + last.nbytes, 255, np.uint8)
+        if there:
+            values = memory[room:].view(last.dtype) if room % last.itemsize == 0 else memory[room:].copy().view(last.dtype)
+            values[:] = last
+            some = [*some[:-1], some[-1]._replace(values=values)]
+    frame = bytes(pack_whole(some, memory))
+    assert frame == pack_whole(some)
+    found = parse([frame])
+    assert len(found) == len(some) and all(same(a, b) for a, b in zip(found, some, strict=True))
+
+
+def test_values_that_are_sent_whole_stay_where_they_are_and_come_as_views() -> None:
+    memory = np.zeros(1000 + VALUES.nbytes, np.uint8)
+    values = memory[1000:].view(np.float32)
+    values[:] = VALUES
+    rows = Message(Kind.ROWS, number=2, parts=(Part(0, 3, 4),), values=values)
+    for before in ([], [ACK], [ACK, ACK]):
+        frame = pack_whole([*before, rows], memory)
+        assert np.shares_memory(frame, values) and frame == pack_whole([*before, rows])
+        *_, message = parse([frame])
+        assert message.values is not None and np.shares_memory(message.values, values)
+    for some, lent in (([rows, ACK], memory), ([rows, rows], memory), ([rows], memory[-60:]), ([rows], memory[:-4])):
+        assert isinstance(pack_whole(some, lent), bytes)
+
+
 def test_an_envelope_has_a_bound() -> None:
     assert len(parse(pack(*[ACK] * MOST_TOGETHER))) == MOST_TOGETHER
     with pytest.raises(ProtocolError, match="more than 32 messages"):
@@ -74,7 +104,7 @@ def test_every_kind_has_a_sample() -> None:
 def changed(sample: Message, **fields: Any) -> list[bytes]:
     """The frames of a message whose header, or line of its first part, says something else."""
     head, *body = (bytes(part) for part in pack(sample))
-    names = "magic protocol kind dtype client incarnation round parts number lr size".split()
+    names = "magic protocol kind dtype client incarnation round parts number lr size behind".split()
     values = dict(zip(names, HEADER.unpack_from(head), strict=True))
     lines = head[HEADER.size :]
     if sample.parts:
@@ -108,7 +138,7 @@ HEAD, BODY_OF_PUSH = changed(PUSH)
         (changed(PUSH, size=47), "a head of 47 bytes"),
         (changed(PUSH, size=(1 << 32) - 1), "a head of 4294967295 bytes"),
         ([HEAD + b"x", BODY_OF_PUSH], "not a message"),
-        ([HEAD + HEAD, BODY_OF_PUSH], "PUSH without its values"),
+        ([HEAD + HEAD, BODY_OF_PUSH], "PUSH: 0 bytes of values instead of 48"),
         ([HEAD + changed(ACK)[0], BODY_OF_PUSH, b""], "3 frames for PUSH, ACK"),
         ([changed(ACK, size=49)[0] + b"x"], "ACK: 1 bytes of ids and squares instead of 0"),
         (changed(PUSH, kind=0), "kind 0"),
@@ -116,7 +146,7 @@ HEAD, BODY_OF_PUSH = changed(PUSH)
         (changed(PUSH, dtype=4), "dtype 4"),
         (changed(PUSH, dtype=U8), "PUSH: its values are never of dtype 3"),
         (changed(READ, dtype=BF16), "READ: its values are never of dtype 2"),
-        ([HEAD], "PUSH without its values"),
+        ([HEAD], "PUSH: 0 bytes of values instead of 48"),
         ([*changed(ACK), b""], "2 frames for ACK"),
         (changed(PUSH, parts=0), "PUSH of 0 parts"),
         (changed(PUSH, parts=65), "PUSH of 65 parts"),
@@ -138,6 +168,13 @@ HEAD, BODY_OF_PUSH = changed(PUSH)
         (changed(READ, rows=1 << 24, width=2), "over the limit"),
         ([HEAD, BODY_OF_PUSH[:-1]], "47 bytes of values"),
         ([changed(SAMPLES[0], size=48 + 4097)[0][:48] + b"x" * 4097], "bytes of text"),
+        ([changed(PUSH, behind=48)[0] + BODY_OF_PUSH[:-1]], "48 bytes of values behind its head, where 47 have come"),
+        ([changed(PUSH, behind=44)[0] + BODY_OF_PUSH[:-4]], "44 bytes of values instead of 48"),
+        ([changed(PUSH, behind=48)[0] + BODY_OF_PUSH, BODY_OF_PUSH], "2 frames for PUSH"),
+        ([changed(PUSH, behind=(1 << 32) - 1)[0] + BODY_OF_PUSH], "4294967295 bytes of values behind its head"),
+        ([changed(ACK, behind=8)[0] + bytes(8)], "ACK with 8 bytes of values, which it does not have"),
+        ([changed(PULL, behind=8)[0] + bytes(12)], "PULL with 8 bytes of values, which it does not have"),
+        ([changed(SAMPLES[2], behind=1)[0] + bytes(7)], "REFUSED with 1 bytes of values, which it does not have"),
     ],
 )
 def test_each_lie_is_named(frames: list[bytes], reason: str) -> None:
@@ -147,19 +184,21 @@ def test_each_lie_is_named(frames: list[bytes], reason: str) -> None:
 
 def test_the_format_is_what_other_releases_expect() -> None:
     ack = Message(Kind.ACK, client=1, incarnation=2, round=3, number=4, lr=0.5)
-    said = b"kgds" + struct.pack("<HBB", 4, 9, 1) + struct.pack("<IIIIQdII", 1, 2, 3, 0, 4, 0.5, 48, 0)
+    said = b"kgds" + struct.pack("<HBB", 5, 9, 1) + struct.pack("<IIIIQdII", 1, 2, 3, 0, 4, 0.5, 48, 0)
     assert pack(ack) == [said] and len(said) == 48
-    head = b"kgds" + struct.pack("<HBB", 4, 8, 1) + struct.pack("<IIIIQdII", 1, 2, 3, 1, 4, 0.5, 88, 0)
+    head = b"kgds" + struct.pack("<HBB", 5, 8, 1) + struct.pack("<IIIIQdII", 1, 2, 3, 1, 4, 0.5, 88, 0)
     head += struct.pack("<IBBHIIq", 7, 4, 1, 0, 2, 3, -6) + struct.pack("<ii", 8, 9) + struct.pack("<ff", 0.5, 1.5)
     part = Part(7, 2, 3, -6, np.array([8, 9], np.int32), np.array([0.5, 1.5], np.float32))
     values = np.arange(6, dtype=np.float32)
     push = Message(Kind.PUSH, client=1, incarnation=2, round=3, number=4, lr=0.5, parts=(part,), values=values)
     assert [bytes(frame) for frame in pack(push)] == [head, values.tobytes()]
     assert [bytes(frame) for frame in pack(ack, push, ack)] == [said + head + said, values.tobytes()]
+    told = struct.pack("<I", values.nbytes)
+    assert pack_whole([ack, push, ack]) == said + head[:44] + told + head[48:] + values.tobytes() + said
     ask = Message(
         Kind.ASK, client=1, incarnation=2, round=3, number=4, text="[]", arrays=((6, 2), (10, 1)), values=np.zeros(16, np.uint8)
     )
-    head = b"kgds" + struct.pack("<HBB", 4, 14, 1) + struct.pack("<IIIIQdII", 1, 2, 3, 2, 4, 0, 90, 0)
+    head = b"kgds" + struct.pack("<HBB", 5, 14, 1) + struct.pack("<IIIIQdII", 1, 2, 3, 2, 4, 0, 90, 0)
     head += struct.pack("<QQQQQ", 0, 6, 2, 10, 1) + b"[]"
     assert [bytes(frame) for frame in pack(ask)] == [head, bytes(16)]
 
@@ -180,7 +219,7 @@ ASK, ANSWER = (next(s for s in SAMPLES if s.kind is kind) for kind in (Kind.ASK,
 @pytest.mark.parametrize(
     ("frames", "reason"),
     [
-        (typed(ASK)[:1], "ASK without its values"),
+        (typed(ASK)[:1], "ASK: 0 bytes of values from 0 on, of 16"),
         (typed(ASK, body=b"x" * 17), "17 bytes of values from 0 on, of 16"),
         (typed(ASK, body=b"x" * 15), "15 bytes of values from 0 on, of 16"),
         (typed(ASK, body=b""), "0 bytes of values"),

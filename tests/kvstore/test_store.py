@@ -104,7 +104,10 @@ def test_a_step_costs_each_target_one_envelope_each_way(by_owner: bool, monkeypa
     send = Wire.send
 
     def listen(wire: Wire, frames: list[Any]) -> Any:
-        said[frames[0].startswith(b"server-")].append([message.kind for message in parse(frames[1:])])
+        is_asked = frames[0].startswith(b"server-")
+        said[is_asked].append([message.kind for message in parse(frames[1:])])
+        if not is_asked:  # rows stay where they were gathered, and the rest is written before them
+            assert len(frames) == 2 and isinstance(frames[1], memoryview) == (said[False][-1][-1] is Kind.ROWS)
         return send(wire, frames)
 
     with store(by_owner=by_owner) as running:

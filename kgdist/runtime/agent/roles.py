@@ -21,7 +21,7 @@ from kgdist.base.machine import keep_freed_memory
 from kgdist.evaluation.shared import SharedEvaluator, pieces
 from kgdist.kvstore.client import StoreTables
 from kgdist.kvstore.connection import name_of
-from kgdist.kvstore.messages import Identity
+from kgdist.kvstore.identity import Identity
 from kgdist.kvstore.server import Server
 from kgdist.kvstore.shared_memory import SharedArray
 from kgdist.kvstore.tables import Ids, MemoryTables
