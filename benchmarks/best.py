@@ -3,8 +3,9 @@
 Each row is one `kgdist-train`, run as a user would run it. MRR is that of the whole test split, both sides, filtered by all
 splits, among all entities, ties averaged, of the epoch that was best on valid. Minutes are those of the training alone, without
 loading and ranks, and beside them what they would be where two threads multiply 400 GFLOP/s in float32, or 800 in bfloat16; with
-"<" where other work ran beside, which slows the training and not the ranks. A row is a JSON file in benchmarks/results/best/; the
-page is made from all that are there.
+"<" where other work ran beside, which slows the training and not the ranks. "GPU": trained there (`--gpu`), by the same command
+and in float32, beside other trainings, so its minutes say little. A row is a JSON file in benchmarks/results/best/; the page is
+made from all that are there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import prepare
 from full import once as seconds_of
 from full import products
@@ -193,13 +195,13 @@ def rates(dim: int, entities: int) -> dict[str, float]:
     }
 
 
-def run(row: Row, root: Path) -> None:
+def run(row: Row, root: Path, *, gpu: bool = False) -> None:
     """Train one row, or go on with it, and keep its result. Raises CalledProcessError."""
     prepare(row.graph, root)
     out = root / "best" / row.name
     config = parse("train", row.words).config
-    rate = rates(config.hidden_dim, SIZES[row.graph])
-    command = ["kgdist-train", *row.words, "--test"]
+    rate = dict.fromkeys(NOMINAL, 0.0) if gpu else rates(config.hidden_dim, SIZES[row.graph])
+    command = ["kgdist-train", *row.words, "--test"] + ["--gpu", "0"] * gpu
     chosen = "--compute_dtype" in row.words or config.candidates == "sampled"
     if not chosen and rate["bfloat16"] > 1.2 * rate["float32"]:
         command += ["--compute_dtype", "bfloat16"]
@@ -210,7 +212,8 @@ def run(row: Row, root: Path) -> None:
     else:
         shutil.rmtree(out, ignore_errors=True)
         places = ["--data_path", str(root), "--save_path", str(out)]
-        words = [*command[1:], *places, "--num_thread", "2", "--log_interval", "5000"] + ["--yes"] * (config.candidates == "all")
+        words = [*command[1:], *places, "--num_thread", "1" if gpu else "2", "--log_interval", "5000"]
+        words += ["--yes"] * (config.candidates == "all")
     print("$", " ".join(command), flush=True)
     began = time.time()
     finished = subprocess.run([sys.executable, "-m", "kgdist.cli.train", *words], stdout=subprocess.PIPE, text=True, check=True)
@@ -232,7 +235,8 @@ def run(row: Row, root: Path) -> None:
         "rate": rate[dtype],
         "nominal": seconds * rate[dtype] / NOMINAL[dtype],
         "command": " ".join(command),
-        "machine": machine(),
+        "gpu": gpu,
+        "machine": f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}" if gpu else machine(),
         "load": os.getloadavg()[1],
     }
     write_json(RESULTS / f"{row.name}.json", found)
@@ -252,12 +256,18 @@ def page() -> str:
         if found is not None:
             test = found["test"]
             cells[2], cells[4], cells[5] = f"{test['mrr']:.4f}", f"{test['hits@1']:.3f}", f"{test['hits@10']:.3f}"
-            beside = "< " * (found["load"] > BUSY)
-            cells[7], cells[8] = (f"{beside}{found[name] / 60:.1f}" for name in ("seconds", "nominal"))
+            cells[7], cells[8] = (_minutes(found, name) for name in ("seconds", "nominal"))
         lines.append(f"| {' | '.join(cells)} | `{' '.join(['kgdist-train', *row.words, '--test'])}` |")
     lines += _grouped() + _ablated()
     machines = sorted({found["machine"] for row in ROWS if (found := done(row)) is not None})
     return "\n".join([*lines, "", *(f"Machine: {each}." for each in machines), "By `make bench-best`.", ""])
+
+
+def _minutes(found: dict[str, Any], name: str) -> str:
+    """A duration of a row."""
+    if found.get("gpu"):
+        return "GPU" if name == "seconds" else ""
+    return f"{'< ' * (found['load'] > BUSY)}{found[name] / 60:.1f}"
 
 
 def _grouped() -> list[str]:
@@ -271,7 +281,8 @@ def _grouped() -> list[str]:
         tests = [found["test"]["mrr"] for found in seeds]
         valid = statistics.mean(found["valid"] for found in seeds)
         cells = [graph, str(answers or "all"), f"{rate:g}", f"{valid:.4f}", ", ".join(f"{mrr:.4f}" for mrr in tests)]
-        cells += [f"{statistics.mean(tests):.4f}", f"{statistics.mean(found['seconds'] for found in seeds):.0f}"]
+        seconds = f"{statistics.mean(found['seconds'] for found in seeds):.0f}{' on a GPU' * seeds[0].get('gpu', False)}"
+        cells += [f"{statistics.mean(tests):.4f}", seconds]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -281,7 +292,7 @@ def _ablated() -> list[str]:
     lines += ["| without | valid MRR | test MRR | minutes |", "|---|---:|---:|---:|"]
     for row in (each for each in ROWS if each.group == "ablation"):
         if (found := done(row)) is not None:
-            lines.append(f"| {row.what} | {found['valid']:.4f} | {found['test']['mrr']:.4f} | {found['seconds'] / 60:.1f} |")
+            lines.append(f"| {row.what} | {found['valid']:.4f} | {found['test']['mrr']:.4f} | {_minutes(found, 'seconds')} |")
     return lines
 
 
@@ -310,6 +321,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", nargs="*", help="names, or parts of them; default: all of quality")
     parser.add_argument("--data", type=Path, default=HERE / "data")
+    parser.add_argument("--gpu", action="store_true", help="train on the first GPU")
     parser.add_argument("--list", action="store_true", help="print the rows and what is done")
     options = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -319,7 +331,7 @@ def main() -> None:
             found = done(row)
             print(f"{row.name}: {row.what}" + (f": MRR {found['test']['mrr']:.4f}" if found else ""))
         elif asked and wanted(row) and done(row) is None:
-            run(row, options.data)
+            run(row, options.data, gpu=options.gpu)
             PAGE.write_text(page(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
 

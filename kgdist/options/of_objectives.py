@@ -126,6 +126,14 @@ class ObjectiveOptions:
         "RotatE do (Sun et al. 2019)",
         ours=_TRAIN,
     )
+    answer_weight: float = _loss(
+        1.0,
+        "what a triple weighs whose missing entity hardly occurs in train, where one with the most frequent entity weighs 1; the "
+        "others stand between by how often they occur (Zhang et al. 2020). 1: all weigh the same",
+        above=0,
+        high=1,
+        ours=_TRAIN,
+    )
     regularization_coef: float = _loss(
         2e-6, "factor of the norm of the embeddings that is added to the loss; 0 for none", short="-rc", low=0, dglke=_TRAIN
     )

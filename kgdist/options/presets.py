@@ -137,6 +137,8 @@ def _full(
     values = {"candidates": "all", "loss_genre": "Softmax", "reciprocal": True, "optimizer": "adagrad", "init": "normal"}
     values |= {"init_scale": 1e-3, "regularizer": regularizer[0], "regularization_coef": regularizer[1], "max_epoch": epochs}
     values |= {**dict(zip(names, shape, strict=True)), "valid": True, **options}
+    if values["init"] == "xavier":  # has a range of its own
+        del values["init_scale"]
     values = {name: OPTIONS[name].check(value) for name, value in values.items()}
     return Preset(model, dataset, MappingProxyType(values), None, Published(None, mrr, None, None, None), source, kind)
 
@@ -214,7 +216,8 @@ ROWS: tuple[Preset, ...] = (
           eval_interval=5450),
     _full("wn18", "ComplEx", "fast", (645, 200, .1), ("n3", .05), 20, .95, _KBC, eval_interval=1425),
     _full("wn18rr", "ComplEx", "best", (500, 1000, .1), ("n3", .1), 50, .49, _KBC, eval_interval=1120),
-    _full("wn18rr", "RESCAL", "best", (1024, 256, .1), ("dura", .1), 200, .498, _DURA, eval_interval=1100),
+    _full("wn18rr", "RESCAL", "best", (1024, 256, .1), ("dura", .1), 100, .498, _DURA, eval_interval=1100, init="xavier",
+          answer_weight=.1),
 )
 # fmt: on
 

@@ -44,7 +44,8 @@ def estimate(config: Config, trainer: Trainer) -> str:
         f"{trainer.total:,} steps against all {rows:,} entities will take about {duration(whole)} at {rate:,.0f} GFLOP/s, and "
         f"{memory} of memory beside rows and optimiser"
     )
-    if config.compute_dtype == "float32" and MODELS[config.model_name].compare not in DISTANCES and gemm.fast_on_this_cpu():
+    on_cpu = config.gpu[0] < 0 and config.compute_dtype == "float32"
+    if on_cpu and MODELS[config.model_name].compare not in DISTANCES and gemm.fast_on_this_cpu():
         line += "; --compute_dtype bfloat16 would about halve the time on this CPU"
     if whole > DAY and not (config.yes or config.resume):
         message = f"{line}: add --yes to begin all the same, or take fewer epochs, a smaller --hidden_dim, or more --answers"

@@ -151,8 +151,9 @@ def trainer_of(
         batch = queries_of(config, train).batch
     else:
         batch, notes = _sampled(config, model, train, sizes, seat, (rank, number), types)
-    if config.bernoulli or config.subsampling:
-        weighing = Weighing(train, sizes[1], bernoulli=config.bernoulli, subsampling=config.subsampling)
+    if config.bernoulli or config.subsampling or config.answer_weight < 1:
+        asked = {"bernoulli": config.bernoulli, "subsampling": config.subsampling, "answer": config.answer_weight}
+        weighing = Weighing(train, sizes[1], **asked)
         plain = batch
 
         def batch(step: int) -> Batch:

@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import softplus
 
 from kgdist.base.types import Batch, RelationRows
-from kgdist.kernels.full import leave_out
+from kgdist.kernels.full import Rule, leave_out
 from kgdist.kernels.gradients import Penalty
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
@@ -187,23 +187,17 @@ class AutogradStep:
             mask = self._to_device(self.dropout["entity"].mask(np.arange(len(table)), table.shape[1], batch.step))
         candidates = (table * mask).detach().requires_grad_()
         first = queries.index_select(0, self._to_device(batch.queries[:-1]))
-        asked, total, step = first.detach().requires_grad_(), 0.0, max(1, FULL // len(table))
+        asked, total, step = first.detach().requires_grad_(), zero, max(1, FULL // len(table))
         for start in range(0, len(asked), step):
-            part = slice(start, start + step)
+            part, counts = slice(start, start + step), None
             scores = self.model.comparator.cross(asked[part].unsqueeze(0), candidates.unsqueeze(0)).squeeze(0)
-            scores = (scores + rule.offset).clamp(-rule.limit, rule.limit)
-            mine = np.ones(scores.shape, bool)
             if batch.excluded is not None:
+                mine = np.ones(scores.shape, bool)
                 leave_out(batch.excluded.part(part), 0, np.False_, mine)
-            counts = self._to_device(mine)
-            plain = scores.masked_fill(~counts, 0.0).sum(1)
-            if rule.softmax:
-                values = scores.masked_fill(~counts, float("-inf")).logsumexp(1) - rule.smoothing * plain / counts.sum(1)
-            else:
-                values = softplus(scores).masked_fill(~counts, 0.0).sum(1) - rule.smoothing * plain / len(table)
-            loss = (weights[part] * values).sum()
+                counts = self._to_device(mine)
+            loss = (weights[part] * _against_all(scores, counts, rule)).sum()
             loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.item()
+            total = total + loss.detach()
         assert candidates.grad is not None
         return Loss(taken + total, zero, zero), (first, asked.grad), candidates.grad * mask
 
@@ -219,6 +213,25 @@ class AutogradStep:
         value = relation_loss(self.model, heads, tails, rows, relation.index, weights, grads, self.config.relation_loss)
         back += zip((heads, tails, rows), grads, strict=True)
         return value
+
+
+def _against_all(scores: torch.Tensor, counts: torch.Tensor | None, rule: Rule) -> torch.Tensor:
+    """float[G], the loss of G queries but for the scores of their answers: float[G, E] scores against all, bool[G, E] which
+    entities count (None: all). What a rule does not ask for costs nothing: on a GPU a step is as long as its operations are many.
+    """
+    if rule.offset:
+        scores = scores + rule.offset
+    if rule.limit < float("inf"):
+        scores = scores.clamp(-rule.limit, rule.limit)
+    values = scores if rule.softmax else softplus(scores)
+    if counts is not None:
+        values = values.masked_fill(~counts, float("-inf") if rule.softmax else 0.0)
+    values = values.logsumexp(1) if rule.softmax else values.sum(1)
+    if not rule.smoothing:
+        return values
+    plain = scores if counts is None else scores.masked_fill(~counts, 0.0)
+    alike = counts.sum(1) if rule.softmax and counts is not None else scores.shape[1]
+    return values - rule.smoothing * plain.sum(1) / alike
 
 
 def _unique(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ from kgdist.runtime.job import trainer_of
 from tests.cli.graphs import FILES, Bench, embeddings, state
 from tests.cli.test_plateau import ENCODER
 
-OPTIONS = ["--neg_sampler", "typed", "--bernoulli", "--subsampling", "--seed", "4"]
+OPTIONS = ["--neg_sampler", "typed", "--bernoulli", "--subsampling", "--answer_weight", ".3", "--seed", "4"]
 WAYS = {
     "one process": [],
     "softmax": ["--loss_genre", "Softmax", "--mask_known"],
@@ -79,13 +79,13 @@ def test_batches_are_weighed_and_typed(bench: Bench, candidates: str) -> None:
     )
     sizes = len(data.entities), len(data.relations)
     train = Triples(data.train.array, np.linspace(1, 2, len(data.train), dtype=np.float32))
-    more = {"bernoulli": True, "subsampling": True}
+    more = {"bernoulli": True, "subsampling": True, "answer_weight": 0.2}
     kinds = np.stack([np.arange(30), np.arange(30) % 3], axis=1).astype(np.int32)
     if candidates == "sampled":
         more |= {"neg_sampler": "typed"}
     tables = MemoryTables.create(model_of(plain).shapes(*sizes), "adagrad")
     trainer = trainer_of(plain.replace(**more), train, tables, 0, types=kinds)
-    weighing = Weighing(train, sizes[1], bernoulli=True, subsampling=True)
+    weighing = Weighing(train, sizes[1], bernoulli=True, subsampling=True, answer=0.2)
     domains = Domains.of(train.array, sizes[1]).typed(kinds, 30)
     for step in range(2):
         batch = trainer.batch(step)

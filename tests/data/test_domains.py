@@ -144,9 +144,12 @@ def test_weights_are_as_their_authors_count(
         hpt = len(triples) / len({t for _, _, t in triples})
         sides.append(2 * side.pick(tph, hpt) / (tph + hpt))
     plain = np.ones(len(numbers)) if own is None else own
-    for bernoulli, subsampling in ((False, True), (True, False), (True, True)):
-        weighing = Weighing(Triples(array, given_weights), RELATIONS, bernoulli=bernoulli, subsampling=subsampling)
-        found = weighing(batch).weights
+    ends = Counter(end for h, _, t in graph for end in (h, t))  # as in the code of DURA's authors
+    frequent = np.array([0.1 + 0.9 * ends[e] / max(ends.values()) for e in side.pick(heads, tails).tolist()])
+    for bernoulli, subsampling, answer in ((False, True, 1.0), (True, False, 1.0), (True, True, 0.1), (False, False, 0.1)):
+        words = {"bernoulli": bernoulli, "subsampling": subsampling, "answer": answer}
+        found = Weighing(Triples(array, given_weights), RELATIONS, **words)(batch).weights
         wanted = plain * (rare / rare.mean() if subsampling else 1) * (sides if bernoulli else 1)
+        wanted = wanted * (frequent / frequent.mean() if answer < 1 else 1)
         assert found is not None and found.dtype == np.float32
         np.testing.assert_allclose(found, wanted, rtol=1e-5)

@@ -93,6 +93,7 @@ OURS = {
     "relation_loss": (0.0, {"train"}),
     "bernoulli": (False, {"train"}),
     "subsampling": (False, {"train"}),
+    "answer_weight": (1.0, {"train"}),
     "regularizer": ("lp", {"train"}),
     "relation_regularization_coef": (None, {"train"}),
     "neg_sampler": ("uniform", {"train"}),
