@@ -74,7 +74,8 @@ GROUPS: list[dict[str, Any]] = [
     {
         "model_name": "ComplEx", "hidden_dim": 12, "loss_genre": "Softmax", "label_smoothing": 0.1, "regularizer": "n3",
         "relation_regularization_coef": 1e-3, "init_scale": 0.05, "neg_sampler": "typed",
-        "mask_known": True, "bernoulli": True, "subsampling": True, "answer_weight": 0.3, "reciprocal": True, "relation_loss": 0.5,
+        "mask_known": True, "bernoulli": True, "subsampling": True, "answer_weight": 0.3, "reciprocal": True,
+        "relation_loss": 0.5,
         "entity_dropout": 0.1, "relation_dropout": 0.2, "lr_schedule": "plateau", "plateau_factor": 0.4, "plateau_patience": 1,
         "valid": True, "eval_interval": 10, "max_step": 20, "batch_size": 64, "neg_sample_size": 16,
     },
