@@ -271,9 +271,9 @@ def _minutes(found: dict[str, Any], name: str) -> str:
 
 
 def _grouped() -> list[str]:
-    """Answers taken at once, at the best rate of each."""
-    lines = ["", "## Answers taken at once", "", "Test MRR of three seeds at the rate that was best on valid, 20 epochs.", ""]
-    lines += ["| graph | answers | lr | valid MRR | test MRR, seeds | mean | seconds |", "|---|---:|---:|---:|---|---:|---:|"]
+    """Answers taken at once, at the best rate of each; nothing before one was found."""
+    title = ["", "## Answers taken at once", "", "Test MRR of three seeds at the rate that was best on valid, 20 epochs.", ""]
+    lines = ["| graph | answers | lr | valid MRR | test MRR, seeds | mean | seconds |", "|---|---:|---:|---:|---|---:|---:|"]
     for graph, answers in itertools.product(("FB15k-237", "wn18rr"), (1, 4, 8, 0)):
         if (rate := best_rate(graph, answers)) is None:
             continue
@@ -284,16 +284,17 @@ def _grouped() -> list[str]:
         seconds = f"{statistics.mean(found['seconds'] for found in seeds):.0f}{' on a GPU' * seeds[0].get('gpu', False)}"
         cells += [f"{statistics.mean(tests):.4f}", seconds]
         lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    return title + lines if len(lines) > 2 else []
 
 
 def _ablated() -> list[str]:
-    lines = ["", "## What each part brings", "", "FB15k-237, `--preset fast`, without one thing each.", ""]
-    lines += ["| without | valid MRR | test MRR | minutes |", "|---|---:|---:|---:|"]
+    """One thing left out at a time; nothing before one was."""
+    title = ["", "## What each part brings", "", "FB15k-237, `--preset fast`, without one thing each.", ""]
+    lines = ["| without | valid MRR | test MRR | minutes |", "|---|---:|---:|---:|"]
     for row in (each for each in ROWS if each.group == "ablation"):
         if (found := done(row)) is not None:
             lines.append(f"| {row.what} | {found['valid']:.4f} | {found['test']['mrr']:.4f} | {_minutes(found, 'seconds')} |")
-    return lines
+    return title + lines if len(lines) > 2 else []
 
 
 def _named(name: str) -> Row:

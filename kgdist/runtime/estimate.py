@@ -40,8 +40,9 @@ def estimate(config: Config, trainer: Trainer) -> str:
     rows, width = trainer.tables.shape("entity")
     rate = 6.0 * config.batch_size * rows * width / seconds / 1e9
     whole, memory = seconds * trainer.total, size(max(100_000, bytes_beside(config, rows, width)))
+    speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
     line = (
-        f"{trainer.total:,} steps against all {rows:,} entities will take about {duration(whole)} at {rate:,.0f} GFLOP/s, and "
+        f"{trainer.total:,} steps against all {rows:,} entities will take about {duration(whole)} at {speed} GFLOP/s, and "
         f"{memory} of memory beside rows and optimiser"
     )
     on_cpu = config.gpu[0] < 0 and config.compute_dtype == "float32"
