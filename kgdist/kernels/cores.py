@@ -28,6 +28,33 @@ def peel(triples, state, counts):
 
 
 @strict
+def strip(triples, state, counts, only):
+    """Takes out the entities of one triple, and those that are left with one when these go; returns how many triples went.
+
+    `only` int64[n], zeros: room for the numbers of each entity's triples, all XORed, of which the last one's number is left, so
+    who hangs on whom is known without a list of neighbours. A loop is there twice, and so is not.
+    """
+    for i in range(len(triples)):
+        if state[triples[i, 0]] == KEPT and state[triples[i, 2]] == KEPT:
+            only[triples[i, 0]] ^= i
+            only[triples[i, 2]] ^= i
+    taken = 0
+    for first in range(len(counts)):
+        entity = first
+        while state[entity] == KEPT and counts[entity] == 1:
+            last = only[entity]
+            other = triples[last, 0] + triples[last, 2] - entity
+            state[entity], counts[entity] = GONE, 0
+            counts[other] -= 1
+            only[other] ^= last
+            taken += 1
+            entity = other
+        if state[entity] == KEPT and counts[entity] == 0:
+            state[entity] = GONE
+    return taken
+
+
+@strict
 def tally(triples, cores, counts):
     """Adds to counts int64[kmax + 1] the triples whose ends are both in the k-core and not both in the next."""
     for i in range(len(triples)):

@@ -16,8 +16,9 @@ from kgdist.kernels.vertex_cuts import incident
 def core_numbers(triples: np.ndarray, num_entities: int, least: int = 0) -> np.ndarray:
     """int32[num_entities]: the largest k in whose core each entity is, 0 for one without triples; of int32[T, 3].
 
-    For k = 1, 2, ... entities of fewer triples go until none does: a pass for each layer of them. It ends at the first core of no
-    more than `least` triples, whose entities are not told apart.
+    For k = 1, 2, ... entities of fewer triples go until none does: a pass for each layer of them; for k = 2, whose layers are as
+    many as a tree is deep, two passes. It ends at the first core of no more than `least` triples, whose entities are not told
+    apart.
     """
     triples, counts = readonly(triples), np.zeros(num_entities, np.int64)
     incident(triples, True, counts)
@@ -26,6 +27,10 @@ def core_numbers(triples: np.ndarray, num_entities: int, least: int = 0) -> np.n
     left, k = len(triples), 0
     while left > least:
         k += 1
+        if k == 2:
+            before = state == loops.KEPT
+            left -= loops.strip(triples, state, counts, np.zeros(num_entities, np.int64))
+            found[before & (state == loops.GONE)] = 1
         while (leaving := (state == loops.KEPT) & (counts < k)).any():
             found[leaving] = k - 1
             state[leaving] = loops.LEAVING

@@ -40,6 +40,14 @@ def test_cores_are_the_largest_of_their_kind(triples: list[tuple[int, int, int]]
     assert core_numbers(array, ENTITIES, least).tolist() == np.minimum(cores, last).tolist()
 
 
+def test_a_long_chain_takes_no_pass_for_each_of_its_ends() -> None:
+    count, order = 200_000, np.random.default_rng(0).permutation(200_000)  # two passes, where there were 100,000
+    chain = np.stack([order, np.zeros_like(order), order + 1], axis=1).astype(np.int32)
+    ring = np.array([(count, 0, count + 1), (count + 1, 0, count + 2), (count + 2, 0, count)], np.int32)
+    cores = core_numbers(np.concatenate([chain, ring]), count + 3)
+    assert (cores[:count] == 1).all() and (cores[count:] == 2).all()
+
+
 def test_the_files_of_a_data_set_are_read_as_they_are() -> None:
     array = np.array([(0, 0, 1), (1, 0, 2), (2, 0, 0), (2, 0, 3), (3, 0, 3)], np.int32)
     array.flags.writeable = False
