@@ -87,6 +87,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4000, help="of each trainer")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench-ray: asked to end"))  # so that the sshd and the raylets end as well
     root = options.data.resolve()
     prepare(DATASET, root)
     os.environ.update(TOKEN)
