@@ -32,6 +32,7 @@ Given = Collection[str]  # names of the options that the user set, as opposed to
 Rows = Iterator[tuple[object, str, str]]  # whether it is so, whose line the error is, and why it cannot be
 
 EXCLUSIVE = (("max_step", "max_epoch"),)  # at one level only one of them; a higher level's choice replaces the lower one's
+PLATEAU = ("plateau_factor", "plateau_patience")  # of no other schedule
 MOST_CUT = 64  # partitions of triples: those that an entity is in are the bits of a word
 FILES = {"raw_udd": (1, 3, "train [valid [test]]"), "udd": (3, 5, "entities relations train [valid [test]]")}
 
@@ -136,7 +137,7 @@ def _of_an_objective(o: Config, given: Given) -> Rows:
     early = f"ends a training before its rate is lowered, after {counted(o.plateau_patience + 1, 'validation')}; take more"
     never = o.lr_schedule == "plateau" and 0 < o.early_stop_patience <= o.plateau_patience + 1
     yield never, "early_stop_patience", early
-    for name in ("plateau_factor", "plateau_patience"):
+    for name in PLATEAU:
         yield o.lr_schedule != "plateau" and name in given, name, "goes with --lr_schedule plateau; add that, or drop it"
 
 

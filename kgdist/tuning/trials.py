@@ -30,6 +30,7 @@ from kgdist.data.dataset import Triples
 from kgdist.models.registry import settle
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import from_json, read_run, to_json
+from kgdist.options.contradictions import PLATEAU
 from kgdist.options.model_file import bring
 from kgdist.runs import checkpoint, rundir
 from kgdist.runtime import local
@@ -161,7 +162,8 @@ def trial_config(
     if entities < 1 and config.candidates == "sampled":
         scaled = math.ceil(config.neg_sample_size * max(entities, LEAST))
         config = config.replace(neg_sample_size=max(scaled, min(config.neg_sample_size, FEW)))
-    config, _ = settle(config, {*params})
+    idle = () if config.lr_schedule == "plateau" else PLATEAU  # of another choice of the same space
+    config, _ = settle(config.replace(**{name: OPTIONS[name].default for name in idle}), {*params} - {*idle})
     if config.max_epoch is None and "batch_size" in params:
         config = config.replace(max_step=math.ceil(base.max_step * base.batch_size / config.batch_size))
     return config.replace(eval_interval=math.ceil(steps_of(config, triples) / validations))

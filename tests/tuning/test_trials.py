@@ -28,6 +28,13 @@ def test_trials_train_equally_long(tmp_path: Path) -> None:
         trial_config(base.replace(model_name="ComplEx"), {"hidden_dim": 7}, triples=9, validations=1, save_path=tmp_path)
 
 
+@pytest.mark.parametrize(("schedule", "factor"), [("constant", 0.5), ("plateau", 0.2)])
+def test_what_another_choice_leaves_idle_is_not_asked_of_a_trial(tmp_path: Path, schedule: str, factor: float) -> None:
+    params = {"lr_schedule": schedule, "plateau_factor": 0.2}
+    made = trial_config(Config(max_step=99), params, triples=999, validations=9, save_path=tmp_path)
+    assert (made.lr_schedule, made.plateau_factor) == (schedule, factor)
+
+
 def test_what_a_folder_remembers(tmp_path: Path) -> None:
     folder = SearchFolder(tmp_path / "tune")
     assert folder.recall() is None
