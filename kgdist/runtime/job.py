@@ -152,8 +152,9 @@ def trainer_of(
     else:
         batch, notes = _sampled(config, model, train, sizes, seat, (rank, number), types)
     if config.bernoulli or config.subsampling or config.answer_weight < 1:
-        switches = {"bernoulli": config.bernoulli, "subsampling": config.subsampling}
-        weighing = Weighing(train, sizes[1], **switches, answer=config.answer_weight)
+        weighing = Weighing(
+            train, sizes[1], bernoulli=config.bernoulli, subsampling=config.subsampling, answer=config.answer_weight
+        )
         plain = batch
 
         def batch(step: int) -> Batch:

@@ -182,10 +182,10 @@ class AutogradStep:
         zero, weights = true.new_zeros(()), self._to_device(share.queries)
         taken = -(1 - rule.smoothing) * (self._to_device(share.positives) * true).sum()
         table = self.tables.block("entity", 0, self.tables.shape("entity")[0]).to(self.device)
-        mask: torch.Tensor | float = 1.0
+        mask = None
         if self.dropout["entity"]:
             mask = self._to_device(self.dropout["entity"].mask(np.arange(len(table)), table.shape[1], batch.step))
-        candidates = (table * mask).detach().requires_grad_()
+        candidates = (table if mask is None else table * mask).detach().requires_grad_()
         first = queries.index_select(0, self._to_device(batch.queries[:-1]))
         asked, total, step = first.detach().requires_grad_(), zero, max(1, FULL // len(table))
         for start in range(0, len(asked), step):
@@ -195,11 +195,12 @@ class AutogradStep:
                 mine = np.ones(scores.shape, bool)
                 leave_out(batch.excluded.part(part), 0, np.False_, mine)
                 counts = self._to_device(mine)
-            loss = (weights[part] * _against_all(scores, counts, rule)).sum()
+            loss = (weights[part] * _losses(scores, counts, rule)).sum()
             loss.backward()  # type: ignore[no-untyped-call]
             total = total + loss.detach()
         assert candidates.grad is not None
-        return Loss(taken + total, zero, zero), (first, asked.grad), candidates.grad * mask
+        everybody = candidates.grad if mask is None else candidates.grad * mask
+        return Loss(taken + total, zero, zero), (first, asked.grad), everybody
 
     def _of_relations(self, plan: BatchPlan, uses: Parts[torch.Tensor], relation: RelationRows, back: list[Back]) -> float:
         """The loss of the true relation among all, where it is asked for; what there is to go back from joins `back`."""
@@ -215,7 +216,7 @@ class AutogradStep:
         return value
 
 
-def _against_all(scores: torch.Tensor, counts: torch.Tensor | None, rule: Rule) -> torch.Tensor:
+def _losses(scores: torch.Tensor, counts: torch.Tensor | None, rule: Rule) -> torch.Tensor:
     """float[G], the loss of G queries but for the scores of their answers: float[G, E] scores against all, bool[G, E] which
     entities count (None: all). What a rule does not ask for costs nothing: on a GPU a step is as long as its operations are many.
     """
