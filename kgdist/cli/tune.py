@@ -53,7 +53,8 @@ def main(argv: Sequence[str]) -> int:
         now = _same(earlier, now, options.out, given, explicit)
         log.tell(f"the search in {options.out} goes on")
     base, space = now.options, now.space
-    settle(base, explicit)  # refuses contradictions; notes are for the trials
+    searched = {"entity_types"} if "neg_sampler" in space else set()  # trials that draw otherwise have no use for types
+    settle(base, explicit - searched)  # refuses contradictions; notes are for the trials
     dataset = open_dataset(base)
     check_splits(base, dataset)
     plan = rounds.plan(dataset, now.trials, now.rounds, rounds.FEWEST / base.eval_percent)

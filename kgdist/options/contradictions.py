@@ -37,11 +37,16 @@ MOST_CUT = 64  # partitions of triples: those that an entity is in are the bits 
 FILES = {"raw_udd": (1, 3, "train [valid [test]]"), "udd": (3, 5, "entities relations train [valid [test]]")}
 
 
+def first(rows: Rows) -> tuple[str, str] | None:
+    """The first that is so: the option that the error is of, and why it cannot be."""
+    return next(((option, reason) for broken, option, reason in rows if broken), None)
+
+
 def refuse(rows: Rows) -> None:
     """Raise OptionError for the first that is so."""
-    for broken, option, reason in rows:
-        if broken:
-            raise OptionError(f"--{option}", reason)
+    found = first(rows)
+    if found is not None:
+        raise OptionError(f"--{found[0]}", found[1])
 
 
 # ---------------------------------------------------------------------------------------------------------------- runs
@@ -128,7 +133,7 @@ def _of_an_objective(o: Config, given: Given) -> Rows:
     yield o.regularizer != "lp" and "regularization_norm" in given, "regularization_norm", norms
     yield o.init_scale is not None and o.init == "xavier", "init_scale", "contradicts --init xavier, whose range is its own"
     trained = o.num_parts is None and not o.verify and o.method != "dglke"  # else it is kgdist-partition that reads them
-    untyped = trained and o.entity_types is not None and o.neg_sampler != "typed"
+    untyped = trained and "entity_types" in given and o.entity_types is not None and o.neg_sampler != "typed"
     yield untyped, "entity_types", "goes with --neg_sampler typed; add that"
     own = o.neg_sampler == "typed" and o.neg_deg_sample
     yield own and softmax, "neg_sampler", "typed draws stand for other entities than those of --neg_deg_sample; drop one of them"

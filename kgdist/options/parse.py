@@ -19,7 +19,7 @@ from kgdist.options import presets
 from kgdist.options.commands import EXAMPLES, POSITIONAL, TEXTS, called
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import read_yaml
-from kgdist.options.contradictions import EXCLUSIVE, OF_TOOLS, of_a_command_line, of_tuning, refuse
+from kgdist.options.contradictions import EXCLUSIVE, OF_TOOLS, first, of_a_command_line, of_a_run, of_tuning, refuse
 from kgdist.options.model_file import bring, bring_named
 from kgdist.options.option import Option, closest, is_number, show, table
 from kgdist.options.resolve import processes
@@ -239,11 +239,26 @@ def understand(command: str, given: Mapping[str, Any], machines: Callable[[Confi
         return Parsed(command, config, explicit, tuple(notes))
     several = max(config.num_proc, len(config.gpu)) * machines(config)
     notes += row.notes(several)
-    preset = row.values(several)
-    own = [f"--{name}" for name, value in explicit.items() if name in preset and value != preset[name]]
+    whole = row.values(several)
+    preset, left_out = _beside(whole, explicit)
+    if left_out:
+        notes.append(f"left out of the preset, for your options contradict it: {' '.join(left_out)}")
+    own = [f"--{name}" for name, value in explicit.items() if name in whole and value != whole[name]]
     if own:
         notes.append(f"preset changed by you: {' '.join(own)}")
     return Parsed(command, Config(**layered(preset, {"num_proc": default}, explicit)), explicit, tuple(notes))
+
+
+def _beside(preset: dict[str, Any], explicit: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """What of a preset the user's own options leave room for, and the flags of the rest.
+
+    Contradictions among the user's own are left to `kgdist.options.resolve`.
+    """
+    preset, left_out = {name: value for name, value in preset.items() if name not in explicit}, []
+    while (found := first(of_a_run(Config(**layered(preset, explicit)), explicit))) and found[0] in preset:
+        del preset[found[0]]
+        left_out.append(f"--{found[0]}")
+    return preset, left_out
 
 
 def parse_tool(command: str, argv: Sequence[str]) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from kgdist.base.errors import OptionError
 from kgdist.options import contradictions as table
 from kgdist.options import parse
-from kgdist.options.config import OPTIONS
+from kgdist.options.config import OPTIONS, Config
 from kgdist.options.tools import TOOLS
 from tests.options.refused import REFUSED
 
@@ -94,3 +94,11 @@ def test_every_row_has_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(rows) > 30
     missed = [node.lineno for node in rows if not refusing & set(range(node.lineno, (node.end_lineno or 0) + 1))]
     assert not missed, f"no command line is refused by these lines of {table.__file__}: {missed}"
+
+
+def test_types_of_a_run_wait_for_draws_that_use_them() -> None:
+    """--resume and the trials of a search may draw uniformly although the options beside them name types."""
+    typed = Config(entity_types="types.tsv", neg_sampler="uniform")
+    table.refuse(table.of_a_run(typed, {"lr"}))
+    with pytest.raises(OptionError, match=r"^--entity_types: goes with --neg_sampler typed"):
+        table.refuse(table.of_a_run(typed, {"entity_types"}))

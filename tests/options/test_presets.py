@@ -106,3 +106,13 @@ def test_what_a_preset_sets_is_printed_with_what_it_reached_and_what_the_user_ch
     assert "--hidden_dim 512" in text and "--max_step 20000" in text and "MRR 0.932" in text and "DGL-KE, 1 GPU" in text
     assert "changed by you: --lr" in text and "--gamma 200" in text.splitlines()[0] and not text.endswith("--gamma")
     assert parsed.config.lr == 0.2 and parsed.config.hidden_dim == 512 and parsed.config.dataset == "WN18"
+
+
+def test_a_preset_gives_way_to_options_that_contradict_it_and_says_so() -> None:
+    words = "--model ComplEx --dataset wn18 --preset --num_proc 1 --loss_genre Softmax".split()
+    parsed = parse("train", words)
+    assert not parsed.config.neg_adversarial_sampling and parsed.config.hidden_dim == 512
+    assert "left out of the preset, for your options contradict it: --neg_adversarial_sampling" in parsed.notes
+    own = parse("train", [*words, "-adv"])  # two of the user's own: refused, as without a preset
+    with pytest.raises(OptionError, match="contradicts --loss_genre Softmax"):
+        settle(own.config, own.explicit)
