@@ -52,7 +52,7 @@ def command_page(command: str) -> str:
         groups.setdefault(row.group, []).append(row)
     for group in sorted(groups, key="output".__eq__):  # what all commands have comes last
         lines += ["", f"## {group.capitalize()}", "", *_table(("option", "default", "allowed", "meaning"))]
-        lines += [_row((_names(row), _default(row), _allowed(row), _plain(row.help))) for row in groups[group]]
+        lines += [_row((_names(row), _default(row, command), _allowed(row), _plain(row.help))) for row in groups[group]]
     return "\n".join(lines) + "\n"
 
 
@@ -96,8 +96,9 @@ def _names(row: Option) -> str:
     return ", ".join(f"`{flag}`" for flag in reversed(row.flags))
 
 
-def _default(row: Option) -> str:
-    return f"`{'off' if row.kind is bool else default_text(row)}`"
+def _default(row: Option, command: str = "") -> str:
+    text = default_text(row, command)
+    return f"`{'off' if row.kind is bool and not text.startswith('the run') else text}`"
 
 
 def _allowed(row: Option) -> str:

@@ -116,12 +116,12 @@ def train(data: Any = None, *, callbacks: Iterable[Callback] = (), **options: An
     from kgdist.report.report import report_or_warn
     from kgdist.runs.opened import open_model
     from kgdist.runtime import local
-    from kgdist.runtime.told import ready
+    from kgdist.runtime.told import ready, recipe_of
 
     threads = torch.get_num_threads()
     try:
         with log.silence() if given.get("quiet") else contextlib.nullcontext():
-            config = ready(understand("train", given))
+            config = ready(understand("train", given, recipe=recipe_of))
             if config.report:
                 require("--report")  # now, not after the training
             result = local.train(config, callbacks)

@@ -15,6 +15,8 @@ from typing import Any, Protocol, TextIO
 
 from kgdist.base import log
 from kgdist.base.errors import KgdistError
+from kgdist.options.config import Config
+from kgdist.options.presets import Preset
 
 
 class Main(Protocol):
@@ -34,6 +36,13 @@ def command(*, detached: bool = False) -> Callable[[Callable[[Sequence[str]], in
         return main
 
     return decorate
+
+
+def recipe_of(config: Config) -> Preset:
+    """What --preset means for the data set that the options name (`kgdist.runtime.told.recipe_of`)."""
+    from kgdist.runtime import told  # takes torch, and reads the graph
+
+    return told.recipe_of(config)
 
 
 def set_up_log(options: Any) -> None:

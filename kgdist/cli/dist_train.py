@@ -11,6 +11,7 @@ from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
 from kgdist.options.config import Config
 from kgdist.options.contradictions import of_a_backend, refuse
+from kgdist.options.presets import Preset
 from kgdist.options.resolve import doubts
 from kgdist.runtime.ip_config import Machine, read_cluster, unplaced
 
@@ -40,7 +41,19 @@ def main(argv: Sequence[str]) -> int:
             machines[:] = read_cluster(config.ip_config)
         return len(machines)
 
-    parsed = parse.parse("dist-train", argv, count)
+    def recipe_of(config: Config) -> Preset:
+        from kgdist.models.recipes import Sizes, recipe
+        from kgdist.models.registry import MODELS
+        from kgdist.partition.folder import Partition
+        from kgdist.runtime.cluster.launch import bring
+        from kgdist.runtime.cluster.training_plan import partition_folder
+
+        bring(config)
+        common = Partition.open(partition_folder(config, 0)).manifest.common
+        sizes = common.book.num_entities, common.book.num_relations, sum(common.triples), "valid" in common.splits
+        return recipe(MODELS[config.model_name], config.dataset, Sizes(*sizes), alone=False)
+
+    parsed = parse.parse("dist-train", argv, count, recipe_of)
     from kgdist.base import log
     from kgdist.models.registry import settle
     from kgdist.runtime.checks import check_connections

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from kgdist.cli.command import command, set_up_log
+from kgdist.base.errors import UsageError
+from kgdist.cli.command import command, recipe_of, set_up_log
 from kgdist.options import parse
 
 
 @command(detached=True)
 def main(argv: Sequence[str]) -> int:
-    parsed = parse.parse("train", argv)
+    if not argv:  # the defaults, DGL-KE's, would train TransE on FB15k for 80,000 steps
+        raise UsageError("say what to train on: --dataset wordnet --model_name ComplEx --preset; kgdist-train -h tells more")
+    parsed = parse.parse("train", argv, recipe=recipe_of)
     from kgdist.base import log  # after the flags: --help and usage errors need no torch
     from kgdist.runtime import local
     from kgdist.runtime.told import ready

@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kgdist.base.errors import KgdistError, OptionError, counted
+from kgdist.base.errors import KgdistError, OptionError, UsageError, counted
 from kgdist.base.machine import usable_cores
 from kgdist.base.text_table import TextTable
-from kgdist.cli.command import command, set_up_log
+from kgdist.cli.command import command, recipe_of, set_up_log
 from kgdist.models.registry import settle
 from kgdist.options import parse, presets
 from kgdist.options.config import OPTIONS, Config
@@ -28,7 +28,9 @@ _GOES_ON = ": the search in {} has another; leave it out to go on with that one,
 
 @command(detached=True)
 def main(argv: Sequence[str]) -> int:
-    options, given, parsed = parse.parse_tune(argv)
+    if not argv:
+        raise UsageError("say what to search on: --dataset wordnet --model_name ComplEx; kgdist-tune -h tells more")
+    options, given, parsed = parse.parse_tune(argv, recipe_of)
     from kgdist.base import log
     from kgdist.data.dataset import open_dataset
     from kgdist.report import run_facts

@@ -24,7 +24,7 @@ from kgdist.data.known import KnownTriples
 from kgdist.data.statistics import relation_categories
 from kgdist.evaluation.candidates import AllEntities, Candidates, Pool, Project, not_rivals, pull_rows, stack
 from kgdist.evaluation.counting import count_rivals
-from kgdist.evaluation.ranks import SIDES, Ranks, Ties, protocol_line, reference_lines, report_table, summary
+from kgdist.evaluation.ranks import SIDES, Ranks, Ties, result_lines, summary
 from kgdist.evaluation.scorer import Scorer
 from kgdist.evaluation.threads import Deal, block_per_thread
 from kgdist.kvstore.tables import Tables
@@ -237,15 +237,17 @@ class Evaluator:
         return {"split": split, "model": config.model_name, "dataset": self.dataset.name, "protocol": protocol, **parts}
 
     def run(self, model: Model, tables: Tables, split: str) -> dict[str, Any]:
-        """Rank `split`, print DGL-KE's result lines, the protocol and the table, and return the report."""
+        """Rank `split`, print what was found, and return the report. See `tell`."""
         start = time.perf_counter()
         ranks = self.rank(model, tables, split)
         return self.tell(ranks, split, time.perf_counter() - start)
 
     def tell(self, ranks: Ranks, split: str, seconds: float) -> dict[str, Any]:
-        """Print what was found in that time, and return the report."""
+        """Print what was found in that time, and return the report. Of a validation its training prints a line."""
         report = self.report(ranks, split)
-        for line in [*reference_lines(split, report["all"][report["ties"]]), protocol_line(report), *report_table(report)]:
+        if split == "valid":
+            return report | {"seconds": seconds}
+        for line in result_lines(report):
             say(line)
         say(f"{split} took {seconds:.1f} seconds: {len(ranks)} queries, {len(ranks) / max(seconds, 1e-9):,.0f} queries/s")
         return report | {"seconds": seconds}

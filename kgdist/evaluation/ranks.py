@@ -187,8 +187,14 @@ def protocol_line(report: Mapping[str, Any]) -> str:
     return f"{report['split']} ranks: {filtered}, among {pool} ({seen['mean']:.1f} on average){part}; ties: {report['ties']}"
 
 
+def result_lines(report: Mapping[str, Any]) -> list[str]:
+    """All that is printed of an evaluation: DGL-KE's lines, the protocol and the table."""
+    return [*reference_lines(report["split"], report["all"][report["ties"]]), protocol_line(report), *report_table(report)]
+
+
 def report_table(report: Mapping[str, Any]) -> list[str]:
-    """One row per tie policy, side and relation category; numbers are right-aligned under their names."""
+    """One row per tie policy (one for all of them where no tie changes anything), side and relation category; numbers are
+    right-aligned under their names."""
     rows = [("", "queries", *(name.upper() for name in METRICS)), *_rows(report)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
@@ -196,8 +202,10 @@ def report_table(report: Mapping[str, Any]) -> list[str]:
 
 def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     ties = report["ties"]
-    for policy in Ties:
-        yield _row(policy.value, report["count"], report["all"][policy.value])
+    policies = {policy.value: report["all"][policy.value] for policy in Ties}
+    tied = any(found != policies[ties] for found in policies.values())
+    for policy, found in policies.items() if tied else [("all", policies[ties])]:
+        yield _row(policy, report["count"], found)
     for side, part in report["sides"].items():
         yield _row(f"{side}s ({ties})", part["count"], part[ties])
     for category, part in report.get("categories", {}).items():

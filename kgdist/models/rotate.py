@@ -32,6 +32,7 @@ class RotatE(Model):
     }
     depends_on = ("gamma",)  # the unit of a phase is (gamma + 2) / hidden_dim
     usual = (0.003, 0.2), (4, 24)
+    recipe = {"double_ent": True}  # noqa: RUF012
 
     @classmethod
     def sizes(cls, config: Config) -> tuple[Config, list[str]]:

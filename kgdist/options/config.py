@@ -267,9 +267,10 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions)
     # ---- where options and weights come from
     config: str | None = _start(
         None,
-        "read options from this file, one per line (lr: 0.1); flags given beside it win",
+        "read options from this YAML file, one per line (lr: 0.1), or take those of a run, from its folder or config.json; flags "
+        "given beside it win",
         ours=(*_BOTH, "partition"),
-        metavar="FILE.yaml",
+        metavar="FILE.yaml or RUN",
         sticky=False,
     )
     preset: str = _start(

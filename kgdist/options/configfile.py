@@ -26,6 +26,7 @@ LIMIT = 1 << 20  # bytes of a file
 DEEPEST = 4  # a scalar in a list in a mapping in the document
 _WORDS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _NULLS = ("", "~", "null", "Null", "NULL")
+_NAMING = ("model_name", "model_file", "dataset", "num_proc", "seed")
 _REFUSED = {"config": "a file cannot name another one", "resume": "give it as a flag"}
 # After the name of a model in config.json: releases that do not know inverse relations, and DGL-KE, would take a row for another
 # relation's, and refuse a model that they do not know.
@@ -189,6 +190,35 @@ def read_yaml(path: PathLike, command: str, bring: Callable[[str], None] = lambd
     if "model_file" in values:
         bring(values["model_file"])
     return values | {each.option.name: _checked(each) for each in models}
+
+
+def read_options(path: PathLike, command: str, bring: Callable[[str], None] = lambda file: None) -> dict[str, Any]:
+    """The options of `--config`: of a YAML file, or those of a run (its folder or its config.json) that are not the defaults.
+
+    Raises DataError as `read_yaml`, CheckpointError as `read_run`.
+    """
+    if not os.path.isdir(path) and os.path.basename(path) != "config.json":
+        return read_yaml(path, command, bring)
+    file = os.path.join(path, "config.json") if os.path.isdir(path) else path
+    saved = read_json(Path(file))
+    own = saved.get("model_file") if isinstance(saved, dict) else None
+    if isinstance(own, str) and own:
+        bring(own)
+    values = differing(read_run(path))
+    return {name: value for name, value in values.items() if command in OPTIONS[name].commands and name != "save_path"}
+
+
+def differing(config: Config) -> dict[str, Any]:
+    """The options of a run that make another one like it: those of its training that are not the defaults, and what names it."""
+    plain = Config()
+    values = {
+        name: getattr(config, name)
+        for name, row in OPTIONS.items()
+        if (row.sticky and "train" in row.commands and getattr(config, name) != getattr(plain, name)) or name in _NAMING
+    }
+    if config.max_epoch is not None:
+        values.pop("max_step", None)
+    return values if values["model_file"] else {name: value for name, value in values.items() if name != "model_file"}
 
 
 def _checked(setting: Setting) -> Any:

@@ -16,13 +16,13 @@ from typing import Any, NoReturn
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.machine import usable_cores
 from kgdist.options import presets
-from kgdist.options.commands import EXAMPLES, POSITIONAL, TEXTS, called
+from kgdist.options.commands import EXAMPLES, POSITIONAL, SHORT, SYNONYMS, TEXTS, called
 from kgdist.options.config import OPTIONS, Config
-from kgdist.options.configfile import read_yaml
+from kgdist.options.configfile import read_options
 from kgdist.options.contradictions import EXCLUSIVE, OF_TOOLS, first, of_a_command_line, of_a_run, of_tuning, refuse
 from kgdist.options.model_file import bring, bring_named
 from kgdist.options.option import Option, closest, is_number, show, table
-from kgdist.options.resolve import processes
+from kgdist.options.resolve import named, processes
 from kgdist.options.tools import TOOLS, TUNE_BESIDES, TUNE_GROUPS, TuneOptions
 from kgdist.version import __version__
 
@@ -60,19 +60,50 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(expand(self.command, sys.argv[1:] if args is None else args), namespace)
 
 
-def parser(command: str) -> Parser:
-    """The parser of one command; values that were not given are absent from its namespace."""
+class _Brief(argparse.Action):
+    """-h: the options of SHORT, the first examples, and where the rest is."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> NoReturn:
+        print(brief(parser.command) if isinstance(parser, Parser) else parser.format_help())
+        parser.exit()
+
+
+def brief(command: str) -> str:
+    """What -h says."""
+    rows, names = {row.name: row for row in options(command)}, SHORT[command].split()
+    examples = EXAMPLES[command].split("\n\n")[0]
+    made = _bare(command, f"{examples}\n\nThese are {len(names)} of its {len(rows)} options; --help shows all.")
+    group = made.add_argument_group("most used")
+    for name in names:
+        _add(group, rows[name], command)
+    return made.format_help()
+
+
+def _bare(command: str, epilog: str) -> Parser:
+    """A parser without options."""
     made = Parser(
         prog=called(command),
         usage="%(prog)s [options]"
         + (f" [{given[1]}{' ...' * table_of(command)[given[0]].many}]" if (given := POSITIONAL.get(command)) else ""),
         description=TEXTS[command],
-        epilog=EXAMPLES[command],
+        epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
+        add_help=False,
     )
     made.command = command
+    return made
+
+
+def parser(command: str) -> Parser:
+    """The parser of one command; values that were not given are absent from its namespace."""
+    made = _bare(command, EXAMPLES[command])
+    if command in SHORT:
+        made.add_argument("-h", action=_Brief, nargs=0, help="show the most used options and exit")
+        made.add_argument("--help", action="help", help="show this message and exit")
+    else:
+        made.add_argument("-h", "--help", action="help", help="show this message and exit")
     made.add_argument("--version", action="version", version=f"{called(command)} {__version__}", help="show the version and exit")
     if command in POSITIONAL:
         name, metavar = POSITIONAL[command]
@@ -82,23 +113,31 @@ def parser(command: str) -> Parser:
     groups: dict[str, Any] = {}
     for row in options(command):
         group = groups.get(row.group) or groups.setdefault(row.group, made.add_argument_group(row.group))
-        text = f"{row.help} (default: {default_text(row)})".replace("%", "%%")
+        _add(group, row, command)
         if row.kind is bool:
-            group.add_argument(*row.flags, dest=row.name, action="store_true", help=row.help.replace("%", "%%"))
             made.add_argument(_OFF + row.name, dest=row.name, action="store_false", help=argparse.SUPPRESS)
-            continue
-        metavar = row.metavar or (
-            "{" + ",".join(row.choices) + "}" if row.choices else {int: "N", float: "X"}.get(row.kind, "TEXT")
-        )
-        shape: dict[str, Any] = {"nargs": "+"} if row.many else {}
-        if row.bare is not None:
-            shape = {"nargs": "?", "const": row.bare}
-        group.add_argument(*row.flags, dest=row.name, type=row.read, metavar=metavar, help=text, **shape)
     return made
 
 
-def default_text(row: Option) -> str:
-    """A default as a user would type it."""
+def _add(group: Any, row: Option, command: str) -> None:
+    """One option, and what its help says."""
+    if row.kind is bool:
+        group.add_argument(*row.flags, dest=row.name, action="store_true", help=row.help.replace("%", "%%"))
+        return
+    text = f"{row.help} (default: {default_text(row, command)})".replace("%", "%%")
+    metavar = row.metavar or ("{" + ",".join(row.choices) + "}" if row.choices else {int: "N", float: "X"}.get(row.kind, "TEXT"))
+    shape: dict[str, Any] = {"nargs": "+"} if row.many else {}
+    if row.bare is not None:
+        shape = {"nargs": "?", "const": row.bare}
+    group.add_argument(*row.flags, dest=row.name, type=row.read, metavar=metavar, help=text, **shape)
+
+
+def default_text(row: Option, command: str = "") -> str:
+    """A default as a user would type it; of kgdist-eval where it comes from."""
+    if command == "eval" and row.name == "num_proc":
+        return "all cores"
+    if command == "eval" and row.sticky and row.group in _INHERITED:
+        return "the run's"
     if row.default is None or row.default == ():
         return "none"
     if isinstance(row.default, tuple):
@@ -155,6 +194,9 @@ def _full(command: str, name: str, rows: Mapping[str, Option]) -> str:
     shown = show(name)[1:-1]
     if hits:
         raise OptionError(shown, f"could be {', '.join(hits)}; write more of it")
+    meant = SYNONYMS.get(name.removeprefix("--").replace("-", "_").lower(), "")
+    if f"--{meant}" in rows:
+        raise OptionError(shown, f"no such option; here it is called --{meant}")
     near = closest(name, [*rows, "--help", "--version"]) or closest(name.replace("-", "_").replace("__", "--", 1), rows)
     plain = name.removeprefix("--")
     elsewhere = OPTIONS[plain].commands if plain in OPTIONS else ()
@@ -207,23 +249,33 @@ def _given(command: str, argv: Sequence[str]) -> dict[str, Any]:
     return vars(parser(command).parse_args(argv))
 
 
-def parse(command: str, argv: Sequence[str], machines: Callable[[Config], int] = lambda config: 1) -> Parsed:
+Recipe = Callable[[Config], presets.Preset]  # the preset of a graph that has no row
+
+
+def parse(
+    command: str, argv: Sequence[str], machines: Callable[[Config], int] = lambda config: 1, recipe: Recipe | None = None
+) -> Parsed:
     """Understand a command line. Raises UsageError or OptionError (exit code 2).
 
     Most contradictions are left to `kgdist.options.resolve`, which wants the final options (after --resume).
-    `machines` tells how many machines share the steps of a preset.
+    `machines` tells how many machines share the steps of a preset, `recipe` what --preset means for a graph without one.
     """
-    return understand(command, _given(command, argv), machines)
+    return understand(command, _given(command, argv), machines, recipe)
 
 
-def understand(command: str, given: Mapping[str, Any], machines: Callable[[Config], int] = lambda config: 1) -> Parsed:
+def understand(
+    command: str,
+    given: Mapping[str, Any],
+    machines: Callable[[Config], int] = lambda config: 1,
+    recipe: Recipe | None = None,
+) -> Parsed:
     """The same for options that are values already, by name (Python's way in). Raises UsageError or OptionError."""
     given = {name: OPTIONS[name].check(value) for name, value in given.items()}
-    file = read_yaml(given["config"], command, bring) if given.get("config") else {}
+    file = read_options(given["config"], command, bring) if given.get("config") else {}
     explicit = layered(file, given)
     config = Config(**explicit)
     refuse(of_a_command_line(config, explicit))
-    row = None if config.preset == "none" else presets.find(config.model_name, config.dataset, config.encoder, config.preset)
+    row = _row(config, explicit, recipe)
     if row is not None and row.options.get("candidates") == "all" and command not in OPTIONS["candidates"].commands:
         more = "take --preset alone, or --loss_genre Softmax --neg_sample_size 1000"
         raise OptionError(
@@ -247,6 +299,17 @@ def understand(command: str, given: Mapping[str, Any], machines: Callable[[Confi
     if own:
         notes.append(f"preset changed by you: {' '.join(own)}")
     return Parsed(command, Config(**layered(preset, {"num_proc": default}, explicit)), explicit, tuple(notes))
+
+
+def _row(config: Config, explicit: Mapping[str, Any], recipe: Recipe | None) -> presets.Preset | None:
+    """The preset that is asked for. Raises OptionError when there is none."""
+    if config.preset == "none":
+        return None
+    config = named(config, explicit, [])  # files of one's own are not FB15k
+    asked = config.model_name, config.dataset, config.encoder, config.preset
+    if recipe is not None and config.preset == "published" and config.encoder == "none" and not presets.known(*asked):
+        return recipe(config)
+    return presets.find(*asked)
 
 
 def _beside(preset: dict[str, Any], explicit: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -273,14 +336,14 @@ def parse_tool(command: str, argv: Sequence[str]) -> Any:
     return options
 
 
-def parse_tune(argv: Sequence[str]) -> tuple[TuneOptions, frozenset[str], Parsed]:
+def parse_tune(argv: Sequence[str], recipe: Recipe | None = None) -> tuple[TuneOptions, frozenset[str], Parsed]:
     """The same for kgdist-tune: its own options, which of them the user set, and the options of its trainings.
 
     A training has one process unless the user says more: cores are for trials. Raises UsageError or OptionError (exit code 2).
     """
     given = _given("tune", argv)
     own = {name: given.pop(name) for name in table(TuneOptions) if name in given}
-    parsed = understand("train", {"num_proc": 1, **given})
+    parsed = understand("train", {"num_proc": 1, **given}, recipe=recipe)
     if "num_proc" not in given:
         parsed = replace(parsed, explicit={name: value for name, value in parsed.explicit.items() if name != "num_proc"})
     options = TuneOptions(**own)

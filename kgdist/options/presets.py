@@ -251,6 +251,11 @@ def nearest(config: Config) -> Mapping[str, Any]:
     return {}
 
 
+def known(model: str, dataset: str, encoder: str = "none", kind: str = "published") -> bool:
+    """Whether there is a row of a model on a data set."""
+    return (kind, *_key(model, dataset, encoder)) in _INDEX
+
+
 def find(model: str, dataset: str, encoder: str = "none", kind: str = "published") -> Preset:
     """The row of a model on a data set, behind a graph network or alone. Raises OptionError that lists the pairs there are."""
     try:

@@ -24,13 +24,14 @@ def resolve(config: Config, explicit: Collection[str] = (), *, devices: int | No
     """
     notes: list[str] = []
     refuse(of_a_run(config, explicit))
-    config = _data(config, explicit, notes)
+    config = named(config, explicit, notes)
     config = _everybody(config, explicit, notes) if config.candidates == "all" else _batch(config, notes)
     config = _processes(config, notes, devices)
     return config, notes
 
 
-def _data(config: Config, explicit: Collection[str], notes: list[str]) -> Config:
+def named(config: Config, explicit: Collection[str], notes: list[str]) -> Config:
+    """With a name for the user's own files, where they have none, and a note of it."""
     if config.format == "built_in" or config.dataset != OPTIONS["dataset"].default or "dataset" in explicit:
         return config
     file = config.data_files[FILES[config.format.rpartition("_")[0]][0] - 1]  # the train split's

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from kgdist.base.errors import EvaluationError, KgdistError, counted
 from kgdist.base.log import log, say
+from kgdist.evaluation.ranks import result_lines
 from kgdist.options.config import Config
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.job import rhythm_of
@@ -102,6 +103,7 @@ class Course:
         self.interrupts, self.observer, self.callbacks = interrupts, observer, callbacks
         self.rhythm = rhythm_of(config)
         self.early = False  # the validations say that it is enough
+        self._table: list[str] = []  # of the best validation
         self._validated = self._begun = 0  # the step of the last validation, and the one that training has begun at
         self._deadline = 0.0
 
@@ -165,11 +167,13 @@ class Course:
         mrr, self._validated = report["all"]["realistic"]["mrr"], step
         better = mrr > place.best["mrr"]
         than = "the best so far" if better else f"the best was {place.best['mrr']:.4f} at step {place.best['step']}"
-        say(f"validated at step {step} of {self.total}: MRR {mrr:.4f}, {than}")
+        hits = report["all"]["realistic"]["hits@10"]
+        say(f"validated at step {step} of {self.total}: MRR {mrr:.4f}, HITS@10 {hits:.4f}; {than}")
         self.observer.write("valid", step=step, **report["all"]["realistic"])
         self._warn(place.write("valid.json", report | {"step": step}), "the run goes on without it")
         self.callbacks.tell(validation(report, step, self.total, better, place.where))
         if better:
+            self._table = result_lines(report)
             if self.config.no_save_emb:
                 place.best = better_than(place.best, mrr, step)
             else:
@@ -221,6 +225,8 @@ class Course:
         if keep:
             self._raise(self._insist(place.publish))
         self.observer.say_speed()
+        for line in self._table if not config.test else ():
+            say(line)
         where = f"saved in {place.where}" if keep else f"embeddings not saved (--no_save_emb); metrics in {place.where}"
         metrics, problems = None, []
         if config.test:

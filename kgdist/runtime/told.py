@@ -13,11 +13,14 @@ from typing import Any
 from kgdist.base.errors import CheckpointError, OptionError
 from kgdist.base.files import read_json
 from kgdist.base.log import silence, tell
-from kgdist.models.registry import settle
+from kgdist.data.dataset import open_dataset
+from kgdist.models.recipes import Sizes, recipe
+from kgdist.models.registry import MODELS, settle
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.model_file import bring
 from kgdist.options.option import unknown_option
 from kgdist.options.parse import Parsed, understand
+from kgdist.options.presets import Preset
 from kgdist.options.resolve import doubts
 from kgdist.runs import checkpoint, rundir
 from kgdist.runs.rundir import JOB
@@ -27,6 +30,14 @@ from kgdist.training.peers import Peers
 # Groups of options that are the same for all workers, and others that are; of the first, what is each machine's own.
 GROUPS, ALIKE = (*WORK, "evaluation"), ("negatives", "checkpoint_interval")
 OWN = ("attributes", "model_file")
+
+
+def recipe_of(config: Config) -> Preset:
+    """What --preset means for the data set that the options name, which is read for its sizes. Raises KgdistError."""
+    data = open_dataset(config)
+    valid = "valid" in data.splits
+    sizes = Sizes(len(data.entities), len(data.relations), len(data.train), valid)
+    return recipe(MODELS[config.model_name], config.dataset, sizes)
 
 
 def ready(parsed: Parsed) -> Config:

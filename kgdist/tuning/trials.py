@@ -29,7 +29,7 @@ from kgdist.base.files import atomic_write, locked, read_json, write_json
 from kgdist.data.dataset import Triples
 from kgdist.models.registry import settle
 from kgdist.options.config import OPTIONS, Config
-from kgdist.options.configfile import from_json, read_run, to_json
+from kgdist.options.configfile import differing, from_json, read_run, to_json
 from kgdist.options.contradictions import PLATEAU
 from kgdist.options.model_file import bring
 from kgdist.runs import checkpoint, rundir
@@ -137,14 +137,7 @@ class SearchFolder:
         run = self.run(number)
         if run is None:
             raise KgdistError(f"{self.trial(number)}: the run of the best trial is gone; take another --out")
-        config, plain = read_run(run), Config()
-        names = [name for name, row in OPTIONS.items() if row.sticky and "train" in row.commands]
-        differ = [name for name in names if getattr(config, name) != getattr(plain, name)]
-        kept = {name: getattr(config, name) for name in differ if name not in ("save_path", *_MEASURES)}
-        kept |= {name: getattr(config, name) for name in ("model_name", "dataset", "num_proc", "seed")}
-        kept.pop("max_step" if config.max_epoch is not None else "max_epoch", None)
-        if config.model_file:
-            kept["model_file"] = config.model_file
+        kept = {name: value for name, value in differing(read_run(run)).items() if name not in ("save_path", *_MEASURES)}
         with atomic_write(self.best, "w") as file:
             file.write(f"# kgdist-tune, {told}: MRR {mrr:.4f} on the valid split. kgdist-train --config {self.best} --test\n")
             file.writelines(f"{name}: {json.dumps(value)}\n" for name, value in kept.items())

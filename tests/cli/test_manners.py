@@ -66,6 +66,13 @@ def test_help_version_and_an_unknown_flag(name: str, module: str, capsys: pytest
     assert refused.out == "" and refused.err == "error: --versoin: no such option; did you mean --version?\n"
 
 
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_a_training_of_nothing_is_refused_with_a_first_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(f"kgdist.cli.{command}") == 2
+    refused = capsys.readouterr()
+    assert refused.err.startswith("error: say what to ") and "--dataset wordnet --model_name ComplEx" in refused.err
+
+
 @COMMANDS
 def test_closed_pipes_and_colours(name: str, module: str) -> None:
     with contextlib.ExitStack() as stack:

@@ -38,11 +38,14 @@ def test_pairwise_training_has_one_loss(bench: Bench) -> None:
 def test_result_lines_and_quiet(bench: Bench) -> None:
     bench.train("--test", "--valid")
     loud = bench.out()
-    assert len([line for line in loud.splitlines() if RESULTS.fullmatch(line)]) == 12
+    assert len([line for line in loud.splitlines() if RESULTS.fullmatch(line)]) == 6
+    assert loud.count("validated at step") == 1 and "Valid average" not in loud  # one line; the table is the test's
+    bench.train("--valid")
+    assert "Valid average MRR" in bench.out()  # of the best, where nothing is tested
     run = bench.train("--test", "--valid", "--quiet", "--neg_sample_size", "5")  # 16 is rounded up to 20: a note
     shown = bench.capsys.readouterr()
-    assert len([line for line in shown.out.splitlines() if RESULTS.fullmatch(line)]) == 12
-    assert "[Train]" not in shown.out and "rounded" not in shown.out and "entities, " not in shown.out.split("Valid")[0]
+    assert len([line for line in shown.out.splitlines() if RESULTS.fullmatch(line)]) == 6
+    assert "[Train]" not in shown.out and "rounded" not in shown.out and "entities, " not in shown.out.split("validated")[0]
     assert shown.err == "" and str(run) in shown.out
 
 

@@ -180,6 +180,13 @@ def test_lines_and_table() -> None:
     assert ["1-1", "(pessimistic)", "2", "0.5714", "4.00", "0.5000", "0.5000", "1.0000", "0.2500", "-0.5000"] in cells
 
 
+def test_tie_policies_have_a_row_each_where_they_differ_and_one_where_nothing_ties() -> None:
+    tied = report_table(summary(ranks_of([(0, 0, 1), (4, 2, 9)], side=[0, 1])))
+    assert [line.split()[0] for line in tied[1:4]] == ["realistic", "optimistic", "pessimistic"]
+    plain = report_table(summary(ranks_of([(0, 0, 5), (4, 0, 9)], side=[0, 1])))
+    assert [line.split()[0] for line in plain[1:3]] == ["all", "heads"]
+
+
 def test_the_protocol_stands_beside_the_numbers() -> None:
     protocol = {"filter": ["train"], "entities": 99, "sampled": 0, "in_batch": False, "batch": 8, "fraction": 1.0, "triples": 5}
     report = {"split": "valid", "ties": "realistic", "candidates": {"mean": 42.04}, "protocol": protocol}

@@ -48,17 +48,17 @@ def test_evaluations_survive_and_can_be_left(wide: Path) -> None:
         for machine in range(2):
             job.until(rf"machine_{machine} .*\(50/100\)")
         time.sleep(0.5)
-        assert "Valid average MRR" not in job.text
+        assert "validated at step" not in job.text
         job.kill("trainer-1-0")
         job.until(r"trainer 0 was killed by signal SIGKILL.*; it is started again at step 50")
-        job.until("Valid average MRR")
+        job.until("validated at step")
         for machine in range(2):
             job.until(rf"machine_{machine} .*\(100/100\)")
         time.sleep(0.5)
         job.kill("server-0")
         job.until(r"server 0 was killed by signal SIGKILL.*; attempt 2 of 4 follows")
         job.until(r"resumed .* at step (50|100) of 100")
-        job.until("Valid average MRR", times=2)
+        job.until("validated at step", times=2)
         job.until("steps/s|triples/s")
         time.sleep(0.3)
         text = interrupted(job)
@@ -73,7 +73,7 @@ def test_ctrl_c_in_validation_saves_and_can_be_resumed(wide: Path) -> None:
         time.sleep(0.5)
         text = interrupted(job)
     assert "interrupted at step 50; go on with: kgdist-dist-train --resume TransE_l2_toy_0" in text
-    assert "Valid average" not in text and job.checkpoints(0) == job.checkpoints(1) == {50}
+    assert "validated at step" not in text and job.checkpoints(0) == job.checkpoints(1) == {50}
 
 
 def test_ctrl_c_while_connecting(space: Path) -> None:

@@ -17,6 +17,7 @@ from kgdist.base.files import write_json
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import from_json, read_run, read_yaml, run_json, to_json
 from kgdist.options.option import Option
+from kgdist.options.parse import parse
 
 TEXT = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\n\x85\u2028\u2029\ufeff"), min_size=1, max_size=12
@@ -279,3 +280,17 @@ def test_a_damaged_config_is_refused_by_file(tmp_path: Path, text: str, message:
     with pytest.raises(CheckpointError, match=message) as caught:
         read_run(tmp_path)
     assert str(tmp_path / "config.json") in str(caught.value) and isinstance(caught.value, UsageError)
+
+
+def test_a_run_repeats_itself_by_config(tmp_path: Path) -> None:
+    run = Config(
+        model_name="ComplEx", dataset="wn18", lr=1 / 3, max_epoch=2.0, valid=True, save_path="elsewhere", eval_percent=0.5
+    )
+    write_json(tmp_path / "config.json", run_json(run, version="1"))
+    for path in (tmp_path, tmp_path / "config.json"):
+        again = parse("train", ["--config", str(path), "--gamma", "3"])
+        assert again.config == run.replace(save_path=Config().save_path, config=str(path), gamma=3.0)
+        assert "max_step" not in again.explicit and "save_path" not in again.explicit
+    with pytest.raises(OptionError, match=r"^--lr: not an option of kgdist-partition"):
+        parse("partition", ["--lr", "1"])
+    assert parse("partition", ["--config", str(tmp_path), "-k", "2"]).config.dataset == "wn18"

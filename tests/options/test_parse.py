@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.machine import usable_cores
+from kgdist.options.commands import SHORT, SYNONYMS, TEXTS
 from kgdist.options.config import Config
 from kgdist.options.parse import Parsed, expand, layered, options, parse, parser, processes
 
@@ -152,6 +153,8 @@ def test_floats_survive_the_command_line_exactly(value: float) -> None:
             "--loss_genre: must be one of Hinge, Logistic, Logsigmoid, BCE, Softmax, not 'hinge'; did you mean Hinge?",
         ),
         ("--test=1", "--test: must be true or false, not '1'"),
+        ("--learning_rate 3", "--learning_rate: no such option; here it is called --lr"),
+        ("--num-epochs 3", "--num-epochs: no such option; here it is called --max_epoch"),
     ],
 )
 def test_a_wrong_flag_is_named_with_the_closest(line: str, message: str) -> None:
@@ -292,7 +295,37 @@ def test_help_names_every_option_its_default_and_an_example(command: str) -> Non
         assert all(re.search(rf"(?<![\w-]){re.escape(flag)}(?!\w)", text) for flag in row.flags)
         assert row.help in flat.replace("- ", "-") or row.help in flat
         assert f"\n{row.group}:\n" in text
-    assert "!" not in text and f"kgdist-{command} --" in text and "(default: 12)" in text
+    default = "12" if command == "train" else "the run's"
+    assert "!" not in text and f"kgdist-{command} --" in text and f"(default: {default})" in flat
+
+
+@pytest.mark.parametrize("command", SHORT)
+def test_h_is_short_and_names_where_the_rest_is(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser(command).parse_args(["-h"])
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) < 70 and f"of its {len(options(command))} options; --help shows all." in text
+    for name in SHORT[command].split():
+        assert re.search(rf"--{name}\b", text)
+    assert 9 <= len(SHORT[command].split()) <= 12
+
+
+def test_synonyms_are_no_options_and_mean_one_that_there_is() -> None:
+    names = {row.name for command in TEXTS for row in options(command)}
+    assert set(SYNONYMS.values()) <= names
+    for word, meant in SYNONYMS.items():
+        for command in TEXTS:
+            rows = {row.name for row in options(command)}
+            if meant in rows and word not in {flag.lstrip("-") for row in options(command) for flag in row.flags}:
+                try:
+                    expand(command, [f"--{word}"])
+                except OptionError as error:
+                    assert f"called --{meant}" in str(error) or "could be" in str(error)
+
+
+def test_kgdist_eval_names_no_defaults_that_a_run_has_in_their_place() -> None:
+    text = " ".join(parser("eval").format_help().split())
+    assert "(default: the run's)" in text and "(default: all cores)" in text and "(default: FB15k)" not in text
 
 
 @pytest.mark.parametrize("word", ["-h", "--help", "--he"])

@@ -1,0 +1,74 @@
+"""Options for a graph that nobody has tuned for, from its sizes and the score function: what --preset means where no row of
+`kgdist.options.presets` does. How the rule was found, and what it reaches beside a search, is told in docs/choosing.md;
+`benchmarks/recipes.py` measures it again.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from kgdist.models.base import Model
+from kgdist.options.config import OPTIONS
+from kgdist.options.presets import Preset
+
+# Training triples times entities, up to which a step holds its queries against all entities. It is what an epoch costs: dot
+# products and squared distances of this many pairs of 200 numbers take two cores a minute or two, sums of moduli ten times that.
+PRODUCTS, SUMS = 1e10, 3e8
+SOURCE = "kgdist's rule for a model and the sizes of a graph (docs/choosing.md)"
+
+
+class Sizes(NamedTuple):
+    """Of a graph: counts, and whether it has a valid split."""
+
+    entities: int
+    relations: int
+    triples: int
+    valid: bool
+
+
+def recipe(model: type[Model], dataset: str, sizes: Sizes, *, alone: bool = True) -> Preset:
+    """The preset of `model` on a graph of these `sizes`; `alone`: on one machine, where all entities can be candidates.
+
+    A softmax over the candidates with inverse relations, by Adagrad, suits every score function here; what differs is how rows
+    begin, the rate, and what keeps them small (Lacroix et al. 2018, Zhang et al. 2020, Ruffinelli et al. 2020).
+    """
+    values: dict[str, Any] = {"loss_genre": "Softmax", "reciprocal": True, "optimizer": "adagrad", "max_epoch": _epochs(sizes)}
+    values |= _rows(model, sizes) | _candidates(model, sizes, alone) | dict(model.recipe)
+    if sizes.valid:
+        values |= {"valid": True, "eval_interval": max(1, _steps(values, sizes) // 10)}
+    values = {name: OPTIONS[name].check(value) for name, value in values.items() if value is not None}
+    return Preset(model.name, dataset, MappingProxyType(values), None, None, SOURCE)
+
+
+def _rows(model: type[Model], sizes: Sizes) -> dict[str, Any]:
+    """How wide rows are, how they begin, how fast they learn, and what keeps them small."""
+    if model.compare == "dot":
+        # The cubes of a triple's rows hold down entities that few triples tell of; where many do, less is needed.
+        coefficient = min(0.1, max(0.005, 0.5 * sizes.entities / sizes.triples))
+        penalty = {"regularizer": "n3", "regularization_coef": round(coefficient, 3)}
+        return {"hidden_dim": 200, "lr": 0.1, "init": "normal", "init_scale": 1e-3, **penalty}
+    rate = {"l2": 0.1, "l1": 0.03, "modulus": 0.03}[model.compare]
+    return {"hidden_dim": 100, "lr": rate, "init": "uniform", "init_scale": 0.1, "regularization_coef": 0.0}
+
+
+def _candidates(model: type[Model], sizes: Sizes, alone: bool) -> dict[str, Any]:
+    """Whom a true entity is held against, and how many of a step's triples."""
+    most = PRODUCTS if model.compare in ("dot", "l2") else SUMS
+    if alone and not model.projects and sizes.entities * sizes.triples <= most:
+        return {"candidates": "all", "batch_size": 128 if sizes.triples < 50_000 else 500}
+    number = min(1000 if model.compare == "dot" else 256, max(16, sizes.entities // 2))
+    return {"neg_sample_size": number, "batch_size": 1000 // number * number if number < 1000 else 1000}
+
+
+def _epochs(sizes: Sizes) -> int:
+    """Passes over the triples: more where they are few."""
+    return next(
+        epochs for most, epochs in ((20_000, 100), (100_000, 50), (400_000, 30), (float("inf"), 20)) if sizes.triples <= most
+    )
+
+
+def _steps(values: dict[str, Any], sizes: Sizes) -> int:
+    """About how many steps that is: against all entities a step has queries, of two answers each or so, of either side."""
+    one = sizes.triples / values["batch_size"]
+    return int(values["max_epoch"] * one)

@@ -1,0 +1,48 @@
+"""The rule behind --preset for graphs without a row: a run of every score function, on every size, without contradictions."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kgdist.cli import train
+from kgdist.models.recipes import Sizes, recipe
+from kgdist.models.registry import MODELS, settle
+from kgdist.options.built_in import BUILT_IN
+from kgdist.options.config import Config
+from kgdist.options.configfile import read_run
+from kgdist.options.parse import parse
+from tests.cli.graphs import FILES, random_splits, write
+
+SIZES = st.builds(Sizes, st.integers(2, 10**8), st.integers(1, 10**4), st.integers(1, 10**9), st.booleans())
+
+
+@pytest.mark.parametrize("name", [name for name in BUILT_IN if name != "TransE"])
+@settings(max_examples=30, deadline=None)
+@given(sizes=SIZES, alone=st.booleans())
+def test_every_size_of_graph_gets_a_run_without_contradictions_or_fill_ins(name: str, sizes: Sizes, alone: bool) -> None:
+    row = recipe(MODELS[name], "mine", sizes, alone=alone)
+    config = Config(model_name=name, dataset="mine", **row.values())
+    assert settle(config) == (config, [])
+    assert config.valid == sizes.valid and (alone or config.candidates == "sampled")
+    flags = parse("train", [*row.flags().split(), "--model_name", name, "--dataset", "mine", "--num_thread", "1"])
+    assert flags.config == config  # the printed line is the recipe
+
+
+def test_a_graph_of_ones_own_is_trained_by_it_and_options_win(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, split in zip(FILES, random_splits(), strict=True):
+        write(tmp_path / name, split)
+    words = f"--data_path {tmp_path} --format raw_udd_hrt --data_files {' '.join(FILES)} --save_path {tmp_path / 'runs'}".split()
+    more = "--model_name ComplEx --preset --max_epoch 2 --hidden_dim 6 --num_thread 1".split()
+    assert train.main([*words, *more]) == 0
+    shown = capsys.readouterr()
+    said = shown.out + shown.err
+    assert re.search(r"preset ComplEx on \w+: .*--lr 0.1 .*--candidates all", said)
+    assert "preset changed by you: --max_epoch --hidden_dim" in said or "preset changed by you: --hidden_dim --max_epoch" in said
+    (run,) = (tmp_path / "runs").iterdir()
+    config = read_run(run)
+    assert (config.hidden_dim, config.max_epoch, config.loss_genre, config.reciprocal) == (6, 2.0, "Softmax", True)
