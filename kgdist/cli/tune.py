@@ -13,7 +13,7 @@ from kgdist.base.machine import usable_cores
 from kgdist.base.text_table import TextTable
 from kgdist.cli.command import command, recipe_of, set_up_log
 from kgdist.models.registry import settle
-from kgdist.options import parse, presets
+from kgdist.options import parse
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import read_yaml
 from kgdist.options.resolve import most_jobs
@@ -40,6 +40,8 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.tuning.study import best_of
 
     set_up_log(options)
+    for note in parsed.notes:
+        log.tell(note)
     folder = trials.SearchFolder(Path(options.out))
     explicit = set(parsed.explicit)
     base = parsed.config.replace(valid=True, config=None)
@@ -49,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
             raise OptionError(f"--{name}", f"is searched by {options.search}; leave it out in one of the two")
     else:
         space, base = spaces.usual(base, explicit)
-        space = spaces.holding(space, first_trial(base, options.rounds))
+        space = spaces.holding(space, first_trial(base))
     now = trials.Asked(base, space, options.validations, options.rounds, options.trials)
     if (earlier := folder.recall()) is not None:
         now = _same(earlier, now, options.out, given, explicit)
@@ -65,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
     log.tell(f"searching {', '.join(space)}: {what}{_cost(plan)}")
     with folder.owned():
         folder.remember(now)
-        first = first_trial(base, now.rounds)
+        first = first_trial(base)
         found, interrupted = rounds.search(
             folder, base, space, plan, dataset, jobs=jobs, validations=now.validations, first=first
         )
@@ -109,11 +111,9 @@ def _summary(rows: list[Row], most: int = 10) -> list[str]:
     return [*lines, f"{counted(len(rows), 'trial')}: {ends}"]
 
 
-def first_trial(base: Config, rounds: int) -> Mapping[str, Any]:
-    """The options of the first trial: those of the preset that is named, or, in rounds, that there is."""
-    if base.preset != "none":
-        return dataclasses.asdict(base)
-    return presets.nearest(base) if rounds > 1 else {}
+def first_trial(base: Config) -> Mapping[str, Any]:
+    """The options of the first trial: those of the preset, where the search begins with one."""
+    return dataclasses.asdict(base) if base.preset != "none" else {}
 
 
 def _cost(plan: Sequence[Round]) -> str:

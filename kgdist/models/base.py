@@ -45,6 +45,7 @@ class Model:
     initial: ClassVar[dict[str, tuple[str, float]]] = {}  # table -> how it begins whatever --init says: kind, spread
     depends_on: ClassVar[tuple[str, ...]] = ()  # options that saved rows cannot be read without, besides their sizes
     usual: ClassVar[tuple[tuple[float, float], tuple[float, float]]] = (0.003, 0.3), (4, 64)  # what a search tries: lr, gamma
+    penalty: ClassVar[float] = 1.0  # how much of the usual coefficient its rows take (models/recipes.py)
     recipe: ClassVar[dict[str, Any]] = {}  # options that it wants in place of those of models like it (models/recipes.py)
     kernel: ClassVar[str | None] = None  # compiled loops that do the same (kgdist.training.fused_relations), if any
 

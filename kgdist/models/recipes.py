@@ -45,11 +45,11 @@ def _rows(model: type[Model], sizes: Sizes) -> dict[str, Any]:
     """How wide rows are, how they begin, how fast they learn, and what keeps them small."""
     if model.compare == "dot":
         # The cubes of a triple's rows hold down entities that few triples tell of; where many do, less is needed.
-        coefficient = min(0.1, max(0.005, 0.5 * sizes.entities / sizes.triples))
-        penalty = {"regularizer": "n3", "regularization_coef": round(coefficient, 3)}
+        coefficient = min(0.1, model.penalty * max(0.0125, 0.5 * sizes.entities / sizes.triples))
+        penalty = {"regularizer": "n3", "regularization_coef": float(f"{coefficient:.2g}")}
         return {"hidden_dim": 200, "lr": 0.1, "init": "normal", "init_scale": 1e-3, **penalty}
-    rate = {"l2": 0.1, "l1": 0.03, "modulus": 0.03}[model.compare]
-    return {"hidden_dim": 100, "lr": rate, "init": "uniform", "init_scale": 0.1, "regularization_coef": 0.0}
+    rate = {"l2": 0.1, "l1": 0.03, "modulus": 0.02}[model.compare]
+    return {"hidden_dim": 100, "lr": rate, "init": "uniform", "init_scale": 0.03, "regularization_coef": 0.0}
 
 
 def _candidates(model: type[Model], sizes: Sizes, alone: bool) -> dict[str, Any]:

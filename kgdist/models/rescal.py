@@ -22,7 +22,8 @@ class RESCAL(Model):
     vectors = ()
     columns = {"relation": "a matrix of {relation} rows and {entity} columns, row by row"}  # noqa: RUF012
     usual = (0.01, 0.1), (8, 64)
-    recipe = {"hidden_dim": 100, "init": "xavier", "init_scale": None, "regularizer": "dura"}  # noqa: RUF012
+    penalty = 2.5
+    recipe = {"hidden_dim": 100, "init": "xavier", "init_scale": None, "regularizer": "dura", "lr": 0.03}  # noqa: RUF012
 
     def tables(self, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:
         """A relation row is a whole matrix."""

@@ -318,9 +318,17 @@ def _beside(preset: dict[str, Any], explicit: Mapping[str, Any]) -> tuple[dict[s
     Contradictions among the user's own are left to `kgdist.options.resolve`.
     """
     preset, left_out = {name: value for name, value in preset.items() if name not in explicit}, []
-    while (found := first(of_a_run(Config(**layered(preset, explicit)), explicit))) and found[0] in preset:
-        del preset[found[0]]
-        left_out.append(f"--{found[0]}")
+
+    def problem(without: str = "") -> tuple[str, str] | None:
+        rest = {name: value for name, value in preset.items() if name != without}
+        return first(of_a_run(Config(**layered(rest, explicit)), explicit))
+
+    while found := problem():
+        cause = next((name for name in (found[0], *preset) if name in preset and problem(name) != found), None)
+        if cause is None:
+            break
+        del preset[cause]
+        left_out.append(f"--{cause}")
     return preset, left_out
 
 
@@ -343,9 +351,13 @@ def parse_tune(argv: Sequence[str], recipe: Recipe | None = None) -> tuple[TuneO
     """
     given = _given("tune", argv)
     own = {name: given.pop(name) for name in table(TuneOptions) if name in given}
-    parsed = understand("train", {"num_proc": 1, **given}, recipe=recipe)
-    if "num_proc" not in given:
-        parsed = replace(parsed, explicit={name: value for name, value in parsed.explicit.items() if name != "num_proc"})
+    unasked: dict[str, Any] = {"num_proc": 1}
+    if own.get("search") is None and not {"config", "encoder"} & given.keys():
+        unasked["preset"] = "published"  # what the search begins with
+    parsed = understand("train", {**unasked, **given}, recipe=recipe)
+    parsed = replace(
+        parsed, explicit={name: value for name, value in parsed.explicit.items() if name in given or name not in unasked}
+    )
     options = TuneOptions(**own)
     refuse(of_tuning(options, parsed.config))
     return options, frozenset(own), parsed

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kgdist.base.errors import OptionError
-from kgdist.options.config import OPTIONS, Config
+from kgdist.options.config import OPTIONS
 
 
 class Published(NamedTuple):
@@ -238,17 +238,6 @@ def pairs(kind: str = "published") -> str:
         if row.kind == kind:
             sets.setdefault(row.dataset, []).append(row.name)
     return "; ".join(f"{name} ({', '.join(models)})" for name, models in sets.items())
-
-
-def nearest(config: Config) -> Mapping[str, Any]:
-    """The options of the preset of that model and data set whose loss is that of these options; nothing where there is none."""
-    for kind in ("published", "fast", "best"):
-        row = _INDEX.get((kind, *_key(config.model_name, config.dataset, config.encoder)))
-        values = row.options if row is not None else {}
-        alike = all(values.get(name, OPTIONS[name].default) == getattr(config, name) for name in ("candidates", "loss_genre"))
-        if values and alike:
-            return values
-    return {}
 
 
 def known(model: str, dataset: str, encoder: str = "none", kind: str = "published") -> bool:

@@ -90,35 +90,29 @@ def usual(config: Config, explicit: Collection[str]) -> tuple[Space, Config]:
     """The space that is searched when no file names one, and `config` as its trials begin: with self-adversarial negatives, where
     there are any and the loss does not weigh them by itself.
 
-    A softmax does not see gamma, but for the first values that follow from it: then --init_scale is searched. What the user has
-    given (`explicit`) is not searched.
+    How wide the first values spread is searched where they decide how a model learns: by a softmax, which does not see gamma, and
+    by dot products, where gamma means nothing else. What the user has given (`explicit`) is not searched.
     """
-    lr, gamma = MODELS[config.model_name].usual  # around the published options, see kgdist.options.presets
-    space: Space = {
-        "lr": dimension(OPTIONS["lr"], *lr, log=True),
-        "gamma": dimension(OPTIONS["gamma"], *gamma, log=True),
-        "regularization_coef": dimension(OPTIONS["regularization_coef"], 1e-9, 1e-4, log=True),
-        "adversarial_temperature": dimension(OPTIONS["adversarial_temperature"], 0.5, 2.0),
-        "neg_sample_size": Choices((64, 128, 256, 512)),
-        "batch_size": Choices((512, 1024, 2048)),
-        "loss_genre": Choices(("Logsigmoid", "Hinge")),
-    }
+    model, softmax, everybody = MODELS[config.model_name], config.loss_genre == "Softmax", config.candidates == "all"
+    products = model.compare == "dot"
+    rate = ((3e-4, 0.03) if config.optimizer == "adam" else (0.01, 0.5)) if softmax else model.usual[0]
+    ranges: dict[str, tuple[float, float]] = {"lr": rate}
+    if not products and not softmax:
+        ranges["gamma"] = model.usual[1]
+    elif config.init != "xavier":
+        ranges["init_scale"] = (1e-4, 0.5) if products and softmax else (0.01, 0.5)
     if config.regularizer != "lp":
-        space["regularization_coef"] = dimension(OPTIONS["regularization_coef"], 1e-4, 0.3, log=True)
-    softmax, everybody = config.loss_genre == "Softmax", config.candidates == "all"
-    if softmax:
-        if config.init != "xavier":
-            space["init_scale"] = dimension(OPTIONS["init_scale"], 1e-5, 1.0, log=True)
-        del space["gamma"], space["loss_genre"]
-    if everybody:
-        del space["neg_sample_size"]
-        space.pop("loss_genre", None)
-    if config.pairwise:
-        space["loss_genre"] = Choices(("Logistic", "Hinge"))
-    elif "neg_adversarial_sampling" not in explicit and not (softmax or everybody):
+        ranges["regularization_coef"] = 1e-3, 0.2
+    elif config.regularization_coef:
+        ranges["regularization_coef"] = 1e-9, 1e-5
+    space: Space = {name: dimension(OPTIONS[name], *ends, log=True) for name, ends in ranges.items()}
+    space["batch_size"] = Choices((128, 256, 512) if everybody else (512, 1024, 2048))
+    if not everybody:
+        space["neg_sample_size"] = Choices((256, 512, 1024) if softmax else (64, 128, 256, 512))
+    if "neg_adversarial_sampling" not in explicit and not (softmax or everybody or config.pairwise):
         config = config.replace(neg_adversarial_sampling=True)
-    if not config.neg_adversarial_sampling:
-        del space["adversarial_temperature"]
+    if config.neg_adversarial_sampling:
+        space["adversarial_temperature"] = dimension(OPTIONS["adversarial_temperature"], 0.5, 2.0)
     return {name: each for name, each in space.items() if name not in explicit}, config
 
 

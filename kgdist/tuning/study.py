@@ -147,6 +147,7 @@ class Search:
         self._forks = ForkServer(threads=base.num_thread)
         self._lock = threading.Lock()  # of what is done when a trial has ended
         self._best: Row | None = None
+        self._spared = False
         self._failure: KgdistError | None = None  # which ends the search
 
     def rows(self) -> list[Row]:
@@ -162,6 +163,7 @@ class Search:
             wanted = {name: value for name, value in params.items() if name in self.space and self.space[name].has(value)}
             if wanted:
                 self.study.enqueue_trial(wanted)
+        self._spared = bool(first)  # what the search is to be held against is trained to its end
         over = self._over()
         with self._interrupts, bar(total=self.trials, desc=self._title, unit="trial", initial=over) as self._bar:
             try:
@@ -209,7 +211,8 @@ class Search:
         home, resume = self.folder.trial(trial.number), self.folder.saved(trial.number)
         config = trial_config(self.base, params, validations=self.validations, save_path=home, **self._graph)
         told = dict(self.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
-        if told and max(told) < self.validations and trial.should_prune():
+        spared = self._spared and trial.number == 0
+        if told and max(told) < self.validations and not spared and trial.should_prune():
             raise optuna.TrialPruned
         deadline = None
         child = start_trial(self._forks, trial.number, config, home, resume)
@@ -221,7 +224,8 @@ class Search:
                         if event["validation"] not in told:  # else a trial that was begun again comes by once more
                             trial.report(event["mrr"], event["validation"])
                             told[event["validation"]] = event["mrr"]
-                        if trial.should_prune() and event["step"] < event["total"]:  # at the end nothing is saved by stopping
+                        early = event["step"] < event["total"]  # at the end nothing is saved by stopping
+                        if early and not spared and trial.should_prune():
                             raise optuna.TrialPruned
                         child.send({"go": True})
                     elif event.get("done") is False:

@@ -148,6 +148,22 @@ def test_rounds_begin_on_a_part_of_the_graph_and_go_on_when_interrupted(tuning: 
     assert not list((tuning.root / "rounds" / "rounds").rglob("trials/**/*.npy"))
 
 
+def test_without_a_file_the_search_begins_with_the_preset_and_is_never_below_it(
+    tuning: Tuning, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ["--data_path", str(tuning.root / "data"), "--dataset", "toy", "--format", "raw_udd_hrt", "--data_files", *FILES]
+    words = [*files, *"--model_name DistMult --hidden_dim 8 --max_epoch 4 --trials 2 --validations 2 --jobs 1 --json".split()]
+    assert tune.main([*words, "--out", str(tuning.root / "preset")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    first, best = found["trials"][0], found["best"]
+    assert first["state"] == "finished" and best["mrr"] >= first["mrr"]
+    assert first["params"] == {"lr": 0.1, "init_scale": 1e-3, "regularization_coef": first["params"]["regularization_coef"]} | {
+        "batch_size": 128
+    }
+    config = read_run(next((tuning.root / "preset" / "trials").glob("0000/*/config.json")))
+    assert (config.hidden_dim, config.candidates, config.reciprocal) == (8, "all", True)
+
+
 def test_a_small_graph_is_taken_whole(tuning: Tuning, capsys: pytest.CaptureFixture[str]) -> None:
     assert tune.main(tuning.words("small", "--trials", "2", "--rounds", "2", "--max_step", "20")) == 0
     shown = capsys.readouterr().out
