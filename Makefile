@@ -138,7 +138,10 @@ bench-kvstore: $(STAMP)
 bench-messages: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/messages.py
 
-bench-scaling: $(STAMP)
+bench-bench-recipes: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/recipes.py $(PAIRS)
+
+scaling: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/scaling_measure.py
 
 bench-attacks: $(STAMP)
@@ -193,6 +196,9 @@ bench-beside: $(STAMP)
 
 bench-tune: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/$(if $(AGAINST),tune.py --against $(AGAINST),rounds.py)
+
+bench-recipes: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/recipes.py $(PAIRS)
 
 scaling: $(STAMP)
 	$(BIN)/python benchmarks/scaling.py

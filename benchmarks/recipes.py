@@ -101,7 +101,7 @@ def main() -> None:
         found = search(graph, model, options.data.absolute(), options.trials)
         write_json(_file(graph, model), {**found, "machine": machine()})
         PAGE.write_text(page())
-        print(PAGE.read_text().splitlines()[-6], flush=True)
+        print(f"{graph} {model}: {found['preset']}; {found['best']}", flush=True)
     PAGE.write_text(page())
 
 
