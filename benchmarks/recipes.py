@@ -58,7 +58,7 @@ def search(graph: str, model: str, root: Path, trials: int) -> dict[str, object]
 def page() -> str:
     """The table of all pairs that are there."""
     rows = [json.loads((RESULTS / f"{graph}-{model}.json").read_text()) for graph, model in PAIRS if _file(graph, model).exists()]
-    lines = ["# --preset beside a search", "", *(__doc__ or "").split("\n\n", 2)[2].strip().splitlines(), ""]
+    lines = ["# --preset beside a search", "", *(__doc__ or "").split("\n\n", 1)[1].strip().splitlines(), ""]
     lines += ["| graph | model | preset | best of the search | below by | its options | trials | seconds |"]
     lines += ["|---|---|---:|---:|---:|---|---:|---:|"]
     for row in rows:

@@ -24,17 +24,17 @@ def main(argv: Sequence[str]) -> int:
     set_up_log(options)
     findings = examine(options.ip_config)
     width = max(len(finding.name) for finding in findings)
-    stream = sys.stderr if options.json else sys.stdout
-    for finding in findings:
+    for finding in findings if not options.json else ():
         word, colour = MARKS[finding.state]
         if options.quiet and finding.state == "ok":
             continue
-        log.say(f"{log.paint(f'{word:7}', colour, stream)} {finding.name:{width}}  {finding.found}")
+        log.say(f"{log.paint(f'{word:7}', colour, sys.stdout)} {finding.name:{width}}  {finding.found}")
         if finding.advice:
             log.say(f"{'':{width + 8}}  -> {finding.advice}")
     problems = [finding.name for finding in findings if finding.state == "problem"]
     verdict = f"problems with {', '.join(problems)}" if problems else "all that is needed is there"
-    log.say(f"kgdist {__version__}: {verdict}")
+    if not options.json:
+        log.say(f"kgdist {__version__}: {verdict}")
     log.result({"version": __version__, "ok": not problems, "findings": [dataclasses.asdict(finding) for finding in findings]})
     return 1 if problems else 0
 

@@ -60,6 +60,9 @@ def main(argv: Sequence[str]) -> int:
     searched = {"entity_types"} if "neg_sampler" in space else set()  # trials that draw otherwise have no use for types
     settle(base, explicit - searched)  # refuses contradictions; notes are for the trials
     dataset = open_dataset(base)
+    if not len(dataset.splits.get("valid", ())):
+        why = f"{dataset.name} has no valid triples, and by their ranks trials are judged; give a file of them, too"
+        raise OptionError("--data_files", why)
     check_splits(base, dataset)
     plan = rounds.plan(dataset, now.trials, now.rounds, rounds.FEWEST / base.eval_percent)
     jobs = options.jobs or most_jobs(base, explicit, usable_cores(), now.trials)

@@ -46,7 +46,7 @@ class Triples:
         return cls(load_npy(Path(folder) / f"{split}.npy", mmap=True), load_npy(weights, mmap=True) if weights.exists() else None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """A knowledge graph split for training and evaluation."""
 
@@ -59,6 +59,11 @@ class Dataset:
     digest: str  # sha256 of the vocabularies and the triples: the same graph read from other files has the same
     folder: Path  # of the binary store; `Triples.open` maps a split of it in another process
     source: Mapping[str, Any] = field(default_factory=dict)  # the options of a run that load it again, by name
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{len(triples):,} {name}" for name, triples in self.splits.items())
+        sizes = f"{len(self.entities):,} entities, {len(self.relations):,} relations, triples: {counts}"
+        return f"<kgdist data set {self.name}: {sizes}>"
 
     @property
     def splits(self) -> dict[str, Triples]:

@@ -26,6 +26,7 @@ LIMIT = 1 << 20  # bytes of a file
 DEEPEST = 4  # a scalar in a list in a mapping in the document
 _WORDS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _NULLS = ("", "~", "null", "Null", "NULL")
+DIGEST = "data_digest"  # key of config.json: what the run was trained on, whatever it is called
 _NAMING = ("model_name", "model_file", "dataset", "num_proc", "seed")
 _REFUSED = {"config": "a file cannot name another one", "resume": "give it as a flag"}
 # After the name of a model in config.json: releases that do not know inverse relations, and DGL-KE, would take a row for another
@@ -252,14 +253,17 @@ def from_json(saved: Mapping[str, Any]) -> Config:
     return Config(**{name: value for name, value in values.items() if value is not None})
 
 
-def run_json(config: Config, *, version: str, entities: str = "entities.tsv", relations: str = "relations.tsv") -> dict[str, Any]:
+def run_json(
+    config: Config, *, version: str, entities: str = "entities.tsv", relations: str = "relations.tsv", data: str = ""
+) -> dict[str, Any]:
     """What a run's config.json holds: every option, and the keys that DGL-KE's tools look for (emp_file is its spelling).
 
-    `entities` and `relations` are the names of the id maps, inside the run folder.
+    `entities` and `relations` are the names of the id maps, inside the run folder; `data` is the digest of the data set.
     """
     name = config.model_name + (INVERSES if config.reciprocal else "")
     return {
         "kgdist_version": version,
+        **({DIGEST: data} if data else {}),
         **to_json(config),
         "model_name": name,
         "model": name,

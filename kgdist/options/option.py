@@ -133,7 +133,9 @@ class Option:
 
     def refuse(self, value: object) -> OptionError:
         """The error for a value that cannot be."""
-        message = f"must be {self.allowed}, not {show(value)}"
+        endless = self.kind is float and str(value).strip("+-.").lower() in ("inf", "infinity")
+        allowed = self.allowed.replace("a number", "a finite number", 1) if endless else self.allowed
+        message = f"must be {allowed}, not {show(value)}"
         near = closest(value, self.choices) if isinstance(value, str) else None
         return OptionError(self.flag, f"{message}; did you mean {near}?" if near else message)
 

@@ -157,7 +157,7 @@ def ask(
         most = 1
         for place, size in enumerate(sizes):
             most *= 1 if place == own else size
-    if k > most:
+    if k > most > 1:  # of a single triple nobody expects more
         log.info("--topK %d: %s", most, f"there are no more triples{'' if mode in ('all', SIDE_BY_SIDE) else ' for each'}")
     if mode == SIDE_BY_SIDE:
         yield predictor.best_of(heads, relations, tails, k, known=known)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kgdist.base.errors import CheckpointError, OptionError, UsageError
+from kgdist.base.errors import CheckpointError, OptionError, UsageError, counted
 from kgdist.base.files import PathLike
 from kgdist.base.log import log
 from kgdist.base.text_table import TextTable
@@ -55,15 +55,19 @@ def compare(paths: Sequence[str | Path], sort: str = "mrr") -> Comparison:
     results = {column: [rows[place].get(column) for place in order] for column in RESULTS}
     sets = {folder.config.dataset for folder in folders}
     notes = [f"{name}: {note}" for folder, name in zip(folders, names, strict=True) for note in folder.notes]
-    for folder, name in zip(folders, names, strict=True):
-        if folder.test is None:
-            notes.append(f"{name}: has no metrics of the test split; kgdist-eval {folder.path} makes them")
+    if untested := [folder.path for folder in folders if folder.test is None]:
+        others = f" and {counted(len(untested) - 1, 'other run')}" if len(untested) > 1 else ""
+        notes.append(f"no test metrics yet: {untested[0].name}{others}; run kgdist-eval {untested[0]}{others and ', ...'}")
     rules = {_rules(folder) for folder in folders if folder.test is not None}
+    digests = {folder.digest for folder in folders if folder.digest}
     if len(sets) > 1:
         notes.append(f"different data sets ({', '.join(sorted(sets))}): no value is marked as the best")
+    elif len(digests) > 1:
+        notes.append(f"{counted(len(digests), 'data set')} of one name ({min(sets)}): no value is marked as the best")
     elif len(rules) > 1:
         notes.append(f"ranked under different rules ({'; '.join(sorted(rules))}): no value is marked as the best")
-    best = _best(results) if len(sets) == 1 and len(rules) <= 1 else {}
+    alike = len(sets) == 1 and len(digests) <= 1 and len(rules) <= 1
+    best = _best(results) if alike else {}
     return Comparison(
         [folders[place] for place in order],
         [names[place] for place in order],

@@ -22,6 +22,7 @@ from kgdist.base.files import PathLike, read_json
 from kgdist.base.machine import processor, usable_cores
 from kgdist.evaluation.ranks import METRICS, Ties
 from kgdist.options.config import OPTIONS, Config
+from kgdist.options.configfile import DIGEST
 from kgdist.runs.checkpoint import encoded_from
 from kgdist.runs.rundir import open_run
 from kgdist.runtime.doctor import version_of
@@ -54,6 +55,7 @@ class RunFacts:
     curves: Mapping[str, list[Row]]  # "train" | "valid" | "test" -> rows of metrics.jsonl, by ascending step
     test: Mapping[str, Any] | None  # test.json
     notes: tuple[str, ...]
+    digest: str | None = None  # of the data that it was trained on
     encoded: Mapping[str, Any] | None = None  # of a run that kgdist-encode has made: see kgdist.runs.checkpoint.encoded_from
 
     @property
@@ -95,7 +97,8 @@ def read(path: PathLike) -> RunFacts:
             test = _report(run.path / "test.json")
         except CheckpointError as error:
             notes.append(f"test.json: {str(error).partition(': ')[2]}")
-    return RunFacts(run.path, run.config, curves, test, tuple(notes), encoded_from(run.path))
+    digest = read_json(run.path / "config.json").get(DIGEST)
+    return RunFacts(run.path, run.config, curves, test, tuple(notes), digest, encoded_from(run.path))
 
 
 def numbers(row: Any) -> dict[str, float]:

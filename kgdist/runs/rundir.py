@@ -85,7 +85,8 @@ def create(save_path: str | Path, name: str, besides: Iterable[str] = ()) -> Pat
             except FileExistsError:
                 number += 1
     except OSError as error:
-        raise UsageError(f"--save_path {root}: cannot be written ({error.strerror or error}); name a folder that can") from error
+        why = "is a file, not a folder" if root.is_file() else f"cannot be written ({error.strerror or error})"
+        raise UsageError(f"--save_path {root}: {why}; name a folder that can be written") from error
 
 
 def array_names(config: Config) -> dict[str, str]:
@@ -95,13 +96,13 @@ def array_names(config: Config) -> dict[str, str]:
     return {table: usual.get(table, f"{stem}_{table}.npy") for table in model_of(config).tables(1, 1)}
 
 
-def save_settings(folder: Path, config: Config, entities: Vocabulary, relations: Vocabulary) -> None:
-    """Write config.json and the maps: all that reading the embeddings needs besides themselves."""
+def save_settings(folder: Path, config: Config, entities: Vocabulary, relations: Vocabulary, data: str = "") -> None:
+    """Write config.json, with the digest of the data, and the maps: all that reading the embeddings needs besides themselves."""
     entities.write_tsv(folder / "entities.tsv")
     relations.write_tsv(folder / "relations.tsv")
     # The data must be found again from any working folder.
     absolute = config.replace(data_path=str(Path(config.data_path).absolute()))
-    write_json(folder / "config.json", run_json(absolute, version=__version__))
+    write_json(folder / "config.json", run_json(absolute, version=__version__, data=data))
 
 
 def save_embeddings(folder: Path, config: Config, rows: dict[str, np.ndarray]) -> None:

@@ -216,7 +216,7 @@ class Session:
         return folder
 
     def _describe(self, folder: Path) -> None:
-        rundir.save_settings(folder, self.config, self.dataset.entities, self.dataset.relations)
+        rundir.save_settings(folder, self.config, self.dataset.entities, self.dataset.relations, self.dataset.digest)
         if self.run is not None:
             write_json(folder / rundir.JOB, {"run": self.run})
 

@@ -62,7 +62,8 @@ def test_only_options_that_differ(ckpts: Path) -> None:
 def test_a_run_without_metrics_has_blanks_and_a_note(ckpts: Path) -> None:
     found = compare([ckpts])
     assert found.names[-1] == "TransE_l2_toy_1" and [found.results[column][-1] for column in METRICS] == [None] * 7
-    assert [note for note in found.notes if note.startswith("TransE_l2_toy_1: has no metrics")] and len(found.notes) == 1
+    (note,) = found.notes
+    assert note == f"no test metrics yet: TransE_l2_toy_1; run kgdist-eval {ckpts / 'TransE_l2_toy_1'}"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_each_run_once_and_by_names_that_differ(ckpts: Path, tmp_path: Path) -> 
 
 
 def test_nothing_is_best_where_runs_do_not_compare(ckpts: Path, tmp_path: Path) -> None:
-    for name, change in (("set", ("dataset", "other")), ("rules", None)):
+    for name, change in (("set", ("dataset", "other")), ("files", ("data_digest", "of other files")), ("rules", None)):
         run = tmp_path / name
         shutil.copytree(ckpts / "TransE_l2_toy_0", run)
         if change:
@@ -105,7 +106,7 @@ def test_the_terminal(ckpts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0].split()[:8] == ["run", *METRICS]
     assert lines[1].split()[0] == "DistMult_toy_0" and f"{reports(ckpts)['DistMult_toy_0']['mrr']:.4f}" in lines[1]
     assert out.count("*") >= 6 and "lr" in lines[5].split()
-    assert err.count("has no metrics") == 1
+    assert err.count("no test metrics yet") == 1
 
 
 def test_the_files(ckpts: Path, tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ def test_all_trials_failing_is_an_error_and_jobs_run_side_by_side(
         (["--trials", "0"], "--trials: must be an integer >= 1"),
         (["--trails", "9"], "--trails: no such option; did you mean --trials?"),
         (["--pairwise", "--loss_genre", "BCE"], "--pairwise: is not defined for"),
-        (["--data_files", FILES[0]], "--valid: toy has no valid triples"),
+        (["--data_files", FILES[0]], "--data_files: toy has no valid triples, and by their ranks"),
     ],
 )
 def test_what_is_refused_leaves_nothing(more: list[str], wanted: str, tuning: Tuning, capsys: pytest.CaptureFixture[str]) -> None:

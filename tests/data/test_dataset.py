@@ -319,3 +319,9 @@ def test_fb15k(shared_data: Callable[[str], Path]) -> None:
         some = Triples(dataset.train.array[::997])
         assert named(dataset, some) == [tuple(line.split("\t")) for line in lines[::997]]
     assert sets[0].entities[0] == "/m/014_24" and sets[1].entities[0] == "/m/027rn"
+
+
+def test_a_data_set_says_what_it_is_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("a\tr\tb\nb\tr\tc\n")
+    found = load_dataset(path=tmp_path, name="mine", format="raw_udd_hrt", files=["t.tsv"])
+    assert repr(found) == "<kgdist data set mine: 3 entities, 1 relations, triples: 2 train>"

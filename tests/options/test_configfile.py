@@ -147,7 +147,7 @@ BOMB = "a: &a [x, x]\n" + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [*{chr(97 + i)
         ("max_step: true\n", 1, "max_step: must be an integer >= 1 and <= 2147483647, not True"),
         ("max_step: '5'\n", 1, "max_step: must be an integer >= 1 and <= 2147483647, not '5'"),
         ("lr: .nan\n", 1, "lr: must be a number > 0, not '.nan'"),
-        ("lr: .inf\n", 1, "lr: must be a number > 0, not '.inf'"),
+        ("lr: .inf\n", 1, "lr: must be a finite number > 0, not '.inf'"),
         ("lr: 1e400\n", 1, "lr: must be a number > 0, not '1e400'"),
         ("regularization_coef: 1e-400\n", 1, "regularization_coef: must be a number >= 0, not '1e-400'"),
         ("dataset: 15\n", 1, 'dataset: must be text, not 15; put it in "quotes"'),

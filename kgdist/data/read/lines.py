@@ -58,7 +58,7 @@ def check_file(path: Path, expected: str) -> os.stat_result:
         if stat.S_ISDIR(status.st_mode):
             raise DataError(path, f"is a folder, expected a file with {expected}")
         if not stat.S_ISREG(status.st_mode):
-            raise DataError(path, f"is not a regular file, expected a file with {expected}")
+            raise DataError(path, "is not a regular file, and data are read more than once; write them to a file first")
         with path.open("rb"):
             pass
     except FileNotFoundError as error:

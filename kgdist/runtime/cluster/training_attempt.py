@@ -186,7 +186,8 @@ class TrainingAttempt(Attempt[TrainingPlan, Result]):
     def _settings(self) -> dict[str, Any]:
         """What config.json holds: with it, kgdist-eval reads data and model on the first machine as on any other."""
         data = str(workspace(self.config).absolute() / Path(self.config.data_path).expanduser())
-        return run_json(self.config.replace(data_path=data), version=__version__)
+        digest = self.partition.manifest.common.digest
+        return run_json(self.config.replace(data_path=data), version=__version__, data=digest)
 
     # ---- as the place of its course
 
