@@ -14,11 +14,13 @@ from kgdist.options import parse
 def main(argv: Sequence[str]) -> int:
     config = parse.parse("copy", argv).config
     from kgdist.base.log import tell
+    from kgdist.runtime.cluster.training_plan import from_here
     from kgdist.runtime.copy.script_files import deliveries_of_script
     from kgdist.runtime.copy.send import copy_partitions, deliver
     from kgdist.runtime.ip_config import read_cluster
 
     set_up_log(config)
+    config = from_here(config)
     if config.backend == "ray" and config.storage is None:
         raise OptionError(
             "--backend", "ray knows no machine before it has placed it; copy to what all nodes share, or to --storage"

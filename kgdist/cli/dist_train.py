@@ -33,8 +33,9 @@ def main(argv: Sequence[str]) -> int:
         elif config.backend == "ray":  # one for each partition
             from kgdist.partition.folder import Partition
             from kgdist.runtime.cluster.launch import bring
-            from kgdist.runtime.cluster.training_plan import partition_folder
+            from kgdist.runtime.cluster.training_plan import from_here, partition_folder
 
+            config = from_here(config)
             bring(config)
             machines[:] = unplaced(Partition.open(partition_folder(config, 0)).book.parts)
         else:
@@ -46,8 +47,9 @@ def main(argv: Sequence[str]) -> int:
         from kgdist.models.registry import MODELS
         from kgdist.partition.folder import Partition
         from kgdist.runtime.cluster.launch import bring
-        from kgdist.runtime.cluster.training_plan import partition_folder
+        from kgdist.runtime.cluster.training_plan import from_here, partition_folder
 
+        config = from_here(config)
         bring(config)
         common = Partition.open(partition_folder(config, 0)).manifest.common
         sizes = common.book.num_entities, common.book.num_relations, sum(common.triples), "valid" in common.splits
@@ -58,9 +60,10 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.models.registry import settle
     from kgdist.runtime.checks import check_connections
     from kgdist.runtime.cluster import connect, encoder_job, launch
+    from kgdist.runtime.cluster.training_plan import from_here
     from kgdist.runtime.interrupt import Interrupts
 
-    config = parsed.config
+    config = from_here(parsed.config)
     if config.backend in ("ray", "ray-train"):  # whose processes begin anywhere
         config = config.replace(path=os.path.abspath(os.path.expanduser(config.path)))
     set_up_log(config)

@@ -16,7 +16,7 @@ from kgdist.base.errors import OptionError
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 from kgdist.partition.book import Book, dealt
-from kgdist.runtime.cluster.training_plan import TrainingPlan, partition_folder
+from kgdist.runtime.cluster.training_plan import TrainingPlan, data_folder, from_here, partition_folder
 from kgdist.runtime.ip_config import Machine
 
 
@@ -79,3 +79,21 @@ def test_steps_of_an_epoch_are_shared_by_all_trainers(epochs: float) -> None:
 def test_a_data_set_cannot_lead_elsewhere(name: str, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="--dataset"):
         partition_folder(Config(dataset=name, path=str(tmp_path)), 0)
+
+
+def test_a_relative_data_path_is_found_below_the_workspace_or_from_where_the_user_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work" / "both").mkdir(parents=True)
+    for name in ("both", "work/own", "here"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    for said, wanted in {
+        "both": "work/both",
+        "own": "work/own",
+        "here": "here",
+        "work/own": "work/own",
+        "none": "work/none",
+    }.items():
+        found = data_folder(from_here(Config(path="work", data_path=said)))
+        assert found.absolute() == tmp_path / wanted

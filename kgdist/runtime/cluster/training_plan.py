@@ -129,6 +129,14 @@ def data_folder(config: Config) -> Path:
     return workspace(config) / Path(config.data_path).expanduser()
 
 
+def from_here(config: Config) -> Config:
+    """With a relative --data_path that is no folder of the workspace, but one from where the user stands, as that folder."""
+    here = Path(config.data_path).expanduser()
+    if here.is_absolute() or data_folder(config).exists() or not here.exists():
+        return config
+    return config.replace(data_path=str(here.absolute()))
+
+
 def partition_folder(config: Config, number: int) -> Path:
     """Where partition `number` of the data set lies. Raises OptionError for a name that leads elsewhere."""
     try:
