@@ -18,6 +18,7 @@ from __future__ import annotations
 import glob
 import importlib
 import importlib.machinery
+import itertools
 import os
 import re
 import shlex
@@ -142,6 +143,7 @@ class Reader:
                 write(folder / place / f"{split}.txt", triples)
         for split, triples in zip(("train", "valid", "test"), random_splits(), strict=True):
             write(folder / f"{split}.tsv", triples)
+        write(folder / "graph.tsv", list(itertools.chain(*random_splits())))
 
     def follow(self, block: Block) -> None:
         """Run a block. Raises AssertionError with the line that does not end well."""

@@ -14,12 +14,14 @@ eval.py        kgdist-eval
 export.py      kgdist-export
 gnn.py         a worker of kgdist-dist-train --encoder
 import_.py     kgdist-import
+inspect.py     kgdist-inspect
 kgdist.py      kgdist: all commands by one name
 launch.py      kgdist-launch
 partition.py   kgdist-partition
 predict.py     kgdist-predict
 preprocess.py  kgdist-preprocess
 server.py      kgdist-server
+split.py       kgdist-split
 train.py       kgdist-train
 tune.py        kgdist-tune
 """

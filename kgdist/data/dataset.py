@@ -25,6 +25,7 @@ from kgdist.data.read.formats import Format, Sources, built_in_files, user_files
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.options.config import Config
 
+NOTABLE = 0.1  # share of held-out triples that inverse relations answer, from which a result is another one
 TRIES = 50  # of reading a cache that others replace meanwhile
 _told: set[tuple[Path, str]] = set()  # folder and digest of the caches that this process has warned of
 
@@ -205,6 +206,13 @@ def _warn(name: str, meta: dict[str, Any]) -> None:
             entities,
             relations,
         )
+    known, answered = meta.get("overlap", (0.0, 0.0))  # a cache of before has none
+    if known > 0:
+        share = f"{max(known, 1e-4):.2%} of the valid and test triples are also in train"
+        log.warning("%s: %s, so their ranks say little; kgdist-split divides a graph anew", name, share)
+    if answered > NOTABLE:
+        share = f"{answered:.0%} of the valid and test triples are in train in another form"
+        log.warning("%s: %s, by inverse or duplicate relations; kgdist-split --no_leaks keeps these together", name, share)
     if any(meta["padded"]):
         log.warning("%s: %d entities and %d relations have names that begin or end with a blank", name, *meta["padded"])
 

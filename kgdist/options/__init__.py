@@ -10,6 +10,7 @@ interval.py        how often a checkpoint is written: steps or minutes
 model_file.py      the names and files of score functions of your own
 of_encoders.py     the options of graph encoders
 of_entities.py     the options of attributes of entities, and of entities never seen
+of_graphs.py       the options of commands that work on triples alone
 of_objectives.py   the options of what a training makes small
 option.py          what one option is
 parse.py           the command line and --help, from the table

@@ -16,6 +16,8 @@ TEXTS = {
     "export": "Write the embeddings of a run in a format that other tools read.",
     "import": "Make a run of a model that DGL-KE, PyKEEN or LibKGE has trained, with the names of its entities.",
     "convert": "Write a knowledge graph in another format; names and the order of triples stay as they are.",
+    "split": "Divide a file of triples into train, valid and test, so that train has every entity and relation.",
+    "inspect": "Look at a data set before training: sizes, relations, and what would make a result worth less.",
     "compare": "Put several runs side by side: options, metrics and curves.",
     "preprocess": "Turn the attributes of entities (numbers, dates, categories, words, texts, vectors) into features.",
     "encode": "Embed entities that a run with an encoder has never seen, by their triples and attributes, and rank with them.",
@@ -32,6 +34,8 @@ POSITIONAL = {  # an option without its flag
     "emb-sim": ("model_path", "RUN"),
     "export": ("model_path", "RUN"),
     "import": ("model_path", "FOLDER"),
+    "split": ("file", "FILE"),
+    "inspect": ("data", "DATA"),
     "compare": ("runs", "RUN"),
     "encode": ("model_path", "RUN"),
     "completion": ("shell", "SHELL"),
@@ -127,6 +131,16 @@ examples:
   kgdist-convert --data_path mine --data_files train.tsv valid.tsv test.tsv --to libkge --out mine_libkge
   kgdist-convert --data_path mine --data_files graph.nt.gz --base http://example.org/ --to udd_hrt --out mine_ids
   kgdist-convert --input_format built_in --dataset wordnet --to ntriples --base http://example.org/ --out wordnet_nt""",
+    "split": """\
+examples:
+  kgdist-split graph.tsv --out mine
+  kgdist-split graph.csv.gz --delimiter , --header --ratio .9 .05 .05 --no_leaks --out mine
+  kgdist-train --dataset mine --data_path mine --format raw_udd_hrt --data_files train.tsv valid.tsv test.tsv \\
+      --model_name ComplEx --preset --test""",
+    "inspect": """\
+examples:
+  kgdist-inspect mine/train.tsv mine/valid.tsv mine/test.tsv
+  kgdist-inspect wordnet --json""",
     "compare": """\
 examples:
   kgdist-compare ckpts/*

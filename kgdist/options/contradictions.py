@@ -21,10 +21,12 @@ from kgdist.options.tools import (
     EncodeOptions,
     ExportOptions,
     ImportOptions,
+    InspectOptions,
     LaunchOptions,
     Lists,
     PredictOptions,
     PreprocessOptions,
+    SplitOptions,
     TuneOptions,
 )
 
@@ -290,6 +292,20 @@ def of_converting(o: ConvertOptions, given: Given) -> Rows:
     yield not built_in and "dataset" in given, "dataset", "goes with --input_format built_in; other formats take --data_files"
 
 
+def of_splitting(o: SplitOptions, given: Given) -> Rows:
+    yield o.file is None, "file", "say which file of triples is to be divided"
+    yield o.output_path is None, "output_path", "say which folder to write"
+    three = len(o.ratio) == 3 and o.ratio[0] > 0 and abs(sum(o.ratio) - 1) <= 1e-6
+    said = " ".join(f"{share:g}" for share in o.ratio)
+    yield not three, "ratio", f"needs three shares that add up to 1, of train, valid and test (.8 .1 .1), not {said}"
+    yield not o.format.startswith("raw_udd_"), "format", "the file has names, in three columns: raw_udd_XYZ"
+
+
+def of_inspecting(o: InspectOptions, given: Given) -> Rows:
+    yield not o.data, "data", "say what to look at: files of train, valid and test, a folder, or a known data set"
+    yield len(o.data) > 3, "data", f"takes three files at most, of train, valid and test, not {len(o.data)}"
+
+
 def of_importing(o: ImportOptions, given: Given) -> Rows:
     yield o.model_path is None, "model_path", "say which folder the model is in"
     yield (o.entity_mfile is None) != (o.rel_mfile is None), "entity_mfile", "goes with --rel_mfile: give both, or neither"
@@ -348,6 +364,8 @@ OF_TOOLS: dict[str, Callable[[Any, Given], Rows]] = {
     "export": of_exporting,
     "convert": of_converting,
     "import": of_importing,
+    "split": of_splitting,
+    "inspect": of_inspecting,
     "preprocess": of_preprocessing,
     "encode": of_encoding,
     "launch": of_launching,

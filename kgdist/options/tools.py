@@ -12,8 +12,8 @@ from pathlib import PurePath
 from typing import Any, ClassVar, TypeVar
 
 from kgdist.options.cluster import ReachOptions
-from kgdist.options.config import clean_format
 from kgdist.options.of_entities import EntityOptions, NewEntityOptions
+from kgdist.options.of_graphs import ConvertingOptions, InspectingOptions, SplittingOptions
 from kgdist.options.option import option, table
 from kgdist.options.shell_words import no_shell, variable
 
@@ -191,22 +191,9 @@ class ExportOptions(RunOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConvertOptions(ToolOptions):
+class ConvertOptions(ConvertingOptions, ToolOptions):
     """kgdist-convert."""
 
-    data_path: str = _what("data", "folder of the data files", metavar="FOLDER")
-    data_files: tuple[str, ...] = _what(
-        (),
-        "train [valid [test]], or entities relations train [valid [test]] for udd; also .nt, .parquet, and packed files",
-        metavar="FILE",
-    )
-    dataset: str | None = _what(None, "a built-in data set, with --input_format built_in", metavar="NAME")
-    input_format: str = _what(
-        "raw_udd_hrt", "what the files are: raw_udd_XYZ, udd_XYZ or built_in, as for a training", clean=clean_format
-    )
-    delimiter: str = _what("\t", "what parts the fields of a line")
-    header: bool = _what(False, "the first line of each file is a header, and skipped")
-    has_edge_importance: bool = _what(False, "a fourth column holds the weight of a triple, and is kept")
     output_format: str = _how(
         "raw_udd_hrt",
         "what is written: raw_udd_XYZ (names), udd_XYZ (ids and dictionaries), built_in, ntriples, parquet, pykeen or libkge",
@@ -220,6 +207,17 @@ class ConvertOptions(ToolOptions):
     )
     output_path: str | None = _output(None, "folder to write", metavar="FOLDER", synonyms=("--out",))
     force: bool = _output(False, "replace what an earlier kgdist-convert has written there")
+
+
+class SplitOptions(SplittingOptions, ToolOptions):
+    """kgdist-split."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InspectOptions(InspectingOptions, ToolOptions):
+    """kgdist-inspect."""
+
+    json: bool = _json()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -378,6 +376,8 @@ TOOLS: dict[str, type[ToolOptions]] = {
     "emb-sim": EmbSimOptions,
     "export": ExportOptions,
     "convert": ConvertOptions,
+    "split": SplitOptions,
+    "inspect": InspectOptions,
     "import": ImportOptions,
     "compare": CompareOptions,
     "preprocess": PreprocessOptions,

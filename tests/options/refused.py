@@ -295,6 +295,16 @@ REFUSED = [
         "--dataset: say which data set; --input_format built_in reads the folder <data_path>/<dataset>",
     ),
     ("convert", "--out o --dataset d", "--dataset: goes with --input_format built_in; other formats take --data_files"),
+    ("split", "--out o", "--file: say which file of triples is to be divided"),
+    ("split", "f", "--output_path: say which folder to write"),
+    (
+        "split",
+        "f --out o --ratio .8 .1",
+        "--ratio: needs three shares that add up to 1, of train, valid and test (.8 .1 .1), not 0.8 0.1",
+    ),
+    ("split", "f --out o --format udd_hrt", "--format: the file has names, in three columns: raw_udd_XYZ"),
+    ("inspect", "", "--data: say what to look at: files of train, valid and test, a folder, or a known data set"),
+    ("inspect", "a b c d", "--data: takes three files at most, of train, valid and test, not 4"),
     ("import", "", "--model_path: say which folder the model is in"),
     ("import", "m --rel_mfile f", "--entity_mfile: goes with --rel_mfile: give both, or neither"),
     (

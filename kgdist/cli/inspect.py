@@ -1,0 +1,45 @@
+"""kgdist-inspect: look at a data set before training."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kgdist.cli.command import command, set_up_log
+from kgdist.options import parse
+from kgdist.options.tools import InspectOptions
+
+
+@command()
+def main(argv: Sequence[str]) -> int:
+    options: InspectOptions = parse.parse_tool("inspect", argv)
+    from kgdist.api.functions import load_dataset
+    from kgdist.base import log
+    from kgdist.report import inspection
+
+    set_up_log(options)
+    first, *held_out = options.data
+    valid, test = (*held_out, None, None)[:2]
+    where = Path(first)
+    if valid is None and not where.is_file() and not where.is_dir():
+        dataset = load_dataset(first, data_path=options.data_path)
+    elif where.is_dir():
+        dataset = load_dataset(where)
+    else:
+        form = {"format": options.format, "delimiter": options.delimiter, "header": options.header}
+        dataset = load_dataset(where, valid=valid, test=test, **form)
+    facts = inspection.inspect(dataset)
+    if not options.json:
+        for line in inspection.lines(facts, options.most):
+            log.say(line)
+        for line in facts["findings"]:
+            log.say(f"! {line}")
+        if not facts["findings"]:
+            log.say("nothing found that would make a result worth less")
+    log.result(facts)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""What a data set is like before anything is trained on it, and what of it would make a result worth less.
+
+Counts are exact: every triple is looked at. Findings name what is wrong and the option or command that mends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from kgdist.base.errors import counted
+from kgdist.base.text_table import TextTable
+from kgdist.data.dataset import Dataset
+from kgdist.data.leaks import Families, Link, find, overlap, portions
+from kgdist.data.statistics import CATEGORIES, relation_categories
+from kgdist.data.vocabulary import Vocabulary
+
+# What the first line of a file says when it names its columns.
+HEADERS = (
+    {"head", "h", "subject", "s", "source", "src", "from", "e1", "entity1", "start", "node1", "head_id", "subject_id"},
+    {"relation", "r", "rel", "predicate", "p", "relationship", "type", "edge", "label", "property", "relation_id"},
+    {"tail", "t", "object", "o", "target", "dst", "to", "e2", "entity2", "end", "node2", "tail_id", "object_id"},
+)
+MOJIBAKE = ("\ufffd", "Ã©", "Ã¼", "Ã¶", "Ã¤", "Ã¨", "â€™", "â€œ", "Ð°", "Ñ€")  # UTF-8 read as Latin-1, and what was no UTF-8
+QUOTED = 0.5  # share of names that are in quotation marks, from which they are none of the names' own
+
+
+def inspect(dataset: Dataset) -> dict[str, Any]:
+    """All that is found, as plain values for JSON."""
+    splits = dataset.splits
+    arrays = [triples.array for triples in splits.values()]
+    entities, relations = len(dataset.entities), len(dataset.relations)
+    links = find(portions(arrays), relations)
+    over = overlap(portions(arrays), Families.of(links, relations), len(arrays))
+    degree = np.bincount(arrays[0][:, 0], minlength=entities) + np.bincount(arrays[0][:, 2], minlength=entities)
+    categories = relation_categories(arrays[0], relations)
+    held_out = np.concatenate(arrays[1:]) if len(arrays) > 1 else arrays[0][:0]
+    unseen = (degree == 0) & (np.bincount(held_out[:, [0, 2]].reshape(-1), minlength=entities) > 0)
+    facts: dict[str, Any] = {
+        "dataset": dataset.name,
+        "entities": entities,
+        "relations": relations,
+        "splits": {
+            name: {"triples": len(splits[name]), "repeats": repeats, "known": known, "answered": answered}
+            for name, repeats, known, answered in zip(splits, *(each.tolist() for each in over[1:]), strict=True)
+        },
+        "degree": {
+            "mean": float(degree.mean()),
+            "median": float(np.median(degree)),
+            "most": int(degree.max()),
+            "of_one": int(np.count_nonzero(degree == 1)),
+        },
+        "categories": {name: int(np.count_nonzero(categories == code)) for code, name in enumerate(CATEGORIES)},
+        "links": [_link(link, dataset.relations) for link in links],
+        "unseen": {
+            "entities": int(np.count_nonzero(unseen)),
+            "relations": len(np.setdiff1d(held_out[:, 1], arrays[0][:, 1])),
+        },
+        "header": _header(dataset),
+        "quoted": _share(dataset.entities, lambda name: len(name) > 1 and name[0] == name[-1] == '"'),
+        "mojibake": _share(dataset.entities, lambda name: any(sign in name for sign in MOJIBAKE)),
+    }
+    return facts | {"findings": list(findings(facts))}
+
+
+def _link(link: Link, names: Vocabulary) -> dict[str, Any]:
+    kind = "symmetric" if link.first == link.second else "inverse" if link.inverse else "duplicate"
+    return {
+        "relations": [names[link.first], names[link.second]],
+        "kind": kind,
+        "shared": link.shared,
+        "shares": list(link.shares),
+    }
+
+
+def _header(dataset: Dataset) -> list[str] | None:
+    """The first triple, where it is the names of columns and no triple."""
+    if dataset.entities.count is not None or dataset.relations.count is not None:
+        return None
+    array = dataset.train.array
+    head, relation, tail = array[0].tolist()
+    words = [dataset.entities[head], dataset.relations[relation], dataset.entities[tail]]
+    named = sum(word.strip().lower() in known for word, known in zip(words, HEADERS, strict=True))
+    alone = sum(int(np.count_nonzero(triples.array[:, 1] == relation)) for triples in dataset.splits.values())
+    return words if named >= 2 and alone <= len(dataset.splits) else None
+
+
+def _share(names: Vocabulary, says: Callable[[str], bool]) -> float:
+    """The share of names of which it is true."""
+    if names.count is not None:
+        return 0.0
+    return sum(says(name) for name in names) / max(1, len(names))
+
+
+def findings(facts: dict[str, Any]) -> Iterator[str]:
+    """What endangers a result, a line each, with what mends it."""
+    if facts["header"]:
+        yield f"the first line looks like the names of columns ({' '.join(facts['header'])}): --header skips it"
+    if facts["quoted"] >= QUOTED:
+        yield f"{facts['quoted']:.0%} of the entities' names are in quotation marks, which become part of them: take them off"
+    if facts["mojibake"]:
+        yield f"{facts['mojibake']:.2%} of the entities' names look like text in another encoding: convert the files to UTF-8"
+    splits = facts["splits"]
+    for name, split in splits.items():
+        if split["repeats"]:
+            yield f"{name}: {counted(split['repeats'], 'triple')} of {split['triples']:,} repeated: kgdist-split leaves them out"
+    for name, split in splits.items():
+        if split["known"]:
+            yield (
+                f"{split['known']:,} of {split['triples']:,} {name} triples are also in train, so their ranks say nothing: "
+                "kgdist-split divides a graph anew"
+            )
+        if split["answered"]:
+            share = split["answered"] / split["triples"]
+            yield (
+                f"{split['answered']:,} of {split['triples']:,} {name} triples ({share:.0%}) are in train in another form, by an "
+                "inverse, symmetric or duplicate relation: kgdist-split --no_leaks keeps such pairs together"
+            )
+    unseen = facts["unseen"]
+    if unseen["entities"] or unseen["relations"]:
+        entities, relations = unseen["entities"], unseen["relations"]
+        what = f"{entities:,} {'entity' if entities == 1 else 'entities'} and {counted(relations, 'relation')}"
+        yield f"valid and test hold {what} that train lacks, and no training triple tells of them: kgdist-split leaves none"
+
+
+def lines(facts: dict[str, Any], most: int) -> list[str]:
+    """For people."""
+    degree, categories = facts["degree"], facts["categories"]
+    counts = ", ".join(f"{split['triples']:,} {name}" for name, split in facts["splits"].items())
+    found = [
+        f"{facts['dataset']}: {facts['entities']:,} entities, {facts['relations']:,} relations, triples: {counts}",
+        f"train's triples of an entity: {degree['mean']:.1f} on average, median {degree['median']:g}, most {degree['most']:,}; "
+        f"{degree['of_one']:,} have one",
+        "relations: " + ", ".join(f"{count:,} {name}" for name, count in categories.items()),
+    ]
+    if links := facts["links"]:
+        found += ["", f"{counted(len(links), 'link')} between relations (each repeats at least .8 of the other):"]
+        rows = [(each["kind"], *each["relations"], each["shared"], *each["shares"]) for each in links[:most]]
+        table = TextTable(["kind", "relation", "and", "shared", "of the first", "of the second"], None)
+        found += table.lines(list(zip(*rows, strict=True)))
+        found += [f"... and {len(links) - most:,} more"] if len(links) > most else []
+    return [*found, ""]

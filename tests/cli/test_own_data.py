@@ -1,0 +1,150 @@
+"""kgdist-split and kgdist-inspect on files that are made with one fault each: that fault is found, and no other."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kgdist.cli import inspect, split
+from kgdist.data.dataset import load_dataset
+
+Triple = tuple[str, str, str]
+Files = dict[str, list[Triple]]
+
+
+def clean() -> Files:
+    """A graph with nothing wrong: 3 relations without inverses or duplicates, all entities in train."""
+    rng = np.random.default_rng(5)
+    rows = rng.integers(0, (40, 3, 40), (500, 3)).tolist()
+    triples = sorted({(f"e{h}", f"r{r}", f"e{t}") for h, r, t in rows if h != t})
+    order = rng.permutation(len(triples))
+    mixed = [triples[place] for place in order]
+    train, held_out = mixed[:-60], mixed[-60:]
+    return {"train": train, "valid": held_out[:30], "test": held_out[30:]}
+
+
+def write(folder: Path, files: Files) -> list[str]:
+    for name, triples in files.items():
+        (folder / f"{name}.tsv").write_text("".join("\t".join(triple) + "\n" for triple in triples))
+    return [str(folder / f"{name}.tsv") for name in files]
+
+
+def _header(files: Files) -> None:
+    files["train"].insert(0, ("head", "relation", "tail"))
+
+
+def _quotes(files: Files) -> None:
+    for name, triples in files.items():
+        files[name] = [(f'"{h}"', f'"{r}"', f'"{t}"') for h, r, t in triples]
+
+
+def _repeated(files: Files) -> None:
+    files["train"] += files["train"][:7]
+
+
+def _in_train(files: Files) -> None:
+    files["train"] += files["test"][:9]
+
+
+def _inverse(files: Files) -> None:
+    files["train"] += [(t, "inverse of r1", h) for part in files.values() for h, r, t in part if r == "r1"]
+
+
+def _unseen(files: Files) -> None:
+    files["test"].append(("nobody", "r1", "e1"))
+
+
+def _encoding(files: Files) -> None:
+    files["train"].append(("cafÃ©", "r1", "e1"))
+
+
+FAULTS: dict[str, tuple[Callable[[Files], None], str]] = {
+    "header": (_header, r"looks like the names of columns \(head relation tail\): --header"),
+    "quotes": (_quotes, "100% of the entities' names are in quotation marks"),
+    "repeated": (_repeated, "train: 7 triples of"),
+    "in train": (_in_train, "9 of 30 test triples are also in train"),
+    "inverse": (_inverse, r"(valid|test) triples \(.*\) are in train in another form"),
+    "unseen": (_unseen, "1 entity and 0 relations that train lacks"),
+    "encoding": (_encoding, "another encoding"),
+}
+
+
+def found(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    assert inspect.main([*words, "--json"]) == 0
+    findings: list[str] = json.loads(capsys.readouterr().out)["findings"]
+    return findings
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_is_found_and_no_other(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = clean()
+    assert found(write(tmp_path, files), capsys) == []
+    break_it, said = FAULTS[name]
+    break_it(files)
+    (tmp_path / name).mkdir()
+    findings = found(write(tmp_path / name, files), capsys)
+    assert all(re.search(said, each) for each in findings)
+    assert len(findings) == (2 if name == "inverse" else 1), findings  # of valid, and of test
+
+
+def test_a_header_that_is_declared_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = clean()
+    for triples in files.values():
+        triples.insert(0, ("subject", "predicate", "object"))
+    words = write(tmp_path, files)
+    assert "looks like the names of columns" in found(words, capsys)[0]
+    assert found([*words, "--header"], capsys) == []
+
+
+def test_for_people_and_of_a_known_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = clean()
+    _inverse(files)
+    assert inspect.main(write(tmp_path, files)) == 0
+    shown = capsys.readouterr().out
+    assert "40 entities, 4 relations" in shown and "inverse" in shown and "! " in shown and "--no_leaks" in shown
+    (tmp_path / "empty.tsv").write_text("")
+    assert inspect.main([str(tmp_path / "empty.tsv")]) == 2
+    assert "empty.tsv" in capsys.readouterr().err
+    assert inspect.main([str(tmp_path / "nothing.tsv")]) == 2
+
+
+def test_what_was_split_is_clean_and_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = clean()
+    _inverse(files)
+    _repeated(files)
+    everything = list(itertools.chain(*files.values()))
+    (file,) = write(tmp_path, {"graph": everything})
+    assert split.main([file, "--out", str(tmp_path / "out"), "--no_leaks"]) == 0
+    said = capsys.readouterr().out
+    assert "7 repeated triples left out" in said and "train" in said
+    parts = [(tmp_path / "out" / f"{name}.tsv") for name in ("train", "valid", "test")]
+    lines = [part.read_text().splitlines() for part in parts]
+    assert sorted(itertools.chain(*lines)) == sorted({"\t".join(triple) for triple in everything})
+    assert found([str(part) for part in parts], capsys) == []
+    assert split.main([file, "--out", str(tmp_path / "out")]) == 2 and "--force" in capsys.readouterr().err
+    (tmp_path / "few.tsv").write_text("a\tr\tb\nc\tr\td\n")
+    assert split.main([str(tmp_path / "few.tsv"), "--out", str(tmp_path / "none")]) == 2
+    assert "leaves no triple for valid and test" in capsys.readouterr().err and not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"), [(_in_train, "15.00% of the valid and test triples are also in train"), (_inverse, "in another form")]
+)
+def test_a_training_warns_of_what_endangers_its_result(
+    fault: Callable[[Files], None], said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = clean()
+    for broken in (False, True):
+        if broken:
+            fault(files)
+        (tmp_path / str(broken)).mkdir()
+        write(tmp_path / str(broken), files)
+        caplog.clear()
+        load_dataset(path=tmp_path / str(broken), name="own", format="raw_udd_hrt", files=[f"{name}.tsv" for name in files])
+        assert [said in record.getMessage() for record in caplog.records] == [True] * broken
