@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
         found = open_index(opened.run.path, predictor)
         log.tell(found.words())
         predictor.index = found
-    columns = [Column("head", entity.names), Column("rel", relation.names), Column("tail", entity.names), Column("score")]
+    columns = [Column("head", entity.names), Column("relation", relation.names), Column("tail", entity.names), Column("score")]
     calibration = None
     if options.explain:
         assert dataset is not None

@@ -125,7 +125,7 @@ class PredictOptions(Lists, RunOptions):
     num_thread: int | None = _how(None, "threads; all cores when not given", low=1, high=4096)
     output: str | None = _output(
         None,
-        "where the answers go: FILE.tsv, FILE.json, FILE.parquet, or - for a table on the terminal. When not given: result.tsv "
+        "where the answers go: FILE.tsv, .csv, .json or .parquet, or - for a table on the terminal. When not given: result.tsv "
         "for lists from files, the terminal for --head, --relation and --tail",
         metavar="FILE",
     )
@@ -166,7 +166,7 @@ class EmbSimOptions(Lists, RunOptions):
     num_thread: int | None = _how(None, "threads; all cores when not given", low=1, high=4096)
     output: str | None = _output(
         None,
-        "where the answers go: FILE.tsv, FILE.json, FILE.parquet, or - for a table on the terminal. When not given: result.tsv "
+        "where the answers go: FILE.tsv, .csv, .json or .parquet, or - for a table on the terminal. When not given: result.tsv "
         "for lists from files, the terminal for --left and --right",
         metavar="FILE",
     )

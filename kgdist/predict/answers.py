@@ -1,15 +1,18 @@
-"""Answers as named columns -> FILE.tsv, FILE.json, FILE.parquet, or an aligned table on the terminal.
+"""Answers as named columns -> FILE.tsv, FILE.csv, FILE.json, FILE.parquet, or an aligned table on the terminal.
 
 Answers come in blocks and are written as they come, so memory holds one block, however many there are. A file is whole or absent.
 
 TSV is DGL-KE's result.tsv: a line of titles, then one line an answer. Whole numbers and floats are written with the fewest digits
-that say which number of their type they are, so float32 scores come back bit by bit, and a tab inside a name as `\\t`. JSON is a
-list of objects, one a line; what JSON cannot say (infinities, NaN) is null there. Parquet has one column a title.
+that say which number of their type they are, so float32 scores come back bit by bit, and a tab inside a name as `\\t`. CSV has
+commas instead, and quotes where a name needs them (RFC 4180), so names come back as they are. JSON is a list of objects, one a
+line; what JSON cannot say (infinities, NaN) is null there. Parquet has one column a title.
 """
 
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import json
 import math
 import os
@@ -82,7 +85,9 @@ def _writer(output: str, columns: Sequence[Column]) -> Iterator[_Writer]:
     if output == TERMINAL:
         yield _Table(columns)
         return
-    kinds: dict[str, type[_Tsv | _Json | _Parquet]] = {".json": _Json, ".parquet": _Parquet, ".pq": _Parquet}
+    kinds: dict[str, type[_Tsv | _Csv | _Json | _Parquet]] = {
+        ".csv": _Csv, ".json": _Json, ".parquet": _Parquet, ".pq": _Parquet,
+    }  # fmt: skip
     with atomic_write(output) as file:
         writer = kinds.get(Path(output).suffix.lower(), _Tsv)(file, columns)
         yield writer
@@ -110,6 +115,27 @@ class _Tsv:
     def write(self, block: Block) -> None:
         texts = [_texts(column, values) for column, values in zip(self.columns, block, strict=True)]
         self.file.write("".join(["\t".join(line) + "\n" for line in zip(*texts, strict=True)]).encode())
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+class _Csv:
+    def __init__(self, file: Any, columns: Sequence[Column]) -> None:
+        self.file, self.columns = file, columns
+        self._lines([[column.title for column in columns]])
+
+    def _lines(self, rows: Iterable[Sequence[Any]]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        self.file.write(text.getvalue().encode())
+
+    def write(self, block: Block) -> None:
+        texts = [
+            values.astype(str).tolist() if column.names is None else column.names.names(values)
+            for column, values in zip(self.columns, block, strict=True)
+        ]
+        self._lines(zip(*texts, strict=True))
 
     def close(self) -> None:
         """Nothing is held back."""

@@ -58,7 +58,7 @@ class Asked:
         file = self.bench.root / "result.tsv"
         self("--output", str(file), *words)
         first, *lines = [line.split("\t") for line in file.read_text().splitlines()]
-        assert first == ["head", "rel", "tail", "score"]
+        assert first == ["head", "relation", "tail", "score"]
         return [((h, r, t), float(score)) for h, r, t, score in lines]
 
     def is_best(self, found: list[tuple[Named, float]], groups: Sequence[Sequence[Named]], k: int) -> None:
@@ -148,9 +148,11 @@ def test_known_triples_are_left_out(rotate: Asked) -> None:
 
 def test_the_terminal_and_json_show_the_same(rotate: Asked) -> None:
     title, *lines = rotate("--relation", "r3", "--tail", "e2", "--topk", "3").splitlines()
-    assert title.split() == ["head", "rel", "tail", "score"] and len(lines) == 3
+    assert title.split() == ["head", "relation", "tail", "score"] and len(lines) == 3
     answers = json.loads(rotate("--relation", "r3", "--tail", "e2", "--topk", "3", "--json"))["answers"]
-    assert [[row["head"], row["rel"], row["tail"], f"{row['score']:.4f}"] for row in answers] == [line.split() for line in lines]
+    assert [[row["head"], row["relation"], row["tail"], f"{row['score']:.4f}"] for row in answers] == [
+        line.split() for line in lines
+    ]
     file = rotate.bench.root / "answers.json"
     assert json.loads(rotate("--relation", "r3", "--tail", "e2", "--json", "--output", str(file))) == {
         "output": str(file),
@@ -197,7 +199,7 @@ def foreign(asked: Asked, **changes: object) -> Path:
 
 
 def test_the_commands_of_dglkes_manual(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ids in lists, all and batch_head: head, rel, tail and score, tab between, the best first, in result.tsv of this folder."""
+    """Ids in lists, all and batch_head: head, relation, tail, score, tabs between, best first, in result.tsv of this folder."""
     asked = Asked(bench, "TransE_l2")
     folder = foreign(asked)
     monkeypatch.chdir(bench.root)
@@ -217,7 +219,7 @@ def test_the_commands_of_dglkes_manual(bench: Bench, monkeypatch: pytest.MonkeyP
     ]
     assert predict.main([*words, "--score_func", "none"]) == 0
     lines = [line.split("\t") for line in Path("result.tsv").read_text().splitlines()]
-    assert lines[0] == ["head", "rel", "tail", "score"] and len(lines) == 6 and {line[1] for line in lines[1:]} == {"0"}
+    assert lines[0] == ["head", "relation", "tail", "score"] and len(lines) == 6 and {line[1] for line in lines[1:]} == {"0"}
     by_id = [(asked.names[0][int(h)], asked.names[1][int(r)], asked.names[0][int(t)]) for h, r, t, _ in lines[1:]]
     assert np.allclose([float(line[3]) for line in lines[1:]], [asked.score[each] - formulas.GAMMA for each in by_id], rtol=1e-5)
 
