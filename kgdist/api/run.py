@@ -18,6 +18,7 @@ from kgdist.base.machine import usable_cores
 from kgdist.base.types import Side
 from kgdist.data.dataset import Dataset, open_dataset
 from kgdist.data.known import KnownTriples
+from kgdist.data.labels import Labels
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.evaluation.evaluator import Evaluator
 from kgdist.kvstore.tables import MemoryTables
@@ -29,12 +30,13 @@ from kgdist.predict.engine import Found, Predictor
 from kgdist.predict.lists import Wanted, ids_of
 from kgdist.predict.similar import MEASURES, SimilarSearch
 from kgdist.runs.opened import Opened
+from kgdist.runs.rundir import labels_of
 
 ENDS = ("head", "relation", "tail")
 
 
 class Run:
-    """A trained run. Entities and relations are named by name (str) or by id (int).
+    """A trained run. Entities and relations are named by name (str), a label that no other has, or id (int).
 
     >>> run = kgdist.load("ckpts/RotatE_wordnet_0")
     >>> run.predict(head="dog.n.01", relation="hypernym", k=3)
@@ -79,6 +81,11 @@ class Run:
     def relations(self) -> Vocabulary:
         """Names of the relations by id."""
         return self._names[1]
+
+    @cached_property
+    def labels(self) -> tuple[Labels, Labels]:
+        """What people call its entities and its relations, where --labels said so: `run.labels[0].names([7])`."""
+        return labels_of(self.path, *self._names)
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -134,7 +141,8 @@ class Run:
         *,
         exclude_known: bool = False,
     ) -> Table:
-        """The `k` likeliest answers for what is not given, as a table: head, relation, tail, score (see `score`), rank.
+        """The `k` likeliest answers for what is not given, as a table: head, relation, tail, score (see `score`), rank, and
+        head_label, relation_label, tail_label where the run has labels (None for what has none).
 
         Two given: the third is asked for, for each pair that stands side by side. One given: the other two are, for each one
         given. `exclude_known`: without the triples of train, valid and test. Ranks count from 1 for each question.
@@ -179,12 +187,15 @@ class Run:
             allowed = f"kind entity or relation, measure {', '.join(MEASURES)}, k >= 1"
             raise UsageError(f"similar: must be {allowed}, not {kind!r}, {measure!r}, {k}")
         names = self._opened.row_names(kind)
-        ids, _ = ids_of(name, names, kind)
+        place = ("entity", "relation").index(kind)
+        labels = self.labels[place].of_rows(names, len(names) // max(1, len(self._names[place])))
+        ids, _ = ids_of(name, names, kind, labels)
         search = SimilarSearch(MEASURES[measure](self.tables.rows[kind]), threads=usable_cores())
         parts = list(search.best_of_each(ids, None, k))
         left, right, scores = (np.concatenate([part[place] for part in parts]) for place in range(3))
         ends = {"left": left, "right": right}
-        return Table({end: names.names(found) for end, found in ends.items()} | {"score": scores}, ends)
+        called = {f"{end}_label": labels.names(found) for end, found in ends.items()} if labels else {}
+        return Table({end: names.names(found) for end, found in ends.items()} | {"score": scores} | called, ends)
 
     @cached_property
     def _predictor(self) -> Predictor:
@@ -194,8 +205,8 @@ class Run:
         """Name -> int64[n], one length, and whether each was one alone."""
         found = {}
         for name, value in given.items():
-            which = (self.relations, "relation") if name == "relation" else (self.entities, "entity")
-            found[name] = ids_of(value, *which)
+            noun, place = ("relation", 1) if name == "relation" else ("entity", 0)
+            found[name] = ids_of(value, self._names[place], noun, self.labels[place])
         lengths = {len(ids) for ids, single in found.values() if not single} or {1}
         if len(lengths) > 1:
             sizes = ", ".join(f"{len(ids)} {name}s" for name, (ids, _) in found.items())
@@ -210,8 +221,9 @@ class Run:
         return KnownTriples.among(splits, *counts, [ids.get(name) for name in ENDS])
 
     def _table(self, ids: dict[str, np.ndarray], more: dict[str, np.ndarray]) -> Table:
-        names = {end: (self.relations if end == "relation" else self.entities).names(found) for end, found in ids.items()}
-        return Table(names | more, ids)
+        names = {end: self._names[end == "relation"].names(found) for end, found in ids.items()}
+        called = {end: labels.names(found) for end, found in ids.items() if (labels := self.labels[end == "relation"])}
+        return Table(names | more | {f"{end}_label": found for end, found in called.items()}, ids)
 
     # ---- how good it is
 

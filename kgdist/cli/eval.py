@@ -37,6 +37,8 @@ def main(argv: Sequence[str]) -> int:
 
         require("--report")
     opened, dataset = open_with_data(trained, config, torch.device("cpu") if config.mix_cpu_gpu else device_of(config, 0))
+    if config.labels is not None:
+        rundir.labels_of(trained.path, dataset.entities, dataset.relations, config.labels)
     if dataset.test is None:
         raise OptionError("--dataset", f"{dataset.name} has no test triples")
     report = Evaluator(dataset, config).run(opened.model, opened.tables, "test")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kgdist.cli.command import command, set_up_log
@@ -30,9 +30,9 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.base import log
     from kgdist.base.machine import usable_cores
     from kgdist.data.dataset import open_dataset
-    from kgdist.predict.answers import TERMINAL, Column, cells, check_output, write_answers
+    from kgdist.predict.answers import TERMINAL, Column, cells, check_output, labelled, write_answers
     from kgdist.predict.engine import Predictor
-    from kgdist.predict.lists import things
+    from kgdist.predict.lists import things, with_labels
     from kgdist.runs.opened import open_model
 
     set_up_log(options)
@@ -48,6 +48,7 @@ def main(argv: Sequence[str]) -> int:
     how = {"raw_data": options.raw_data, "ids": options.ids}
     entity = things("entity", opened.num_entities, entities, **how, mfile=options.entity_mfile, flag="--entity_mfile")
     relation = things("relation", opened.num_relations, relations, **how, mfile=options.rel_mfile, flag="--rel_mfile")
+    entity, relation = with_labels(opened.run.path, entity, relation, options.labels)
     lists: list[np.ndarray | None] = []
     for source, kind, flag in zip(options.sources(), (entity, relation, entity), ("--head", "--relation", "--tail"), strict=True):
         ids = None if source is None else kind.read(source) if isinstance(source, str) else kind.words(flag, source)
@@ -59,13 +60,17 @@ def main(argv: Sequence[str]) -> int:
         found = open_index(opened.run.path, predictor)
         log.tell(found.words())
         predictor.index = found
-    columns = [Column("head", entity.names), Column("relation", relation.names), Column("tail", entity.names), Column("score")]
+    plain = options.json or output != TERMINAL
+    ends = {"head": entity, "relation": relation, "tail": entity}
+    columns = [*(Column(end, of.names if plain else of.shown) for end, of in ends.items()), Column("score")]
     calibration = None
     if options.explain:
         assert dataset is not None
         calibration = _calibrated(opened, predictor, dataset)
         columns += [Column("head_rank"), Column("tail_rank"), *([Column("probability")] if calibration else [])]
-    blocks = _blocks(options, predictor, lists, dataset, calibration)
+    blocks: Iterable[Sequence[np.ndarray]] = _blocks(options, predictor, lists, dataset, calibration)
+    if plain:
+        columns, blocks = labelled(columns, {end: of.labels for end, of in ends.items()}, blocks)
     if options.json and output == TERMINAL:
         titles = [column.title for column in columns]
         rows = [row for block in blocks for row in zip(*map(cells, columns, block), strict=True)]

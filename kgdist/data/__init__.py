@@ -9,6 +9,7 @@ entity_types.py  the types of entities, from a file
 growing.py     triples of new entities, whose ids follow those that are known
 held_out.py    valid and test taken from train
 known.py       the filter: all known answers of a query
+labels.py      what people call entities and relations, beside their names
 leaks.py       relations that repeat or invert others, and the test triples that they answer
 memory.py      triples in memory, to files that are read as any others
 names.py       many strings and the way back, in arrays; names numbered as they come

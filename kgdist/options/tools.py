@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import Any, ClassVar, TypeVar
 
 from kgdist.options.cluster import ReachOptions
+from kgdist.options.of_brought import LabelOptions
 from kgdist.options.of_entities import EntityOptions, NewEntityOptions
 from kgdist.options.of_graphs import ConvertingOptions, InspectingOptions, SplittingOptions
 from kgdist.options.option import option, table
@@ -77,7 +78,7 @@ class Lists:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictOptions(Lists, RunOptions):
+class PredictOptions(Lists, LabelOptions, RunOptions):
     """kgdist-predict."""
 
     LISTS = ("head", "relation", "tail")
@@ -133,7 +134,7 @@ class PredictOptions(Lists, RunOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EmbSimOptions(Lists, RunOptions):
+class EmbSimOptions(Lists, LabelOptions, RunOptions):
     """kgdist-emb-sim."""
 
     LISTS = ("left", "right")

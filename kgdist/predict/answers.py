@@ -17,7 +17,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ from kgdist.base.errors import OptionError
 from kgdist.base.files import atomic_write
 from kgdist.base.log import say
 from kgdist.base.text_table import TextTable
-from kgdist.data.vocabulary import Vocabulary
+from kgdist.data.labels import Labels, Naming
 
 TERMINAL = "-"
 ROWS = 1 << 16  # rows turned into text at once, and in one row group of Parquet
@@ -39,10 +39,19 @@ class Column:
     """A title, and the names of the ids in the column if they are to be written as names."""
 
     title: str
-    names: Vocabulary | None = None
+    names: Naming | None = None
 
 
 Block = Sequence[np.ndarray]  # one array for each column, all of one length: int64 ids, or numbers as they are to be written
+
+
+def labelled(
+    columns: Sequence[Column], labels: Mapping[str, Labels | None], blocks: Iterable[Block]
+) -> tuple[list[Column], Iterable[Block]]:
+    """Columns and blocks with one more column, `<title>_label`, for each title whose ids have `labels`: what files hold."""
+    there = [(place, found) for place, column in enumerate(columns) if (found := labels.get(column.title))]
+    more = [Column(f"{columns[place].title}_label", found) for place, found in there]
+    return [*columns, *more], ([*block, *(block[place] for place, _ in there)] for block in blocks)
 
 
 class _Writer(Protocol):
@@ -94,7 +103,7 @@ def _writer(output: str, columns: Sequence[Column]) -> Iterator[_Writer]:
         writer.close()  # not after an error: the file then goes away
 
 
-def cells(column: Column, values: np.ndarray) -> list[Any]:
+def cells(column: Column, values: np.ndarray) -> Sequence[Any]:
     """The column's values as names, or as Python numbers: a float32 as what it prints as, not as the double that it is."""
     if column.names is not None:
         return column.names.names(values)
@@ -104,7 +113,7 @@ def cells(column: Column, values: np.ndarray) -> list[Any]:
 def _texts(column: Column, values: np.ndarray) -> list[str]:
     if column.names is None:
         return values.astype(str).tolist()  # type: ignore[no-any-return]
-    return [name.replace("\t", "\\t") for name in column.names.names(values)]
+    return [(name or "").replace("\t", "\\t") for name in column.names.names(values)]
 
 
 class _Tsv:

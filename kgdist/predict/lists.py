@@ -1,14 +1,14 @@
 """What a user lists -> ids: files of one name or id a line, words of the command line, values of Python; and asking for them.
 
 Whether a list holds names or ids is settled before it is read (`things`), never guessed from what stands in it. A name is
-byte-exact, as everywhere; blanks around an id are allowed. The same line may come twice. Not the parser of dictionaries or
-triples: those have columns.
+byte-exact, as everywhere; a label that one thing alone has will do for its name; blanks around an id are allowed. The same line
+may come twice. Not the parser of dictionaries or triples: those have columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +17,13 @@ import numpy as np
 from kgdist.base.errors import DataError, OptionError, UsageError
 from kgdist.base.log import log
 from kgdist.data.known import KnownTriples
+from kgdist.data.labels import Beside, Labels, Naming
 from kgdist.data.read.columns import shown
 from kgdist.data.read.dictionary import integers, not_integers, read_lines
 from kgdist.data.read.lines import check_file
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.options.option import is_integer
+from kgdist.runs.rundir import labels_of
 
 if TYPE_CHECKING:
     from kgdist.predict.engine import Answers, Predictor
@@ -40,6 +42,12 @@ class Things:
     noun: str  # "entity" or "relation"
     count: int
     names: Vocabulary | None = None
+    labels: Labels | None = None  # by which they may be asked for, too, where no other has the same
+
+    @property
+    def shown(self) -> Naming | None:
+        """Names, with labels beside them if there are any, for people."""
+        return Beside(self.names, self.labels) if self.names is not None and self.labels else self.names
 
     def read(self, path: str | Path) -> np.ndarray:
         """The file's lines as int64[n], n >= 1. Raises DataError with the line of the first that cannot be."""
@@ -47,7 +55,7 @@ class Things:
         check_file(path, expected)
         lines = read_lines(path, expected)  # pa.LargeStringArray[n]
         if self.names is not None:
-            ids = self.names.find(lines).astype(np.int64)
+            ids = self._find(lines)
             bad = np.flatnonzero(ids < 0)
         else:
             found = integers(lines)
@@ -60,13 +68,19 @@ class Things:
     def words(self, option: str, words: Sequence[str]) -> np.ndarray:
         """Words of the command line as int64[n]. Raises OptionError naming `option` for the first that cannot be."""
         if self.names is not None:
-            ids = self.names.find(list(words)).astype(np.int64)
+            ids = self._find(list(words))
         else:
             ids = np.array([int(word) if is_integer(word) and len(word) <= 18 else -1 for word in words], np.int64)
         bad = np.flatnonzero((ids < 0) | (ids >= self.count))
         if len(bad):
             raise OptionError(option, self._wrong(words[int(bad[0])]))
         return ids
+
+    def _find(self, texts: Any) -> np.ndarray:
+        """int64[n]: the ids of names, and of labels where nothing has that name; -1 for what is neither."""
+        assert self.names is not None
+        ids = self.names.find(texts).astype(np.int64)
+        return _by_label(ids, texts, self.labels)
 
     def _wrong(self, text: str) -> str:
         """What is wrong with a line or word that means nothing here."""
@@ -76,7 +90,7 @@ class Things:
                 return f"{self.noun} id {shown(text)[1:-1]} is out of range, allowed: {allowed}"
             return f"{shown(text)} is no {self.noun} id (an integer, {allowed}); lists of names need --raw_data and known names"
         is_id = is_integer(text.strip(" ")) and 0 <= int(text) < self.count
-        return unknown(self.noun, text, self.names, "; give --ids if that is an id" if is_id else "")
+        return unknown(self.noun, text, self.names, "; give --ids if that is an id" if is_id else "", labels=self.labels)
 
 
 def things(
@@ -105,7 +119,31 @@ def things(
     return Things(noun, count, None if ids or known is None or known.count is not None else known)
 
 
-def ids_of(wanted: Wanted, names: Vocabulary, noun: str) -> tuple[np.ndarray, bool]:
+def with_labels(folder: Path, entity: Things, relation: Things, file: str | None) -> tuple[Things, Things]:
+    """The same with the labels in `file`, which the run in `folder` then keeps, or with those that it has kept.
+
+    Raises OptionError for a file where things are asked for by id; DataError (file:line).
+    """
+    if entity.names is None or relation.names is None:
+        if file is not None:
+            raise OptionError(
+                "--labels", "labels are of names, and these are ids; leave out --ids, or say the names (--entity_mfile)"
+            )
+        return entity, relation
+    entities, relations = labels_of(folder, entity.names, relation.names, file)
+    return replace(entity, labels=entities), replace(relation, labels=relations)
+
+
+def _by_label(ids: np.ndarray, texts: Any, labels: Labels | None) -> np.ndarray:
+    """`ids` int64[n] of `texts`, those that are -1 by label, if one thing alone has it."""
+    rows = np.flatnonzero(ids < 0)
+    if labels and len(rows):
+        found, counts = labels.find(texts.take(rows) if hasattr(texts, "take") else [texts[row] for row in rows.tolist()])
+        ids[rows] = np.where(counts == 1, found, -1)
+    return ids
+
+
+def ids_of(wanted: Wanted, names: Vocabulary, noun: str, labels: Labels | None = None) -> tuple[np.ndarray, bool]:
     """What a caller in Python names -> int64[n], and whether one alone was named. `noun`: "entity" or "relation".
 
     Raises UsageError naming the first that is not known, with names like it.
@@ -113,13 +151,13 @@ def ids_of(wanted: Wanted, names: Vocabulary, noun: str) -> tuple[np.ndarray, bo
     single = isinstance(wanted, str) or not isinstance(wanted, Iterable)
     several = [wanted] if single else list(wanted)  # type: ignore[arg-type]
     texts = [each for each in several if isinstance(each, str)]
-    found = iter(names.find(texts).tolist() if texts else [])
+    found = iter(_by_label(names.find(texts).astype(np.int64), texts, labels).tolist() if texts else [])
     ids = np.empty(len(several), np.int64)
     for place, each in enumerate(several):
         if isinstance(each, str):
             number = next(found)
             if number < 0:
-                raise UsageError(unknown(noun, each, names))
+                raise UsageError(unknown(noun, each, names, labels=labels))
         elif isinstance(each, int | np.integer) and not isinstance(each, bool):
             number = int(each)
             if not 0 <= number < len(names):
@@ -130,8 +168,10 @@ def ids_of(wanted: Wanted, names: Vocabulary, noun: str) -> tuple[np.ndarray, bo
     return ids, single
 
 
-def unknown(noun: str, name: str, names: Vocabulary, otherwise: str = "") -> str:
-    """What to say of a name that is not among `names`: those like it, or `otherwise`."""
+def unknown(noun: str, name: str, names: Vocabulary, otherwise: str = "", *, labels: Labels | None = None) -> str:
+    """What to say of a name that is not among `names`: whose label it is, or those like it, or `otherwise`."""
+    if labels and int((count := labels.find([name])[1])[0]) > 1:
+        return f"{int(count[0]):,} {PLURAL[noun]} have the label {shown(name)}: {labels.bearers(name)}; name one of them"
     return f"no {noun} is called {shown(name)}{names.hint(name) or otherwise}"
 
 

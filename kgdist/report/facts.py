@@ -24,6 +24,7 @@ from kgdist.base.log import bar
 from kgdist.base.machine import usable_cores
 from kgdist.base.types import Side
 from kgdist.data.dataset import Dataset
+from kgdist.data.labels import Beside
 from kgdist.evaluation.evaluator import Evaluator
 from kgdist.evaluation.ranks import SIDES, Ranks
 from kgdist.options.config import Config
@@ -55,6 +56,13 @@ class RankedSample:
     def report(self) -> dict[str, Any]:
         """The metrics of these ranks, as kgdist-eval saves them."""
         return self.evaluator.report(self.ranks, self.split)
+
+    @cached_property
+    def shown(self) -> tuple[Beside, Beside]:
+        """What the page calls entities and relations: their names, with labels beside them where the run has some."""
+        names = self.dataset.entities, self.dataset.relations
+        entities, relations = map(Beside, names, rundir.labels_of(self.opened.run.path, *names))
+        return entities, relations
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -184,7 +192,7 @@ def examples(sample: RankedSample, relation: int) -> tuple[Example | None, Examp
 
 
 def _example(sample: RankedSample, ranks: Ranks, row: int) -> Example:
-    side, names = SIDES[ranks.side[row]], sample.dataset.entities
+    side, (names, relations) = SIDES[ranks.side[row]], sample.shown
     head, relation, tail = (int(column[row]) for column in (ranks.head, ranks.relation, ranks.tail))
     true, anchor = side.pick(head, tail), side.other.pick(head, tail)
     rank = float(ranks.rank()[row])
@@ -192,7 +200,7 @@ def _example(sample: RankedSample, ranks: Ranks, row: int) -> Example:
     return Example(
         side,
         names[anchor],
-        sample.dataset.relations[relation],
+        relations[relation],
         names[true],
         rank,
         int(ranks.candidates[row]),
@@ -258,13 +266,13 @@ def picture(sample: RankedSample, seed: int = 0) -> Picture:
     groups, start = [], 0
     for number, (part, all_of_it) in enumerate(zip(chosen, members, strict=True)):
         here = slice(start, start := start + len(part))
-        name, end = _name(data, coloured[number]) if number < len(coloured) else ("other", "")
-        groups.append(PointGroup(name, end, len(all_of_it), places[here], data.entities.names(part), often[here]))
+        name, end = _name(sample, coloured[number]) if number < len(coloured) else ("other", "")
+        groups.append(PointGroup(name, end, len(all_of_it), places[here], sample.shown[0].names(part), often[here]))
     return Picture(explained, count, groups)
 
 
-def _name(data: Dataset, domain: int) -> tuple[str, str]:
-    return data.relations[domain // 2], ("head of", "tail of")[domain % 2]
+def _name(sample: RankedSample, domain: int) -> tuple[str, str]:
+    return sample.shown[1][domain // 2], ("head of", "tail of")[domain % 2]
 
 
 def _shares(members: list[np.ndarray]) -> list[int]:

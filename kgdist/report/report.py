@@ -69,7 +69,7 @@ def write_report(path: PathLike, config: Config | None = None) -> Path:
             curves=curves,
             published=published,
             metrics=metrics,
-            relations=_relations(relations(report)),
+            relations=_relations(_labelled(relations(report), sample)),
             asked=asked,
             graph=graph,
             made=_made(folder),
@@ -186,13 +186,22 @@ def _relations(found: Mapping[int, RelationMetrics]) -> dict[str, Any] | None:
     }
 
 
+def _labelled(found: Mapping[int, RelationMetrics], sample: RankedSample | None) -> Mapping[int, RelationMetrics]:
+    """Relations with their labels beside their names, which test.json does not have."""
+    labels = {} if sample is None else dict(zip(found, sample.shown[1].labels.names(list(found)), strict=True))
+    return {
+        number: each if (label := labels.get(number)) is None else each._replace(name=f"{each.name} ({label})")
+        for number, each in found.items()
+    }
+
+
 def _bar(found: RelationMetrics) -> Bar:
     return Bar(found.name, f"{found.queries:,} queries", found.mrr, f"{found.mrr:.3f}")
 
 
 def _asked(sample: RankedSample, report: Mapping[str, Any]) -> dict[str, Any]:
     """Questions and answers of the best and the worst relations."""
-    found = relations(report) or relations(sample.report)
+    found = _labelled(relations(report) or relations(sample.report), sample)
     best, worst = best_and_worst(found, np.unique(sample.ranks.relation))
 
     def answered(chosen: Sequence[int]) -> list[tuple[Any, ...]]:

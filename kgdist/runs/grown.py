@@ -6,6 +6,7 @@ graph with the new triples: what is said of a known entity with a new one is hea
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -138,6 +139,8 @@ class Trained:
             write_named(data, splits, new.entities, dataset.relations)
             rundir.save_embeddings(folder, config, tables)
             rundir.save_settings(folder, config, new.entities, dataset.relations)
+            if (labels := opened.run.path / rundir.LABELS).exists():
+                shutil.copyfile(labels, folder / rundir.LABELS)
         return config
 
 

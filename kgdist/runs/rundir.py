@@ -6,6 +6,7 @@
     <dataset>_<model>_relation.npy          float32[relations, width]
     <dataset>_<model>projection.npy         TransR only (no underscore: DGL-KE's name)
     entities.tsv, relations.tsv             id<TAB>name
+    labels.tsv                              name<TAB>label, where --labels was given
     metrics.jsonl, test.json, valid.json    curves and metrics
     ckpt-<step>/, best/                     see kgdist.runs.checkpoint
     job.json                                of a training that others may begin again: what it is called there
@@ -27,8 +28,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from kgdist.base.errors import CheckpointError, UsageError
+from kgdist.base.errors import CheckpointError, KgdistError, UsageError
 from kgdist.base.files import Moved, atomic_write, check_room, load_npy, read_json, safe_join, save_npy, unwatched, write_json
+from kgdist.base.log import log, tell
+from kgdist.data.labels import Labels, Pair, read_labels, summary, write_labels
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
@@ -39,6 +42,7 @@ from kgdist.runs.checkpoint import encoded_from, numbered
 from kgdist.version import __version__
 
 JOB = "job.json"  # of a run folder: which training it belongs to, however often that begins again
+LABELS = "labels.tsv"
 SPAN = 64 << 20  # bytes of a file that are flushed at a time
 # Options of a launcher that a run does not remember, or that are needed to find it.
 ELSEWHERE = ("path", "ip_config", "model_file", "job", "control", "storage", "ray_address", "ray_placement")
@@ -103,6 +107,31 @@ def save_settings(folder: Path, config: Config, entities: Vocabulary, relations:
     # The data must be found again from any working folder.
     absolute = config.replace(data_path=str(Path(config.data_path).absolute()))
     write_json(folder / "config.json", run_json(absolute, version=__version__, data=data))
+
+
+def given_labels(file: str | None, entities: Vocabulary, relations: Vocabulary) -> Pair | None:
+    """The labels in a file that the user gives, if so, and a line that says how many. Raises DataError (file:line)."""
+    if file is None:
+        return None
+    labels = read_labels(file, entities, relations)
+    tell(f"{file}: {summary(labels)}")
+    return labels
+
+
+def labels_of(folder: Path | None, entities: Vocabulary, relations: Vocabulary, file: str | None = None) -> Pair:
+    """What the things with these names are called: by `file`, which the run in `folder` then keeps, or else by what it has kept.
+
+    Raises DataError (file:line) for a file that is none of labels.
+    """
+    labels = given_labels(file, entities, relations)
+    if labels is not None and folder is not None:
+        try:
+            write_labels(folder / LABELS, labels)
+        except KgdistError as error:
+            log.warning("%s; give --labels again next time", error)
+    elif labels is None and folder is not None and (folder / LABELS).exists():
+        labels = read_labels(folder / LABELS, entities, relations)
+    return labels or (Labels.none(entities), Labels.none(relations))
 
 
 def save_embeddings(folder: Path, config: Config, rows: dict[str, np.ndarray]) -> None:

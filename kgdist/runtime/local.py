@@ -22,6 +22,7 @@ from kgdist.base.log import background, bar, log, say
 from kgdist.base.machine import keep_freed_memory, peak_of_this_process, used_now
 from kgdist.data.dataset import Dataset, Triples, open_dataset
 from kgdist.data.entity_types import types_of
+from kgdist.data.labels import write_labels
 from kgdist.evaluation.evaluator import Evaluator
 from kgdist.kvstore.shared_memory import SharedArray, huge_pages_refused
 from kgdist.kvstore.tables import MemoryTables
@@ -100,6 +101,7 @@ class Session:
         self.run = run
         self.callbacks = callbacks
         self.dataset = dataset
+        self.labels = rundir.given_labels(config.labels, dataset.entities, dataset.relations)
         self.interrupts = interrupts
         self.model = model_of(config)
         self.epoch, self.total = (count(config, *self._shared()) for count in (epoch_of, steps_of))
@@ -217,6 +219,8 @@ class Session:
 
     def _describe(self, folder: Path) -> None:
         rundir.save_settings(folder, self.config, self.dataset.entities, self.dataset.relations, self.dataset.digest)
+        if self.labels is not None:
+            write_labels(folder / rundir.LABELS, self.labels)
         if self.run is not None:
             write_json(folder / rundir.JOB, {"run": self.run})
 

@@ -112,6 +112,7 @@ OURS = {
     "early_stop_patience": (0, {"train"}),
     "resume": (None, {"train"}),
     "init_from": (None, {"train"}),
+    "labels": (None, {"train", "eval"}),
     "data_url": (None, {"train", "eval"}),
     "header": (False, {"train", "eval"}),
     "split": ((), {"train", "eval"}),

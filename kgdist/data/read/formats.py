@@ -26,6 +26,7 @@ from kgdist.data.read.columns import Rows, Spec
 from kgdist.data.read.lines import COMPRESSED, suffix
 
 SPLITS = ("train", "valid", "test")
+RDF = (".nt",)  # kinds of files that hold RDF
 ORDERS = ("hrt", "htr", "rht", "rth", "thr", "trh")
 
 
