@@ -167,7 +167,8 @@ class Evaluation(dict[str, Any]):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """mrr, mr, hits@1, hits@3, hits@10, auc-roc, amri; the last two are None where no query had a rival."""
+        """mrr, mr, median, hits@1, hits@3, hits@10 and others that were asked for, auc-roc, amri; the last two are None where no
+        query had a rival."""
         found: dict[str, float] = self["all"][self["ties"]]
         return found
 
@@ -180,6 +181,11 @@ class Evaluation(dict[str, Any]):
     def mr(self) -> float:
         """Mean rank."""
         return self.metrics["mr"]
+
+    @property
+    def median(self) -> float:
+        """Median rank."""
+        return self.metrics["median"]
 
     @property
     def hits1(self) -> float:

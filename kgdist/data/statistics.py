@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from kgdist.base.integers import distinct
@@ -20,14 +22,23 @@ def relation_categories(train: np.ndarray, num_relations: int) -> np.ndarray:
     `train` int32[T,3] -> int8[num_relations], positions in `CATEGORIES`, or UNSEEN for a relation without a triple.
     """
     category = np.full(num_relations, UNSEEN, np.int8)
+    for triples in whole_relations(train, num_relations, "relation categories"):
+        _categorise(triples, category)
+    return category
+
+
+def whole_relations(train: np.ndarray, num_relations: int, desc: str) -> Iterator[np.ndarray]:
+    """The triples int32[T,3] in parts that have all triples of their relations: at once, or AT_ONCE of them where they are many.
+
+    A relation that alone has more than that is a part by itself. `desc`: what the bar says.
+    """
     if len(train) <= AT_ONCE:
-        _categorise(train, category)
-        return category
+        yield train
+        return
     pieces = [train[start : start + PIECE] for start in range(0, len(train), PIECE)]
     group = np.cumsum(sum(np.bincount(piece[:, 1], minlength=num_relations) for piece in pieces)) // AT_ONCE
-    for number in bar(np.unique(group).tolist(), desc="relation categories", unit=" group"):
-        _categorise(np.concatenate([piece[group[piece[:, 1]] == number] for piece in pieces]), category)
-    return category
+    for number in bar(np.unique(group).tolist(), desc=desc, unit=" group"):
+        yield np.concatenate([piece[group[piece[:, 1]] == number] for piece in pieces])
 
 
 def _categorise(train: np.ndarray, category: np.ndarray) -> None:

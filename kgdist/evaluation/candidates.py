@@ -107,11 +107,7 @@ class Sample:
             yield start, pull_rows(self.tables, self.table, self.ids[start : start + size])
 
     def locate(self, entities: Skip) -> Skip:
-        first = np.searchsorted(self.ids, entities.positions, "left")
-        counts = np.searchsorted(self.ids, entities.positions, "right") - first  # how often each is listed
-        ends = np.concatenate([[0], np.cumsum(counts)])
-        positions = np.repeat(first - ends[:-1], counts) + np.arange(ends[-1])
-        return Skip(ends[entities.offsets], positions)
+        return locate(self.ids, entities)
 
 
 @dataclass(frozen=True)
@@ -132,9 +128,13 @@ class Pool:
 
     def draw(self, tables: Tables, num_entities: int, batch: int, side: Side, own: np.ndarray) -> Sample:
         """The candidates of batch number `batch`, whose true entities are `own`; the same for the same seed, batch and side."""
+        return Sample(tables, self.ids(num_entities, batch, side, own))
+
+    def ids(self, num_entities: int, batch: int, side: Side, own: np.ndarray) -> np.ndarray:
+        """Whom `draw` draws, int[n], in no order."""
         rng = np.random.default_rng((self.seed, self.first + batch, side.pick(0, 1)))
         ids = rng.choice(num_entities, self.sampled, replace=False, shuffle=False)
-        return Sample(tables, np.concatenate([ids, own]) if self.in_batch else ids)
+        return np.concatenate([ids, own]) if self.in_batch else ids
 
 
 def not_rivals(known: KnownTriples | None, side: Side, anchors: np.ndarray, relations: np.ndarray, true: np.ndarray) -> Skip:
@@ -151,6 +151,15 @@ def not_rivals(known: KnownTriples | None, side: Side, anchors: np.ndarray, rela
     before = rows * known.num_entities + found.positions  # ascending: by query, then by id
     where = np.searchsorted(before, missing * known.num_entities + true[missing])
     return Skip(found.offsets + np.concatenate([[0], np.cumsum(~listed)]), np.insert(found.positions, where, true[missing]))
+
+
+def locate(ids: np.ndarray, entities: Skip) -> Skip:
+    """Where `entities` stand in the list `ids` int[n], ascending, in which one may stand several times."""
+    first = np.searchsorted(ids, entities.positions, "left")
+    counts = np.searchsorted(ids, entities.positions, "right") - first  # how often each is listed
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    positions = np.repeat(first - ends[:-1], counts) + np.arange(ends[-1])
+    return Skip(ends[entities.offsets], positions)
 
 
 def stack(parts: list[Skip]) -> Skip:

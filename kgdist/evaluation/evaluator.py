@@ -22,9 +22,10 @@ from kgdist.base.types import Side
 from kgdist.data.dataset import Dataset
 from kgdist.data.known import KnownTriples
 from kgdist.data.statistics import relation_categories
+from kgdist.evaluation.baselines import baseline_ranks, implied
 from kgdist.evaluation.candidates import AllEntities, Candidates, Pool, Project, not_rivals, pull_rows, stack
 from kgdist.evaluation.counting import count_rivals
-from kgdist.evaluation.ranks import SIDES, Ranks, Ties, result_lines, summary
+from kgdist.evaluation.ranks import SIDES, Ranks, Ties, metrics, result_lines, summary
 from kgdist.evaluation.scorer import Scorer
 from kgdist.evaluation.threads import Deal, block_per_thread
 from kgdist.kvstore.tables import Tables
@@ -231,10 +232,30 @@ class Evaluator:
             "triples": len(ranks) // 2,
             "seed": config.seed,
         }
-        parts = summary(ranks, self.categories, Ties(config.rank_ties))
+        parts = summary(ranks, self.categories, Ties(config.rank_ties), config.hits)
+        if split == "test":
+            parts |= {"baselines": self.baselines(ranks)}
         for relation, part in parts["relations"].items():
             part["name"] = self.dataset.relations[int(relation)]
         return {"split": split, "model": config.model_name, "dataset": self.dataset.name, "protocol": protocol, **parts}
+
+    def baselines(self, ranks: Ranks) -> dict[str, dict[str, float | None]]:
+        """The metrics of `BASELINES` for the same queries, under the policy for ties that was asked for; of what relations imply
+        where there are such."""
+        train, entities, relations = self.dataset.train.array, len(self.dataset.entities), len(self.dataset.relations)
+        by_frequency = partial(
+            baseline_ranks,
+            ranks,
+            train,
+            num_entities=entities,
+            num_relations=relations,
+            known=self.known("test"),
+            pool=self.pool,
+        )
+        found = {"frequent": by_frequency()}
+        if (told := implied(train, num_entities=entities, num_relations=relations, asked=self.triples("test"))) is not None:
+            found["implied"] = by_frequency(implied=told)
+        return {name: metrics(each, Ties(self.config.rank_ties), self.config.hits) for name, each in found.items()}
 
     def run(self, model: Model, tables: Tables, split: str) -> dict[str, Any]:
         """Rank `split`, print what was found, and return the report. See `tell`."""

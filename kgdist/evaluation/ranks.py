@@ -1,5 +1,5 @@
-"""Ranks and what is read off them: MR, MRR, HITS@k, AUC-ROC and AMRI under three tie policies, per side, relation and relation
-category.
+"""Ranks and what is read off them: MR, MRR, the median, HITS@k, AUC-ROC and AMRI under three tie policies, per side, relation
+and relation category.
 
 Pure functions over counts, which `kgdist.evaluation.counting` finds; and metrics as text: the lines that DGL-KE prints, and a
 table.
@@ -8,7 +8,7 @@ table.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,8 +17,9 @@ import numpy as np
 from kgdist.base.types import Side
 from kgdist.data.statistics import CATEGORIES, UNSEEN
 
-METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10", "auc-roc", "amri")
-HITS = (1, 3, 10)
+HITS = (1, 3, 10)  # that every report has
+METRICS = ("mrr", "mr", "median", *(f"hits@{k}" for k in HITS), "auc-roc", "amri")
+BASELINES = {"frequent": "most frequent answers", "implied": "inverse and duplicate relations"}  # see evaluation/baselines.py
 SIDES = (Side.HEAD, Side.TAIL)  # the codes in `Ranks.side`
 
 
@@ -86,10 +87,20 @@ class Ranks:
         return np.asarray(best + (self.equal if ties is Ties.PESSIMISTIC else self.equal / 2))
 
 
-def metrics(ranks: Ranks, ties: Ties = Ties.REALISTIC) -> dict[str, float | None]:
+def in_order(names: Iterable[str]) -> list[str]:
+    """Those of `names` that are metrics, each once, as `METRICS` has them; hits@k of any k among its kind."""
+    hits = (int(name[5:]) for name in names if name.startswith("hits@") and name[5:].isdecimal())
+    found = [f"hits@{k}" for k in sorted(set(hits))]
+    given = set(names)
+    before, after = METRICS[:3], METRICS[-2:]
+    return [*(name for name in before if name in given), *found, *(name for name in after if name in given)]
+
+
+def metrics(ranks: Ranks, ties: Ties = Ties.REALISTIC, hits: Iterable[int] = HITS) -> dict[str, float | None]:
     """The `METRICS` of at least one query; raises ValueError for none.
 
-    `hits@k` is the share of ranks <= k.
+    `hits@k` is the share of ranks <= k, for `HITS` and those in `hits`; `median` the rank that half of the queries do not exceed,
+    the mean of the two in the middle where their number is even.
 
     `auc-roc` is the area under the ROC curve of each query, whose one positive meets its own n - 1 rivals, as a mean over the
     queries that have any: 1 - (rank - 1) / (n - 1), the share of rivals that score below the true entity, and by the realistic
@@ -105,14 +116,20 @@ def metrics(ranks: Ranks, ties: Ties = Ties.REALISTIC) -> dict[str, float | None
         raise ValueError("metrics of no ranks")
     rank, rivals = ranks.rank(ties), ranks.candidates - 1
     asked = rivals > 0
-    values: dict[str, float | None] = {"mrr": float((1 / rank).mean()), "mr": float(rank.mean())}
-    values.update({f"hits@{k}": float((rank <= k).mean()) for k in HITS})
+    values: dict[str, float | None] = {
+        "mrr": float((1 / rank).mean()),
+        "mr": float(rank.mean()),
+        "median": float(np.median(rank)),
+    }
+    values.update({f"hits@{k}": float((rank <= k).mean()) for k in sorted({*HITS, *hits})})
     values["auc-roc"] = float((1 - (rank[asked] - 1) / rivals[asked]).mean()) if asked.any() else None
     values["amri"] = 1 - 2 * float((rank - 1).sum()) / float(rivals.sum()) if asked.any() else None
     return values
 
 
-def summary(ranks: Ranks, categories: np.ndarray | None = None, ties: Ties = Ties.REALISTIC) -> dict[str, Any]:
+def summary(
+    ranks: Ranks, categories: np.ndarray | None = None, ties: Ties = Ties.REALISTIC, hits: Iterable[int] = HITS
+) -> dict[str, Any]:
     """Everything a report says about `ranks`, as plain values that JSON can hold.
 
     - "count" queries, "ties" (the policy of the parts that have only one), "candidates" {"min", "max", "mean"} per query,
@@ -125,38 +142,39 @@ def summary(ranks: Ranks, categories: np.ndarray | None = None, ties: Ties = Tie
     Parts without queries are left out. Raises ValueError for no ranks at all.
     """
     sides = {side.value: ranks[ranks.side == code] for code, side in enumerate(SIDES)}
+    hits = tuple(hits)
     report: dict[str, Any] = {
         "count": len(ranks),
         "ties": ties.value,
-        "all": _policies(ranks),
+        "all": _policies(ranks, hits),
         "candidates": {
             "min": int(ranks.candidates.min()),
             "max": int(ranks.candidates.max()),
             "mean": float(ranks.candidates.mean()),
         },
-        "sides": {name: {"count": len(part), **_policies(part)} for name, part in sides.items() if len(part)},
-        "relations": {str(relation): _counted(part, ties) for relation, part in _by_relation(ranks)},
+        "sides": {name: {"count": len(part), **_policies(part, hits)} for name, part in sides.items() if len(part)},
+        "relations": {str(relation): _counted(part, ties, hits) for relation, part in _by_relation(ranks)},
     }
     if categories is not None:
         report["categories"] = {
-            name: {**_counted(part, ties), "sides": _one_policy_per_side(part, ties)}
+            name: {**_counted(part, ties, hits), "sides": _one_policy_per_side(part, ties, hits)}
             for code, name in [*enumerate(CATEGORIES), (UNSEEN, "unseen")]
             if len(part := ranks[categories[ranks.relation] == code])
         }
     return report
 
 
-def _policies(ranks: Ranks) -> dict[str, dict[str, float | None]]:
-    return {ties.value: metrics(ranks, ties) for ties in Ties}
+def _policies(ranks: Ranks, hits: Iterable[int]) -> dict[str, dict[str, float | None]]:
+    return {ties.value: metrics(ranks, ties, hits) for ties in Ties}
 
 
-def _counted(ranks: Ranks, ties: Ties) -> dict[str, Any]:
-    return {"count": len(ranks), **metrics(ranks, ties)}
+def _counted(ranks: Ranks, ties: Ties, hits: Iterable[int]) -> dict[str, Any]:
+    return {"count": len(ranks), **metrics(ranks, ties, hits)}
 
 
-def _one_policy_per_side(ranks: Ranks, ties: Ties) -> dict[str, dict[str, Any]]:
+def _one_policy_per_side(ranks: Ranks, ties: Ties, hits: Iterable[int]) -> dict[str, dict[str, Any]]:
     parts = ((side.value, ranks[ranks.side == code]) for code, side in enumerate(SIDES))
-    return {name: _counted(part, ties) for name, part in parts if len(part)}
+    return {name: _counted(part, ties, hits) for name, part in parts if len(part)}
 
 
 def _by_relation(ranks: Ranks) -> Iterator[tuple[int, Ranks]]:
@@ -167,12 +185,10 @@ def _by_relation(ranks: Ranks) -> Iterator[tuple[int, Ranks]]:
         yield int(relation), ordered[int(start) : int(stop)]
 
 
-PRINTED = METRICS[:6]  # the five of DGL-KE, in its order, and one more
-
-
 def reference_lines(split: str, metrics: Mapping[str, float | None]) -> list[str]:
     """``Test average MRR : 0.671234`` and so on, as DGL-KE prints and scripts parse; then AUC-ROC, where it is defined."""
-    return [f"{split.capitalize()} average {name.upper()} : {metrics[name]:.6f}" for name in PRINTED if metrics[name] is not None]
+    means = [name for name in metrics if name not in ("median", "amri") and metrics[name] is not None]
+    return [f"{split.capitalize()} average {name.upper()} : {metrics[name]:.6f}" for name in means]
 
 
 def protocol_line(report: Mapping[str, Any]) -> str:
@@ -193,9 +209,9 @@ def result_lines(report: Mapping[str, Any]) -> list[str]:
 
 
 def report_table(report: Mapping[str, Any]) -> list[str]:
-    """One row per tie policy (one for all of them where no tie changes anything), side and relation category; numbers are
-    right-aligned under their names."""
-    rows = [("", "queries", *(name.upper() for name in METRICS)), *_rows(report)]
+    """One row per tie policy (one for all of them where no tie changes anything), baseline, side and relation category; numbers
+    are right-aligned under their names."""
+    rows = [("", "queries", *(name.upper() for name in report["all"][report["ties"]])), *_rows(report)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
 
@@ -206,6 +222,8 @@ def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     tied = any(found != policies[ties] for found in policies.values())
     for policy, found in policies.items() if tied else [("all", policies[ties])]:
         yield _row(policy, report["count"], found)
+    for name, part in report.get("baselines", {}).items():
+        yield _row(f"baseline: {BASELINES[name]}", report["count"], part)
     for side, part in report["sides"].items():
         yield _row(f"{side}s ({ties})", part["count"], part[ties])
     for category, part in report.get("categories", {}).items():
@@ -215,10 +233,10 @@ def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _row(name: str, count: int, metrics: Mapping[str, float | None]) -> tuple[str, ...]:
-    return (name, str(count), *(_cell(metric, metrics[metric]) for metric in METRICS))
+    return (name, str(count), *(_cell(metric, value) for metric, value in metrics.items() if metric not in ("count", "sides")))
 
 
 def _cell(metric: str, value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:.2f}" if metric == "mr" else f"{value:.4f}"
+    return f"{value:.1f}" if metric == "median" else f"{value:.2f}" if metric == "mr" else f"{value:.4f}"

@@ -227,6 +227,15 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
         ours=_BOTH,
     )
 
+    hits: tuple[int, ...] = _evaluation(
+        (1, 3, 10),
+        "the k of HITS@k, the share of ranks of at most k, in all that is printed and saved; 1, 3 and 10 are always among them",
+        low=1,
+        least=1,
+        ours=_BOTH,
+        metavar="K",
+    )
+
     # ---- output
     save_path: str = _output(
         "ckpts", "folder of the runs; this one becomes <model>_<dataset>_<number> below it", dglke=_TRAIN, metavar="FOLDER"

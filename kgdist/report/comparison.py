@@ -17,14 +17,14 @@ from kgdist.base.errors import CheckpointError, OptionError, UsageError, counted
 from kgdist.base.files import PathLike
 from kgdist.base.log import log
 from kgdist.base.text_table import TextTable
-from kgdist.evaluation.ranks import METRICS
+from kgdist.evaluation.ranks import METRICS, in_order
 from kgdist.options.config import OPTIONS
 from kgdist.options.option import closest
 from kgdist.report import charts, page
 from kgdist.report.run_facts import RunFacts, read, shown
 
-RESULTS = (*METRICS, "valid mrr", "triples/s", "seconds")
-SMALLER = ("mr", "seconds")  # columns of which less is better
+OTHERS = ("valid mrr", "triples/s", "seconds")
+SMALLER = ("mr", "median", "seconds")  # columns of which less is better
 UNSHOWN = ("model_path", "save_path", "resume", "config", "preset", "report", "tensorboard")  # say nothing about a run's quality
 
 
@@ -34,7 +34,7 @@ class Comparison:
 
     folders: list[RunFacts]
     names: list[str]  # distinct
-    results: dict[str, list[float | None]]  # by RESULTS; of each run
+    results: dict[str, list[float | None]]  # by column, the metrics before OTHERS; of each run
     options: dict[str, list[str]]  # those that differ, as one types them
     best: dict[str, float]  # by column; empty where runs do not compare
     notes: list[str]
@@ -51,8 +51,9 @@ def compare(paths: Sequence[str | Path], sort: str = "mrr") -> Comparison:
     values = {name: [shown(getattr(folder.config, name)) for folder in folders] for name in OPTIONS if _tells(name)}
     differing = {name: column for name, column in values.items() if len(set(column)) > 1}
     rows = [_results(folder) for folder in folders]
-    order = _order(sort, names, rows, differing, folders)
-    results = {column: [rows[place].get(column) for place in order] for column in RESULTS}
+    columns = [*in_order([*METRICS, *(name for row in rows for name in row)]), *OTHERS]
+    order = _order(sort, columns, names, rows, differing, folders)
+    results = {column: [rows[place].get(column) for place in order] for column in columns}
     sets = {folder.config.dataset for folder in folders}
     notes = [f"{name}: {note}" for folder, name in zip(folders, names, strict=True) for note in folder.notes]
     if untested := [folder.path for folder in folders if folder.test is None]:
@@ -126,13 +127,18 @@ def _rules(folder: RunFacts) -> str:
 
 
 def _order(
-    sort: str, names: Sequence[str], rows: Sequence[dict[str, Any]], options: dict[str, list[str]], folders: Sequence[RunFacts]
+    sort: str,
+    columns: Sequence[str],
+    names: Sequence[str],
+    rows: Sequence[dict[str, Any]],
+    options: dict[str, list[str]],
+    folders: Sequence[RunFacts],
 ) -> list[int]:
     column = sort.lower()
     places = range(len(rows))
     if column == "run":
         return sorted(places, key=lambda place: names[place])
-    if column in RESULTS:
+    if column in columns:
         sign = 1 if column in SMALLER else -1
         return sorted(places, key=lambda place: ((value := rows[place].get(column)) is None, sign * (value or 0)))
     if column in options:
@@ -141,8 +147,8 @@ def _order(
         )
     if column in OPTIONS and _tells(column):
         return list(places)  # the same in all
-    near = closest(column, [*RESULTS, "run", *options])
-    hint = f"did you mean {near!r}?" if near else f"there are run, {', '.join(RESULTS)} and the options that differ"
+    near = closest(column, [*columns, "run", *options])
+    hint = f"did you mean {near!r}?" if near else f"there are run, {', '.join(columns)} and the options that differ"
     raise OptionError("--sort", f"no such column: {sort[:60]!r}; {hint}")
 
 
@@ -166,7 +172,7 @@ def cell(column: str, value: float | None) -> str:
     """A result as a reader wants it."""
     if value is None:
         return ""
-    return f"{value:.1f}" if column in ("mr", "seconds") else f"{value:,.0f}" if column == "triples/s" else f"{value:.4f}"
+    return f"{value:.1f}" if column in SMALLER else f"{value:,.0f}" if column == "triples/s" else f"{value:.4f}"
 
 
 def terminal(found: Comparison, stream: Any) -> list[str]:
@@ -227,7 +233,7 @@ def write_text(found: Comparison, kind: str) -> str:
     for number, row in enumerate(rows):
         out.write("| " + " | ".join(text.replace("|", "\\|").replace("\n", " ") for text in row) + " |\n")
         if number == 0:
-            out.write("|---" + "|---:" * len(RESULTS) + "|---" * len(found.options) + "|\n")
+            out.write("|---" + "|---:" * len(found.results) + "|---" * len(found.options) + "|\n")
     for note in found.notes:
         out.write(f"\n{note}\n")
     return out.getvalue()
@@ -244,7 +250,14 @@ def write_page(found: Comparison, path: PathLike) -> None:
     charts.require("--output")
     sets = sorted({folder.config.dataset for folder in found.folders})
     curves = _curves(found)
-    facts = {"found": found, "notes": found.notes, "sets": sets, "metrics": METRICS, "cell": cell, "curves": curves}
+    facts = {
+        "found": found,
+        "notes": found.notes,
+        "sets": sets,
+        "metrics": in_order(found.results),
+        "cell": cell,
+        "curves": curves,
+    }
     page.write(path, "compare.html", drawn=bool(curves), **facts)
 
 

@@ -16,7 +16,7 @@ from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.files import PathLike, read_json
 from kgdist.base.log import bar, log, say
 from kgdist.base.types import Side
-from kgdist.evaluation.ranks import Ties, protocol_line
+from kgdist.evaluation.ranks import BASELINES, METRICS, Ties, in_order, protocol_line
 from kgdist.options.config import Config
 from kgdist.options.presets import find
 from kgdist.report import charts, page
@@ -125,6 +125,7 @@ def _metrics(report: Mapping[str, Any], published: Mapping[str, float], source: 
         protocol = None
     return {
         "all": numbers(report["all"][ties]),
+        "columns": in_order([*METRICS, *report["all"][ties]]),
         "rows": _rows(report, ties, published, source),
         "chart": charts.category_chart(parts) if parts else None,
         "protocol": protocol,
@@ -138,6 +139,7 @@ def _rows(report: Mapping[str, Any], ties: str, published: Mapping[str, float], 
     others = [policy.value for policy in Ties if every[policy.value] != every[ties]]
     rows += [_row(f"all, ties {policy}", count, every[policy]) for policy in others]
     rows += [(f"published: {source}", None, published)] if published else []
+    rows += [_row(f"baseline: {BASELINES[name]}", count, part) for name, part in _parts(report, "baselines") if name in BASELINES]
     rows += [_row(f"{side}s", part.get("count"), part.get(ties)) for side, part in _parts(report, "sides")]
     for category, part in _parts(report, "categories"):
         rows.append(_row(category, part.get("count"), part))

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from kgdist.base.errors import CheckpointError
 from kgdist.base.files import PathLike, read_json
 from kgdist.base.machine import processor, usable_cores
-from kgdist.evaluation.ranks import METRICS, Ties
+from kgdist.evaluation.ranks import Ties, in_order
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import DIGEST
 from kgdist.runs.checkpoint import encoded_from
@@ -103,7 +103,7 @@ def read(path: PathLike) -> RunFacts:
 
 def numbers(row: Any) -> dict[str, float]:
     """The metrics of a part of a report that are finite numbers."""
-    return {name: float(row[name]) for name in METRICS if isinstance(row, Mapping) and _finite(row.get(name))}
+    return {name: float(row[name]) for name in in_order(row) if _finite(row[name])} if isinstance(row, Mapping) else {}
 
 
 def relations(report: Any) -> dict[int, RelationMetrics]:

@@ -12,10 +12,9 @@ import pytest
 
 from kgdist.cli import compare as command
 from kgdist.cli import train as train_command
-from kgdist.report.comparison import RESULTS, UNSHOWN, compare
+from kgdist.evaluation.ranks import METRICS
+from kgdist.report.comparison import UNSHOWN, compare
 from tests.cli.graphs import Bench
-
-METRICS = RESULTS[:7]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,7 @@ def test_values_are_those_of_the_runs(ckpts: Path) -> None:
             assert found.results[column][place] == saved.get(name, {}).get(column)
     for column in METRICS:
         values = [row[column] for row in saved.values()]
-        assert found.best.get(column) == (min(values) if column == "mr" else max(values)) or len(set(values)) == 1
+        assert found.best.get(column) == (min(values) if column in ("mr", "median") else max(values)) or len(set(values)) == 1
     lines = [json.loads(line) for line in (ckpts / "DistMult_toy_0" / "metrics.jsonl").read_text().splitlines()]
     place = found.names.index("DistMult_toy_0")
     assert found.results["valid mrr"][place] == max(row["mrr"] for row in lines if row["kind"] == "valid")
@@ -61,7 +60,7 @@ def test_only_options_that_differ(ckpts: Path) -> None:
 
 def test_a_run_without_metrics_has_blanks_and_a_note(ckpts: Path) -> None:
     found = compare([ckpts])
-    assert found.names[-1] == "TransE_l2_toy_1" and [found.results[column][-1] for column in METRICS] == [None] * 7
+    assert found.names[-1] == "TransE_l2_toy_1" and [found.results[column][-1] for column in METRICS] == [None] * 8
     (note,) = found.notes
     assert note == f"no test metrics yet: TransE_l2_toy_1; run kgdist-eval {ckpts / 'TransE_l2_toy_1'}"
 
@@ -103,7 +102,7 @@ def test_the_terminal(ckpts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([str(ckpts), "--sort", "run"]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
-    assert lines[0].split()[:8] == ["run", *METRICS]
+    assert lines[0].split()[:9] == ["run", *METRICS]
     assert lines[1].split()[0] == "DistMult_toy_0" and f"{reports(ckpts)['DistMult_toy_0']['mrr']:.4f}" in lines[1]
     assert out.count("*") >= 6 and "lr" in lines[5].split()
     assert err.count("no test metrics yet") == 1

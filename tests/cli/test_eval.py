@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cli.graphs import FILES, MODELS, Bench, metrics, write
+from tests.cli.graphs import FILES, MODELS, Bench, metrics, rows, write
 
 LATER = {"eval_filter": True, "soft_rel_part": False, "strict_rel_part": False, "num_workers": 8, "num_test_proc": 1}
 WIDTHS = {  # model -> numbers per entity, per relation, of TransR's projection, at --hidden_dim 8
@@ -233,3 +233,17 @@ def test_nothing_is_told_of_options_that_an_evaluation_lacks(bench: Bench) -> No
     bench.capsys.readouterr()
     bench.eval(run, "--num_proc", "2")
     assert "force_sync_interval" not in bench.capsys.readouterr().err
+
+
+def test_a_baseline_stands_beside_the_model_and_any_k_is_counted(bench: Bench) -> None:
+    run = bench.train("--test", "--valid", "--eval_interval", "10", "--hits", "2", "20")
+    trained, printed = metrics(run), bench.out()
+    baseline = trained["baselines"]["frequent"]
+    assert 0 < baseline["mrr"] < 1 and list(baseline) == list(trained["all"]["realistic"])
+    assert [name for name in baseline if "@" in name] == [f"hits@{k}" for k in (1, 2, 3, 10, 20)]
+    assert {row["hits@20"] <= 1 for row in rows(run, "valid")} == {True} and "baselines" not in metrics(run, "valid.json")
+    assert printed.count("baseline: most frequent answers") == 1 and "Test average HITS@20" in printed
+    again = bench.eval(run, "--hits", "5")
+    assert again["baselines"]["frequent"]["mrr"] == baseline["mrr"] and "hits@5" in again["relations"]["0"]
+    assert "--hits: must be an integer >= 1" in bench.eval_refused(run, "--hits", "0")
+    assert "--hits: must be an integer >= 1" in bench.train_refused("--hits", "ten")

@@ -46,6 +46,7 @@ def test_metrics_by_hand() -> None:
     ranks = ranks_of([(0, 0, 101), (1, 0, 101), (3, 0, 101), (9, 0, 101), (0, 5, 101)])  # realistic ranks 1, 2, 4, 10, 3.5
     found = metrics(ranks)
     assert list(found) == list(METRICS)
+    assert found["median"] == 3.5 and list(metrics(ranks, hits=(20, 2)))[3:8] == [f"hits@{k}" for k in (1, 2, 3, 10, 20)]
     assert found["mr"] == pytest.approx(20.5 / 5)
     assert found["mrr"] == pytest.approx((1 + 1 / 2 + 1 / 4 + 1 / 10 + 1 / 3.5) / 5)
     assert (found["hits@1"], found["hits@3"], found["hits@10"]) == (1 / 5, 2 / 5, 1)  # 3.5 is not within 3
@@ -174,10 +175,10 @@ def test_lines_and_table() -> None:
     lines = report_table(report)
     assert len({len(line) for line in lines}) == 1
     cells = [line.split() for line in lines]
-    assert cells[0] == ["queries", "MRR", "MR", "HITS@1", "HITS@3", "HITS@10", "AUC-ROC", "AMRI"]
-    assert ["pessimistic", "2", "0.5714", "4.00", "0.5000", "0.5000", "1.0000", "0.2500", "-0.5000"] in cells
-    assert ["heads", "(pessimistic)", "1", "1.0000", "1.00", "1.0000", "1.0000", "1.0000", "-", "-"] in cells
-    assert ["1-1", "(pessimistic)", "2", "0.5714", "4.00", "0.5000", "0.5000", "1.0000", "0.2500", "-0.5000"] in cells
+    assert cells[0] == ["queries", "MRR", "MR", "MEDIAN", "HITS@1", "HITS@3", "HITS@10", "AUC-ROC", "AMRI"]
+    assert ["pessimistic", "2", "0.5714", "4.00", "4.0", "0.5000", "0.5000", "1.0000", "0.2500", "-0.5000"] in cells
+    assert ["heads", "(pessimistic)", "1", "1.0000", "1.00", "1.0", "1.0000", "1.0000", "1.0000", "-", "-"] in cells
+    assert ["1-1", "(pessimistic)", "2", "0.5714", "4.00", "4.0", "0.5000", "0.5000", "1.0000", "0.2500", "-0.5000"] in cells
 
 
 def test_tie_policies_have_a_row_each_where_they_differ_and_one_where_nothing_ties() -> None:

@@ -119,6 +119,7 @@ OURS = {
     "tensorboard": (False, {"train"}),
     "report": (False, {"train", "eval"}),
     "rank_ties": ("realistic", {"train", "eval"}),
+    "hits": ((1, 3, 10), {"train", "eval"}),
     "debug": (False, {"train", "eval"}),
     "quiet": (False, {"train", "eval"}),
     "model_file": (None, {"train", "eval"}),

@@ -1,0 +1,95 @@
+"""Baselines against plain counting over all candidates, one query at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kgdist.base.types import Side
+from kgdist.data import statistics
+from kgdist.data.known import KnownTriples
+from kgdist.evaluation.baselines import baseline_ranks, implied
+from kgdist.evaluation.candidates import Pool
+from kgdist.evaluation.ranks import SIDES, Ranks
+
+Rows = list[tuple[int, int, int]]
+
+
+def plain(train: Rows, asked: Rows, facts: set[tuple[int, int, int]], implied: Rows, entities: int, pool: Pool) -> Rows:
+    """(greater, equal, candidates) of every query, heads first."""
+    found = []
+    for side in SIDES:
+        column = side.pick(0, 2)
+        times = Counter((row[1], row[column]) for row in train)
+        for number, (h, r, t) in enumerate(asked):
+            batch = number // pool.batch
+            own = np.array(asked[batch * pool.batch : (batch + 1) * pool.batch])[:, column]
+            ids = range(entities) if pool.sampled < 0 else pool.ids(entities, batch, side, own).tolist()
+
+            def score(entity: int, row: tuple[int, int, int] = (h, r, t), column: int = column) -> tuple[bool, int]:
+                whole = tuple(entity if place == column else value for place, value in enumerate(row))
+                return whole in implied, times[row[1], entity]  # noqa: B023
+
+            rivals = [score(e) for e in ids if e != (h, r, t)[column] and side.pick(head=(e, r, t), tail=(h, r, e)) not in facts]
+            true = score((h, r, t)[column])
+            found.append((sum(s > true for s in rivals), sum(s == true for s in rivals), len(rivals) + 1))
+    return found
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+@pytest.mark.parametrize("sampled", [False, True])
+def test_ranks_are_those_of_plain_counts(sampled: bool, data: st.DataObject) -> None:
+    entities, relations = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 3))
+    triple = st.tuples(st.integers(0, entities - 1), st.integers(0, relations - 1), st.integers(0, entities - 1))
+    train, implied = data.draw(st.lists(triple, max_size=20)), data.draw(st.lists(triple, max_size=8))
+    asked = data.draw(st.lists(triple, min_size=1, max_size=8))
+    filtered, at_once = data.draw(st.booleans()), data.draw(st.sampled_from([3, 100]))
+    in_batch = sampled and not filtered and data.draw(st.booleans())
+    pool = Pool(data.draw(st.integers(1, entities)) if sampled else -1, in_batch, data.draw(st.integers(1, 4)), seed=3)
+    rows, facts = np.array(asked, np.int32), set(train + asked if filtered else [])
+    everything = [np.array(part, np.int32).reshape(-1, 3) for part in (train, asked)]
+    known = KnownTriples.build(everything, entities, relations) if filtered else None
+    expected = plain(train, asked, facts, implied, entities, pool)
+    ranks = Ranks.of(rows, candidates=0)
+    ranks.candidates[:] = [row[2] for row in expected]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "AT_ONCE", at_once)
+        patch.setattr(statistics, "PIECE", 4)
+        found = baseline_ranks(
+            ranks,
+            everything[0],
+            num_entities=entities,
+            num_relations=relations,
+            known=known,
+            pool=pool,
+            implied=KnownTriples.build([np.array(implied, np.int32).reshape(-1, 3)], entities, relations),
+        )
+    assert list(zip(found.greater.tolist(), found.equal.tolist(), found.candidates.tolist(), strict=True)) == expected
+
+
+def test_what_an_inverse_says_stands_before_what_is_frequent() -> None:
+    pairs = [(0, 3), (1, 4), (2, 5), (6, 3), (7, 3)]
+    said = [(h, 0, t) for h, t in pairs] + [(t, 1, h) for h, t in pairs]  # 1 is the inverse of 0
+    train = np.array([*said, (8, 1, 0), (8, 2, 9)], np.int32)
+    asked = np.array([(0, 0, 8), (8, 2, 9)], np.int32)  # the first has its inverse in train, and the tail 8 is no frequent one
+    ranks = Ranks.of(asked, candidates=10)
+    told = implied(train, num_entities=10, num_relations=3, asked=asked)
+    assert told is not None
+    plain, better = (
+        baseline_ranks(ranks, train, num_entities=10, num_relations=3, known=None, implied=by) for by in (None, told)
+    )
+    tail = (ranks.side == SIDES.index(Side.TAIL)) & (ranks.relation == 0)
+    assert plain.rank()[tail] > 3 and better.rank()[tail] <= 2  # 3 is the other answer of (0, 0, ?), by the inverse, too
+    assert implied(train[-1:], num_entities=10, num_relations=3, asked=asked) is None
+
+
+def test_who_answers_most_stands_first() -> None:
+    train = np.array([(0, 0, 1), (2, 0, 1), (3, 0, 4), (5, 1, 4)], np.int32)
+    ranks = Ranks.of(np.array([(5, 0, 1), (5, 0, 4), (5, 0, 2)], np.int32), candidates=6)
+    found = baseline_ranks(ranks, train, num_entities=6, num_relations=2, known=None)
+    assert found.rank()[found.side == SIDES.index(Side.TAIL)].tolist() == [1, 2, 4.5]
