@@ -50,6 +50,7 @@ HOMES = {
     "jinja2": ("report/",),
     "faiss": ("predict/index",),
     "optuna": ("tuning/study",),
+    "pyoxigraph": ("data/read/rdf",),
     "shtab": ("cli/completion",),
     "scipy": ("graphs/convert",),
     "networkx": ("graphs/convert",),
@@ -86,6 +87,7 @@ LATE = {
     "transformers": "extra text",
     "jinja2": "extra viz",
     "plotly": "extra viz",
+    "pyoxigraph": "extra rdf",
 }
 # ... and of files of ours that need such a package: where, and which.
 LATE_FILES = {

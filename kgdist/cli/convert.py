@@ -17,12 +17,12 @@ def main(argv: Sequence[str]) -> int:
     options: ConvertOptions = parse.parse_tool("convert", argv)
     from kgdist.base import log
     from kgdist.data.dataset import load_dataset
-    from kgdist.data.read.formats import SPLITS
+    from kgdist.data.read.formats import RDF, SPLITS
     from kgdist.data.read.lines import suffix
     from kgdist.exchange import graphs, layouts
 
     set_up_log(options)
-    from_ntriples = any(suffix(Path(file)) == ".nt" for file in options.data_files)
+    from_ntriples = any(suffix(Path(file)) in RDF for file in options.data_files)
     if options.base is not None and options.output_format != "ntriples" and not from_ntriples:
         raise OptionError("--base", "has a say only where N-Triples are read or written; drop it")
     write = layouts.layout(options.output_format, delimiter=options.output_delimiter, base=options.base)

@@ -27,6 +27,7 @@ from kgdist.base.errors import DataError, OptionError
 from kgdist.base.listed_folder import listed_folder
 from kgdist.base.log import bar, log
 from kgdist.data.dataset import Dataset, Triples
+from kgdist.data.read.formats import RDF
 from kgdist.data.read.lines import suffix
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.version import __version__
@@ -95,7 +96,7 @@ class Written:
         name = vocabulary[int(ids[row])]
         what = f"{NOUNS[column]} {name if len(name) <= 80 else name[:77] + '...'!r} {unfit.why}"
         path, number = self.files.get(piece.split, Path(piece.split)), piece.first + row + 1
-        if suffix(path) in (".nt", ".parquet", ".pq"):  # a triple is no line there
+        if suffix(path) in (*RDF, ".parquet", ".pq"):  # a triple is no line there
             return DataError(path, f"triple {number}: {what}")
         return DataError(path, what, line=number + self.header)
 

@@ -7,5 +7,6 @@ formats.py     names of formats, and which files they take
 lines.py       compression, byte-order marks, bytes that no line may hold
 ntriples.py    N-Triples
 parquet.py     Parquet
+rdf.py         Turtle and RDF/XML
 text.py        delimited text, and what is wrong with a row of it
 """

@@ -9,8 +9,8 @@ dictionary.
 
 XYZ is the order of the columns, any permutation of h, r, t; braces as in DGL-KE's manual (`raw_udd_{hrt}`) are accepted.
 Files are looked for under --data_path; those ending in .gz, .xz, .zst or .bz2 are decompressed, .parquet and (raw_udd_hrt
-only) .nt are read as what they are. A built_in folder holds train.txt or train.parquet, and valid and test likewise; without
-dictionary files it is read as raw_udd_hrt.
+only) RDF (.nt, .ttl, .rdf, .owl) are read as what they are. A built_in folder holds train.txt or train.parquet, and valid and
+test likewise; without dictionary files it is read as raw_udd_hrt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kgdist.data.read.columns import Rows, Spec
 from kgdist.data.read.lines import COMPRESSED, suffix
 
 SPLITS = ("train", "valid", "test")
-RDF = (".nt",)  # kinds of files that hold RDF
+RDF = (".nt", ".ttl", ".rdf", ".owl")  # kinds of files that hold RDF
 ORDERS = ("hrt", "htr", "rht", "rth", "thr", "trh")
 
 
@@ -158,6 +158,10 @@ def read_rows(path: Path, spec: Spec) -> Iterator[Rows]:
         from kgdist.data.read.ntriples import read_ntriples
 
         return read_ntriples(path, spec)
+    if kind in RDF:
+        from kgdist.data.read.rdf import read_rdf
+
+        return read_rdf(path, spec)
     if kind in (".parquet", ".pq"):
         from kgdist.data.read.parquet import read_parquet
 

@@ -29,16 +29,21 @@ NOTHING = r"^[ \t]*(?:#.*)?$"
 
 def read_ntriples(path: Path, spec: Spec) -> Iterator[Rows]:
     """Yield the statements of a file. Raises DataError with the line of the first that is not N-Triples."""
-    if spec.limits is not None or spec.order != "hrt":
-        raise OptionError("--format", f"{path} is N-Triples, which holds names as head, relation, tail: use raw_udd_hrt")
-    if spec.header:
-        raise OptionError("--header", f"{path} is N-Triples, which has no header line")
-    if spec.weights:
-        raise OptionError("--has_edge_importance", f"{path} is N-Triples, which has no column of weights")
+    check_spec(path, spec, "N-Triples")
     for block in blocks(path):
         rows = _rows(path, block)
         if len(rows.heads):
             yield rows
+
+
+def check_spec(path: Path, spec: Spec, kind: str) -> None:
+    """Raise OptionError for what statements of RDF do not have."""
+    if spec.limits is not None or spec.order != "hrt":
+        raise OptionError("--format", f"{path} is {kind}, which holds names as head, relation, tail: use raw_udd_hrt")
+    if spec.header:
+        raise OptionError("--header", f"{path} is {kind}, which has no header line")
+    if spec.weights:
+        raise OptionError("--has_edge_importance", f"{path} is {kind}, which has no column of weights")
 
 
 def _rows(path: Path, block: Lines) -> Rows:
