@@ -17,7 +17,7 @@ from typing import Any
 from kgdist.options import interval
 from kgdist.options.built_in import BUILT_IN
 from kgdist.options.cluster import ClusterOptions, PartitionOptions
-from kgdist.options.of_brought import LabelOptions
+from kgdist.options.of_brought import BroughtOptions
 from kgdist.options.of_encoders import EncoderOptions
 from kgdist.options.of_objectives import ObjectiveOptions
 from kgdist.options.option import Option, option, table
@@ -68,7 +68,7 @@ def _delimiter(text: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions, LabelOptions):
+class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions, BroughtOptions):
     """All options of a run, typed and checked. Raises OptionError for a value that cannot be."""
 
     # ---- data

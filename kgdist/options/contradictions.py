@@ -88,6 +88,12 @@ def of_a_run(o: Config, given: Given) -> Rows:
         yield {one, other} <= {*given}, one, f"contradicts --{other}; give one of them"
     start = "contradicts --init_from: go on with a run, or start a new one from its embeddings"
     yield o.resume and o.init_from, "resume", start
+    yield o.resume and o.init_vectors, "resume", "contradicts --init_vectors: a run that goes on has its rows; drop one of them"
+    yield (
+        o.init_vectors and o.init_from,
+        "init_vectors",
+        "contradicts --init_from, which has rows of entities, too; drop one of them",
+    )
     yield o.resume and o.preset != "none", "resume", "contradicts --preset: a run that goes on keeps its options"
     own = f"has no place beside --resume: the run goes on in its own folder, {o.resume}; drop it"
     yield o.resume and "save_path" in given, "save_path", own
@@ -170,6 +176,9 @@ def _of_an_encoder(o: Config, given: Given) -> Rows:
     by_hand = "manual knows no workers of --encoder; start them by torchrun (kgdist.train_gnn)"
     yield o.backend == "manual", "backend", by_hand
     yield o.init_from, "init_from", "begins with rows of a run, but an encoder makes them; drop one of them"
+    vectors = "begins with vectors as rows, but an encoder makes those; give it the vectors as --attributes"
+    yield o.init_vectors, "init_vectors", vectors
+    yield o.freeze != "none", "freeze", "keeps rows of entities, but an encoder makes them; drop one of them"
     yield o.async_update, "async_update", "contradicts --encoder, which needs the rows of the step before; drop it"
 
 

@@ -1,4 +1,5 @@
-"""The options of what a user brings beside triples: labels of names. Fields of `Config`, and of the commands that ask a run."""
+"""The options of what a user brings beside triples: labels of names, vectors of entities. Fields of `Config`; labels also of the
+commands that ask a run."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import dataclasses
 from kgdist.options.option import option
 
 _HERE = ("train", "eval")
+_ALONE = ("train",)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,4 +23,26 @@ class LabelOptions:
         ours=_HERE,
         metavar="FILE",
         sticky=False,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BroughtOptions(LabelOptions):
+    """Of a training."""
+
+    init_vectors: tuple[str, ...] = option(
+        (),
+        "start entities at vectors that you have, such as those of their texts: an .npy and a file of names, Parquet, or text of "
+        "word2vec. Wider ones are projected on their principal axes, and all are scaled to the model's initial range",
+        group="start",
+        ours=_ALONE,
+        metavar="FILE",
+        sticky=False,
+    )
+    freeze: str = option(
+        "none",
+        "entities: their rows stay as they start, and the rest of the model is trained",
+        group="start",
+        ours=_ALONE,
+        choices=("none", "entities"),
     )

@@ -157,6 +157,8 @@ class Trainer:
         if not math.isfinite(losses.total):
             raise Diverged(f"the loss became {losses.total} at step {number + 1}; lower --lr, or --gamma if scores are too large")
         computed, lr = perf_counter(), self.schedule.at(number, self.lowered)
+        if self.config.freeze == "entities":
+            updates = {name: update for name, update in updates.items() if name != "entity"}
         self.tables.push(updates, lr)
         pushed = perf_counter()
         clock.update += pushed - computed

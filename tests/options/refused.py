@@ -116,6 +116,26 @@ REFUSED = [
         "--resume a --init_from b",
         "--resume: contradicts --init_from: go on with a run, or start a new one from its embeddings",
     ),
+    (
+        "train",
+        "--resume a --init_vectors v.npy",
+        "--resume: contradicts --init_vectors: a run that goes on has its rows; drop one of them",
+    ),
+    (
+        "train",
+        "--init_vectors v.npy n.tsv --init_from b",
+        "--init_vectors: contradicts --init_from, which has rows of entities, too; drop one of them",
+    ),
+    (
+        "train",
+        "--encoder gat --init_vectors v.npy",
+        "--init_vectors: begins with vectors as rows, but an encoder makes those; give it the vectors as --attributes",
+    ),
+    (
+        "train",
+        "--encoder gat --freeze entities",
+        "--freeze: keeps rows of entities, but an encoder makes them; drop one of them",
+    ),
     ("train", "--resume a --preset --dataset wn18", "--resume: contradicts --preset: a run that goes on keeps its options"),
     (
         "train",

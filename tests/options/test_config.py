@@ -113,6 +113,8 @@ OURS = {
     "resume": (None, {"train"}),
     "init_from": (None, {"train"}),
     "labels": (None, {"train", "eval"}),
+    "init_vectors": ((), {"train"}),
+    "freeze": ("none", {"train"}),
     "data_url": (None, {"train", "eval"}),
     "header": (False, {"train", "eval"}),
     "split": ((), {"train", "eval"}),

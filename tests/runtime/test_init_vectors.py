@@ -1,0 +1,123 @@
+"""--init_vectors and --freeze: rows against NumPy's own principal axes, from every kind of file; what stays and what moves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from kgdist.base.errors import DataError
+from kgdist.cli import export, train
+from kgdist.data.vectors import EntityVectors
+from kgdist.data.vocabulary import Vocabulary
+from tests.cli.graphs import Bench
+
+STILL = ["--lr", "1e-30", "--max_step", "1", "--model_name", "DistMult", "--hidden_dim", "6"]
+MADE = np.random.default_rng(5).normal(size=(40, 9)) * np.arange(1, 10) + 3
+
+
+@pytest.fixture
+def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
+    return Bench(tmp_path, capsys)
+
+
+def rows_of(run: Path) -> dict[str, np.ndarray]:
+    names = [line.split("\t")[1] for line in (run / "entities.tsv").read_text().splitlines()]
+    (file,) = run.glob("*_entity.npy")
+    return dict(zip(names, np.load(file), strict=True))
+
+
+def test_vectors_become_rows(bench: Bench) -> None:
+    names = [f"e{n}" for n in range(5, 30)] + ["stranger"]  # e0 to e4 have none
+    start = rows_of(bench.train(*STILL))
+    for width in (9, 4):  # wider than the model, and narrower
+        vectors = MADE[: len(names), :width].astype(np.float32)
+        np.save(bench.root / "v.npy", vectors)
+        (bench.root / "n.tsv").write_text("".join(f"{i}\t{name}\n" for i, name in enumerate(names)))
+        lists = pa.array(vectors.tolist(), pa.list_(pa.float32()))
+        parquet.write_table(pa.table({"id": range(len(names)), "name": names, "embedding": lists}), bench.root / "v.parquet")
+        lines = [f"{name} {' '.join(map(repr, row))}\n" for name, row in zip(names, vectors.tolist(), strict=True)]
+        (bench.root / "v.txt").write_text(f"{len(names)} {width}\n" + "".join(lines))
+        known = vectors[:-1].astype(np.float64)
+        expected = known
+        if width > 6:
+            centred = known - known.mean(0)
+            expected = centred @ np.linalg.svd(centred, full_matrices=False)[2][:6].T
+        own = np.sqrt(np.mean(np.square(np.stack(list(start.values())).astype(np.float64))))
+        expected = expected * own / np.sqrt(np.mean(expected**2))
+        for files in (["v.npy", "n.tsv"], ["v.parquet"], ["v.txt"]):
+            bench.capsys.readouterr()
+            found = rows_of(bench.train(*STILL, "--init_vectors", *(str(bench.root / file) for file in files)))
+            said = bench.capsys.readouterr()
+            assert "25 of 30 entities start at their vectors" in said.out and "5 have none" in said.out
+            assert "1 vectors are of names that the graph does not have" in said.err and "'stranger'" in said.err
+            got = np.stack([found[name] for name in names[:-1]])
+            columns = min(width, 6)
+            signs = np.sign((got[:, :columns] * expected).sum(0)) if width > 6 else 1.0
+            assert np.allclose(got[:, :columns], expected * signs, rtol=1e-4, atol=1e-6)
+            assert all(np.array_equal(found[name][columns:], start[name][columns:]) for name in names[:-1])
+            assert all(np.array_equal(found[f"e{n}"], start[f"e{n}"]) for n in range(5))
+
+
+@pytest.mark.parametrize("words", ["", "--num_proc 2", "--worker thread --num_proc 2", "--candidates all --loss_genre Softmax"])
+def test_frozen_entities_stay_and_relations_move(bench: Bench, words: str) -> None:
+    np.save(bench.root / "v.npy", MADE[:30])
+    (bench.root / "n.tsv").write_text("".join(f"e{i}\n" for i in range(30)))
+    vectors = ["--init_vectors", str(bench.root / "v.npy"), str(bench.root / "n.tsv")]
+    size = ["--model_name", "DistMult", "--hidden_dim", "6", "--gamma", "4"]
+    start = bench.train(*vectors, *STILL)
+    frozen = [
+        *vectors,
+        *size,
+        "--freeze",
+        "entities",
+        "--lr",
+        "0.1",
+        "--max_step",
+        "20",
+        "--save_path",
+        str(bench.root / "frozen"),
+    ]
+    more = [] if "all" in words else ["--neg_sample_size", "4"]
+    assert train.main([*bench.source(), *frozen, "--batch_size", "8", *more, *words.split()]) == 0
+    (run,) = (bench.root / "frozen").iterdir()
+    assert train.main(["--resume", str(run), "--max_step", "30"]) == 0  # a run that goes on knows it
+    first, last = rows_of(start), rows_of(run)
+    assert all(np.array_equal(first[name], last[name]) for name in first)
+    relations = [np.load(next(each.glob("*_relation.npy"))) for each in (start, run)]
+    assert (np.abs(relations[0] - relations[1]) > 1e-3).any(axis=1).all()
+
+
+def test_what_export_writes_is_read(bench: Bench) -> None:
+    run = bench.train("--model_name", "DistMult", "--hidden_dim", "6")
+    rows = rows_of(run)
+    for kind, file in (("npy", "entity.npy"), ("word2vec", "entity.txt"), ("parquet", "entity.parquet")):
+        assert export.main([str(run), "--to", kind, "--out", str(bench.root / kind)]) == 0
+        vectors = EntityVectors([str(bench.root / kind / file)], Vocabulary.from_names(list(rows)))
+        found = np.concatenate([block.rows for block in vectors.read()])
+        assert np.array_equal(found, np.stack(list(rows.values()))) and not vectors.unknown
+
+
+def test_vectors_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    entities, file = Vocabulary.from_names(["a", "New York", "b"]), tmp_path / "v.txt"
+    file.write_text("a 1 2\nNew_York 3 4\na 5 6\n")
+    ((ids, rows),) = EntityVectors([str(file)], entities).read()
+    assert ids.tolist() == [0, 1] and rows.tolist() == [[1, 2], [3, 4]]  # white space as word2vec has it; the first of two
+    for text, says in (
+        ("a 1 2\nb 1\n", "v.txt:2: expected a word and 2 numbers with a blank between, found 1 numbers"),
+        ("a 1 2\nb 1 nan\n", "v.txt:2: the vector of 'b' holds a number that is not finite"),
+        ("a 1 2\nb 1 x\n", "v.txt:2: what stands behind the word are not all numbers"),
+    ):
+        file.write_text(text)
+        with pytest.raises(DataError, match=says):
+            list(EntityVectors([str(file)], entities).read())
+    np.save(tmp_path / "v.npy", np.array([[1.0, 2.0], [np.nan, 1.0]]))
+    (tmp_path / "n.tsv").write_text("a\nb\n")
+    with pytest.raises(DataError, match="row 1, the vector of 'b', holds a number that is not finite"):
+        list(EntityVectors([str(tmp_path / "v.npy"), str(tmp_path / "n.tsv")], entities).read())
+    (tmp_path / "n.tsv").write_text("a\n")
+    with pytest.raises(DataError, match="has 1 names, but .*v.npy has 2 rows"):
+        list(EntityVectors([str(tmp_path / "v.npy"), str(tmp_path / "n.tsv")], entities).read())
