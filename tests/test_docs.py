@@ -43,7 +43,7 @@ from tests.patience import patience
 
 DOCS = ROOT / "docs"
 # Several machines; examples of --help.
-MAY_BE_PARSED = re.compile(r"README.md|docs/(cluster|distributed-graph|ray).md|docs/commands/.*")
+MAY_BE_PARSED = re.compile(r"README.md|docs/(cluster|distributed-graph|ray|serving).md|docs/commands/.*")
 RUN = ("bash", "python")
 PAGES_THAT_RUN = [name for name in NAMES if any(block.kind in RUN for block in blocks(name))]
 

@@ -29,7 +29,7 @@ LAYERS = (
     ("runs/",),
     ("training/", "evaluation/", "predict/"),
     ("runtime/",),
-    ("distributed/", "exchange/", "report/", "tuning/"),
+    ("distributed/", "exchange/", "report/", "serve/", "tuning/"),
     ("__init__", "api/"),
     ("cli/",),
 )
@@ -52,6 +52,8 @@ HOMES = {
     "optuna": ("tuning/study",),
     "pyoxigraph": ("data/read/rdf",),
     "shtab": ("cli/completion",),
+    "starlette": ("serve/app",),
+    "uvicorn": ("serve/listener",),
     "scipy": ("graphs/convert",),
     "networkx": ("graphs/convert",),
     "torch_geometric": ("graphs/convert", "nn/"),

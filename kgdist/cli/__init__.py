@@ -20,6 +20,7 @@ launch.py      kgdist-launch
 partition.py   kgdist-partition
 predict.py     kgdist-predict
 preprocess.py  kgdist-preprocess
+serve.py       kgdist-serve
 server.py      kgdist-server
 split.py       kgdist-split
 train.py       kgdist-train

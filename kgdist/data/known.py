@@ -123,6 +123,19 @@ class KnownTriples:
         take += np.arange(len(take))
         return offsets, self._indices[side].ids[take]
 
+    def of(self, side: Side, anchor: int) -> tuple[np.ndarray, np.ndarray]:
+        """Everything known of one entity: (relations int64[n], answers for the missing `side` int32[n]), by relation.
+
+        Raises ValueError for an id out of range, and for an index of some queries.
+        """
+        if not self._complete:
+            raise ValueError("the filter was built for some queries only")
+        _check(np.array([anchor]), self.num_entities, "anchor")
+        keys, starts, ids = self._indices[side]
+        first, last = np.searchsorted(keys, [anchor * self.num_relations, (anchor + 1) * self.num_relations])
+        relations = np.repeat(keys[first:last] - anchor * self.num_relations, np.diff(starts[first : last + 1]))
+        return relations, ids[starts[first] : starts[last]]
+
     def counts(self, side: Side, anchors: np.ndarray, relations: np.ndarray) -> np.ndarray:
         """int64[B]: how many answers each query has. Raises what `answers` raises."""
         return self._places(side, anchors, relations)[1]

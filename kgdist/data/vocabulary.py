@@ -126,6 +126,22 @@ class Vocabulary:
         rated = [(difflib.SequenceMatcher(None, wanted, other[:200].lower()).ratio(), other) for other in near]
         return [other for ratio, other in sorted(rated, key=lambda each: -each[0])[:most] if ratio >= 0.5]
 
+    def complete(self, text: str, most: int = 10) -> list[str]:
+        """Names that begin with `text`, the shortest first, and then those that hold it, whatever the case of letters; of the
+        first LOOK."""
+        import pyarrow.compute as pc
+
+        begin: list[str] = []
+        inside: list[str] = []
+        for start in range(0, min(len(self), LOOK), _PIECE):
+            part = self.take(np.arange(start, min(start + _PIECE, len(self))))
+            begin += part.filter(pc.starts_with(part, text, ignore_case=True)).to_pylist()
+            if len(begin) < most:
+                held = part.filter(pc.match_substring(part, text, ignore_case=True)).to_pylist()
+                inside = heapq.nsmallest(most, itertools.chain(inside, held[: 100 * most]), key=len)
+            begin = heapq.nsmallest(most, begin, key=len)
+        return list(dict.fromkeys([*begin, *heapq.nsmallest(2 * most, inside, key=len)]))[:most]
+
     def hint(self, name: str) -> str:
         """What to say of an unknown `name` last: "; did you mean ...?", or nothing."""
         near = self.near(name)

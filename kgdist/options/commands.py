@@ -22,6 +22,7 @@ TEXTS = {
     "preprocess": "Turn the attributes of entities (numbers, dates, categories, words, texts, vectors) into features.",
     "encode": "Embed entities that a run with an encoder has never seen, by their triples and attributes, and rank with them.",
     "tune": "Search for options that give the best validation MRR; those that lag are stopped early.",
+    "serve": "Answer questions to a trained run over HTTP, in JSON.",
     "doctor": "Check that this machine has what kgdist needs, and say what to do where it has not.",
     "completion": "Print a script that lets a shell complete the commands and their options.",
 }
@@ -38,6 +39,7 @@ POSITIONAL = {  # an option without its flag
     "inspect": ("data", "DATA"),
     "compare": ("runs", "RUN"),
     "encode": ("model_path", "RUN"),
+    "serve": ("model_path", "RUN"),
     "completion": ("shell", "SHELL"),
 }
 EXAMPLES = {
@@ -185,6 +187,16 @@ Without that file the model's usual options are searched, but for those that you
 With --rounds 3, 64 trials cost about three trainings: all of them begin on a small core of the graph, the best 8 go on to a
 larger one and more epochs, and the best of these to the whole graph.
 The first trial has the options of the preset, if there is one.""",
+    "serve": """\
+examples:
+  kgdist-serve ckpts/RotatE_wordnet_0
+  kgdist-serve ckpts/RotatE_wordnet_0 --port 9000 --max_k 100
+  kgdist-serve ckpts/RotatE_wordnet_0 --host 0.0.0.0 --token_file token.txt
+  curl '127.0.0.1:8080/predict?head=dog.n.01&relation=hypernym&k=3'
+  curl 127.0.0.1:8080/predict -d '{"k": 3, "questions": [{"head": "dog.n.01", "relation": "hypernym"}]}'
+
+What can be asked is told at /openapi.json. It speaks HTTP: over a network that others share, put a proxy with TLS in front.
+SIGTERM and Ctrl-C end it when all requests that are inside are answered.""",
     "doctor": """\
 examples:
   kgdist doctor

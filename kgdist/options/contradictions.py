@@ -7,6 +7,7 @@ GPUs, machines) is refused where that is known, and what a score function asks o
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 from collections.abc import Callable, Collection, Iterator
 from pathlib import PurePath
 from typing import Any
@@ -26,6 +27,7 @@ from kgdist.options.tools import (
     Lists,
     PredictOptions,
     PreprocessOptions,
+    ServeOptions,
     SplitOptions,
     TuneOptions,
 )
@@ -367,6 +369,20 @@ def of_tuning(o: TuneOptions, of_trials: Config) -> Rows:
     yield o.rounds > 1 and of_trials.attributes is not None, "attributes", attributes
 
 
+def of_serving(o: ServeOptions, given: Given) -> Rows:
+    """Of kgdist-serve."""
+    reached = "can be reached by others: give --token_file FILE, whose line they must know"
+    yield not is_loopback(o.host) and o.token_file is None, "host", f"{o.host} {reached}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address. A name other than localhost may lead anywhere."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 OF_TOOLS: dict[str, Callable[[Any, Given], Rows]] = {
     "predict": of_predicting,
     "emb-sim": of_comparing_embeddings,
@@ -378,4 +394,5 @@ OF_TOOLS: dict[str, Callable[[Any, Given], Rows]] = {
     "preprocess": of_preprocessing,
     "encode": of_encoding,
     "launch": of_launching,
+    "serve": of_serving,
 }

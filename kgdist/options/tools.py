@@ -1,4 +1,4 @@
-"""The options of the commands that work on what a training left: predict, emb-sim, export, convert, compare, encode, tune.
+"""The options of the commands that work on what a training left: predict, emb-sim, export, convert, compare, encode, tune, serve.
 
 Each command has a table of its own, for the same words mean other things there than in a training (`--format h_r_*`).
 Names and defaults are those of DGL-KE's dglke_predict, dglke_emb_sim and dglke_convert where it has them.
@@ -15,6 +15,7 @@ from kgdist.options.cluster import ReachOptions
 from kgdist.options.of_brought import LabelOptions
 from kgdist.options.of_entities import EntityOptions, NewEntityOptions
 from kgdist.options.of_graphs import ConvertingOptions, InspectingOptions, SplittingOptions
+from kgdist.options.of_serving import ServingOptions
 from kgdist.options.option import option, table
 from kgdist.options.shell_words import no_shell, variable
 
@@ -308,6 +309,13 @@ class TuneOptions(ToolOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ServeOptions(ServingOptions, RunOptions):
+    """kgdist-serve."""
+
+    model_path: str = _what("ckpts", "folder of the trained run", metavar="RUN")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LaunchOptions(ReachOptions, ToolOptions):
     """kgdist-launch."""
 
@@ -384,6 +392,7 @@ TOOLS: dict[str, type[ToolOptions]] = {
     "preprocess": PreprocessOptions,
     "encode": EncodeOptions,
     "tune": TuneOptions,
+    "serve": ServeOptions,
     "launch": LaunchOptions,
     "doctor": DoctorOptions,
     "completion": CompletionOptions,

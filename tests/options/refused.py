@@ -315,6 +315,11 @@ REFUSED = [
         "--dataset: say which data set; --input_format built_in reads the folder <data_path>/<dataset>",
     ),
     ("convert", "--out o --dataset d", "--dataset: goes with --input_format built_in; other formats take --data_files"),
+    (
+        "serve",
+        "r --host 0.0.0.0",
+        "--host: 0.0.0.0 can be reached by others: give --token_file FILE, whose line they must know",
+    ),
     ("split", "--out o", "--file: say which file of triples is to be divided"),
     ("split", "f", "--output_path: say which folder to write"),
     (

@@ -1,0 +1,9 @@
+"""A trained run that answers over HTTP: names in, names out, questions of many clients scored together.
+
+answering.py     questions in JSON -> ids; what one product answers; answers by name
+app.py           the paths, who may ask, limits, metrics
+gatherer.py      questions of all requests that wait, answered together by one thread
+listener.py      the socket, connections that are too slow, signals
+live.py          the run as it is served, and the one that takes its place when the files change
+openapi.py       the interface, described for programs
+"""
