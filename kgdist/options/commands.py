@@ -5,26 +5,26 @@ from __future__ import annotations
 TEXTS = {
     "train": "Train the embeddings of a knowledge graph.",
     "eval": "Rank the test triples with a trained run. The run's config.json gives model and data; flags given here win.",
-    "partition": "Divide a knowledge graph among machines: into parts of one size with few triples between them.",
+    "partition": "Divide a knowledge graph among machines, into parts of equal size with few triples between them.",
     "dist-train": "Train the embeddings of a partitioned knowledge graph on several machines, started over SSH.",
-    "launch": "Run a script on several machines: servers of the graph's partitions, and trainers, all of them with its command.",
-    "copy": "Send every machine its partition of a graph over SSH, and a script; what is there already is not sent again.",
-    "server": "Be one machine of a job, by hand: its servers and its trainers. kgdist-dist-train --backend manual waits for it.",
-    "client": "Give the word that a machine started by kgdist-server may train, and wait for the end of the job.",
-    "predict": "Ask a trained run which triples are likely: of given heads, relations and tails, or of all there are.",
+    "launch": "Run a script on several machines, as trainers and as servers of the graph's partitions.",
+    "copy": "Send every machine its partition of a graph over SSH, and a script; what is already there is not sent again.",
+    "server": "Run the servers and trainers of one machine of a job, by hand, for kgdist-dist-train --backend manual.",
+    "client": "Tell a machine started by kgdist-server that it may train, and wait for the end of the job.",
+    "predict": "Ask a trained run which triples are likely, for given heads, relations and tails, or for all of them.",
     "emb-sim": "Find the most similar embeddings: of the entities or relations of a run, or of any .npy file.",
     "export": "Write the embeddings of a run in a format that other tools read.",
-    "import": "Make a run of a model that DGL-KE, PyKEEN or LibKGE has trained, with the names of its entities.",
-    "convert": "Write a knowledge graph in another format; names and the order of triples stay as they are.",
+    "import": "Make a run from a model trained by DGL-KE, PyKEEN or LibKGE, with the names of its entities.",
+    "convert": "Write a knowledge graph in another format, keeping names and the order of triples.",
     "split": "Divide a file of triples into train, valid and test, so that train has every entity and relation.",
     "inspect": "Look at a data set before training: sizes, relations, and what would make a result worth less.",
-    "compare": "Put several runs side by side: options, metrics and curves.",
+    "compare": "Compare several runs: options, metrics and curves.",
     "preprocess": "Turn the attributes of entities (numbers, dates, categories, words, texts, vectors) into features.",
-    "encode": "Embed entities that a run with an encoder has never seen, by their triples and attributes, and rank with them.",
-    "tune": "Search for options that give the best validation MRR; those that lag are stopped early.",
+    "encode": "Embed entities that a run with an encoder has never seen, from their triples and attributes, and rank them.",
+    "tune": "Search for the options with the best validation MRR, stopping unpromising trials early.",
     "serve": "Answer questions to a trained run over HTTP, in JSON.",
-    "doctor": "Check that this machine has what kgdist needs, and say what to do where it has not.",
-    "completion": "Print a script that lets a shell complete the commands and their options.",
+    "doctor": "Check that this machine has what kgdist needs, and say what to do if something is missing.",
+    "completion": "Print a script with which a shell completes the commands and their options.",
 }
 POSITIONAL = {  # an option without its flag
     "eval": ("model_path", "RUN"),
@@ -77,7 +77,7 @@ example, on the first of four machines:
       --batch_size 1000 --neg_sample_size 200 --max_step 500 --log_interval 100 --test -adv \\
       --regularization_coef 1.00E-09 --num_thread 1
 
-A line of ip_config.txt is `address [port [servers]]`, for example `192.168.0.11 30050 2`; # begins a comment. The model is found
+A line of ip_config.txt is `address [port [servers]]`, for example `192.168.0.11 30050 2`; # begins a comment. The model is saved
 below --save_path (ckpts) in the workspace of the first machine. --dry_run prints the plan and starts nothing.""",
     "launch": """\
 examples:
@@ -86,9 +86,9 @@ examples:
   kgdist-launch --backend local --ip_config ip_config.txt --num_trainers 2 --dry_run "python3 train.py"
 
 Every trainer is a process of that command, with RANK, WORLD_SIZE, MASTER_ADDR and the like in its environment, so that
-torch.distributed.init_process_group("gloo") needs no more. A server is one as well: it runs the script up to
-kgdist.distributed.initialize(), serves there, and never returns. Servers are started when the first trainer calls it, so a script
-that does not is run by the trainers alone. What they print comes here, with machine and rank. When one fails, all end.""",
+torch.distributed.init_process_group("gloo") needs no arguments. A server runs the same command up to
+kgdist.distributed.initialize(), serves there, and never returns. Servers are started when the first trainer calls it; a script
+that never does is run by the trainers alone. Their output appears here, with machine and rank. When one fails, all are ended.""",
     "copy": """\
 examples:
   kgdist-copy --path ~/my_task --ip_config ~/my_task/ip_config.txt --dataset FB15k --data_path ~/my_task
@@ -105,15 +105,15 @@ examples:
   kgdist-predict ckpts/RotatE_wordnet_0 --head dog.n.01 --relation hypernym --exclude_known
   kgdist-predict --model_path ckpts/RotatE_wordnet_0 --format 'h_r_*' --data_files heads.txt relations.txt --exec_mode batch_head
 
-Lists are read as names where the run knows names, else as ids. Several heads, relations and tails are combined.""",
+Lists are read as names if the run knows names, otherwise as ids. Several heads, relations and tails are combined.""",
     "emb-sim": """\
 examples:
   kgdist-emb-sim ckpts/RotatE_wordnet_0 --left dog.n.01
   kgdist-emb-sim ckpts/RotatE_wordnet_0 --format '*' --sim_func l1 --topK 100 --output alike.tsv
   kgdist-emb-sim --emb_file wn18_TransE_l2_entity.npy --format 'l_*' --data_files left.txt --exec_mode batch_left
 
-Larger scores are more similar; l2 and l1 are distances with a minus sign. Where * stands for one side, an embedding is not
-compared with itself; where it stands for both, every pair counts once.""",
+Higher scores are more similar; l2 and l1 are distances with a minus sign. If one side is *, an embedding is not compared with
+itself; if both are, every pair counts once.""",
     "export": """\
 examples:
   kgdist-export ckpts/RotatE_wordnet_0 --to word2vec
@@ -125,8 +125,8 @@ examples:
   kgdist-import my_pykeen_model --dataset mine --data_path mine --format raw_udd_hrt --data_files train.txt valid.txt test.txt
   kgdist-import kge/local/experiments/my_model --data_path kge/data/fb15k-237
 
-PyKEEN keeps its models as pickles, which run code when they are read; no command here reads one. Run
-`python examples/from_pykeen/arrays.py FOLDER` where PyKEEN is installed first: it writes the arrays that are read here.
+PyKEEN saves its models as pickles, which run code when they are read, so no command here reads one. First run
+`python examples/from_pykeen/arrays.py FOLDER` where PyKEEN is installed: it writes the arrays that this command reads.
 Checkpoints of LibKGE are pickles, too, but of plain data: they are read without running any code, or refused.""",
     "convert": """\
 examples:
@@ -153,7 +153,7 @@ examples:
   kgdist-preprocess --entities people.tsv --schema people.yaml --out attributes
   kgdist-preprocess --entities people.tsv --schema people.yaml --dataset FB15k --data_path ~/data --executor process
 
-A schema says which column names the entity, and what the others are:
+A schema says which column has the names of the entities, and what the others are:
   key: entity
   node_type: person
   attributes:
@@ -169,7 +169,7 @@ examples:
   kgdist-encode ckpts/DistMult_wordnet_0 --triples new.tsv --entities new_attributes.tsv --test held_out.tsv
   kgdist-predict grown --head unicorn.n.01 --relation hypernym
 
-The run was trained with --encoder. The new run has the known entities, and then the new ones; every later command reads it.""",
+The run must have been trained with --encoder. The new run has the known entities, then the new ones; every command reads it.""",
     "tune": """\
 examples:
   kgdist-tune --dataset wordnet --model_name ComplEx --trials 30
@@ -177,15 +177,15 @@ examples:
   kgdist-tune --dataset FB15k-237 --model_name ComplEx --max_step 10000 --trials 64 --rounds 3 --out tune_rounds
   kgdist-train --config tune/best.yaml --test
 
-Besides its own options it takes those of kgdist-train, which hold for every trial. What is searched stands in --search FILE, a
-line for an option, and what is not in it is not searched:
+Besides its own options it takes those of kgdist-train, which apply to every trial. --search FILE lists the options to search,
+one per line; no others are searched:
   lr: [0.01, 0.3, log]            # between two numbers, evenly on a logarithmic scale
   gamma: [2, 20]                  # between two numbers
   hidden_dim: {choices: [100, 200]}
-Without that file the model's usual options are searched, but for those that you give. With the same --out it goes on.
+Without that file the model's usual options are searched, except those that you give. The same --out continues a search.
 
-With --rounds 3, 64 trials cost about three trainings: all of them begin on a small core of the graph, the best 8 go on to a
-larger one and more epochs, and the best of these to the whole graph.
+With --rounds 3, 64 trials cost about three trainings: all of them start on a small core of the graph, the best 8 continue on a
+larger one for more epochs, and the best of these on the whole graph.
 The first trial has the options of the preset, if there is one.""",
     "serve": """\
 examples:

@@ -74,7 +74,7 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     # ---- data
     dataset: str = _data(
         "FB15k",
-        "name of a built-in data set, or the name that your own data shall have",
+        "name of a built-in data set, or a name of your choice for your own data",
         clean=_plain_name,
         dglke=(*_BOTH, "copy", "partition"),
         metavar="NAME",
@@ -108,15 +108,15 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     header: bool = _data(False, "the first line of each of your own files is a header", ours=(*_HERE, "partition"))
     has_edge_importance: bool = _data(
         False,
-        "the fourth column of your own files is the weight of the triple, > 0; both the positive and the "
-        "negative part of its loss are multiplied by it",
+        "the fourth column of your own files is the weight of the triple, > 0; it multiplies both the positive and the "
+        "negative part of its loss",
         dglke=_TRAIN,
         ours=_PARTITION,
     )
     split: tuple[float, ...] = _data(
         (),
-        "shares of train, valid and test, such as .8 .1 .1, for data without valid and test: the same triples in every run. A "
-        "share of 0: no such split",
+        "shares of train, valid and test, such as 0.8 0.1 0.1, for data without valid and test: the same triples in every run. "
+        "A share of 0: no such split",
         low=0,
         high=1,
         ours=(*_HERE, "partition"),
@@ -154,26 +154,26 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     )
     init: str = _model(
         "uniform",
-        "first values: uniform in +-(gamma + 2) / hidden_dim as DGL-KE; normal with that range as three standard "
+        "initial values: uniform in +-(gamma + 2) / hidden_dim, as in DGL-KE; normal, with that range as three standard "
         "deviations; xavier, uniform in +-sqrt(6 / (rows + columns))",
         choices=("uniform", "normal", "xavier"),
         ours=_TRAIN,
     )
 
     # ---- training
-    max_step: int = _training(80000, "steps (batches) of each process", low=1, dglke=_TRAIN)
+    max_step: int = _training(80000, "number of steps (batches) of each process", low=1, dglke=_TRAIN)
     max_epoch: float | None = _training(
         None, "length of the training in passes over the train split, instead of --max_step", above=0, high=1e6, ours=_TRAIN
     )
     batch_size: int = _training(
         1024,
-        "positive triples of a step, rounded up to a multiple of --neg_sample_size when that is smaller",
+        "positive triples per step, rounded up to a multiple of --neg_sample_size if that is smaller",
         low=1,
         dglke=_TRAIN,
     )
     lr: float = _training(
         0.01,
-        "learning rate. Row-wise Adagrad likes 0.01 (TransE_l1) to 0.1 (DistMult, ComplEx); Adam much less",
+        "learning rate. Row-wise Adagrad works best with 0.01 (TransE_l1) to 0.1 (DistMult, ComplEx), Adam with much less",
         above=0,
         dglke=_TRAIN,
     )
@@ -185,12 +185,12 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     )
     lr_schedule: str = _training(
         "constant",
-        "the rate over the steps: constant; linear or cosine down to 0; step: a tenth from half of the steps on; plateau: less "
-        "whenever validations stop to improve (--plateau_factor)",
+        "how the learning rate changes: constant; linear or cosine, down to 0; step, a tenth after half of the steps; plateau, "
+        "reduced whenever the validation MRR stops improving (--plateau_factor)",
         choices=("constant", "linear", "cosine", "step", "plateau"),
         ours=_TRAIN,
     )
-    lr_warmup: int = _training(0, "steps over which the rate first rises from 0 to --lr", low=0, ours=_TRAIN)
+    lr_warmup: int = _training(0, "steps over which the learning rate first rises from 0 to --lr", low=0, ours=_TRAIN)
     seed: int = _training(
         0,
         "seed of all randomness; in one process the same seed gives the same embeddings",
@@ -204,13 +204,13 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     valid: bool = _evaluation(False, "evaluate on the valid split every --eval_interval steps", dglke=_TRAIN)
     eval_interval: int = _evaluation(10000, "steps between two validations", low=1, dglke=_TRAIN)
     early_stop_patience: int = _evaluation(
-        0, "stop after this many validations without a better MRR and keep the best; 0: never. Needs --valid", low=0, ours=_TRAIN
+        0, "stop after this many validations without a better MRR, and keep the best; 0: never. Needs --valid", low=0, ours=_TRAIN
     )
     batch_size_eval: int = _evaluation(
-        8, "test triples ranked at a time; speed and memory only, never the result", low=1, dglke=_BOTH
+        8, "test triples ranked at a time; affects speed and memory only, never the result", low=1, dglke=_BOTH
     )
     neg_sample_size_eval: int = _evaluation(
-        -1, "rank among this many random entities; -1: among all, the honest figure", low=1, besides=(-1,), dglke=_BOTH
+        -1, "rank among this many random entities; -1: among all, the exact figure", low=1, besides=(-1,), dglke=_BOTH
     )
     neg_deg_sample_eval: bool = _evaluation(
         False, "rank among the entities of the batch's other triples too; needs --no_eval_filter and a sample", dglke=_BOTH
@@ -221,8 +221,8 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     no_eval_filter: bool = _evaluation(False, "raw ranks: known true triples stay among the candidates", dglke=_BOTH)
     rank_ties: str = _evaluation(
         "realistic",
-        "the rank that is printed when candidates tie: pessimistic (DGL-KE) after them, optimistic before, "
-        "realistic the mean; all three are saved",
+        "which rank to print when candidates tie with the true entity: pessimistic (DGL-KE), after them; optimistic, before "
+        "them; realistic, the mean of both. All three are saved",
         choices=("realistic", "optimistic", "pessimistic"),
         ours=_BOTH,
     )
@@ -245,18 +245,18 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     log_interval: int = _output(1000, "steps between two log lines", short="-log", low=1, dglke=_TRAIN)
     checkpoint_interval: str = _output(
         "10m",
-        "minutes (10m) or steps (1000) between two checkpoints; 0: only at the end and when interrupted. Minutes grow where "
-        "checkpoints would take more than a hundredth of the time",
+        "minutes (10m) or steps (1000) between two checkpoints; 0: only at the end and when interrupted. Minutes are "
+        "lengthened if checkpoints would take more than a hundredth of the time",
         **interval.ASKED,
         ours=_TRAIN,
     )
     report: bool = _output(
         False,
-        "write report.html into the run folder: curves, metrics, relations, examples and a picture, in one file to be looked at "
-        "(needs the extra kgdist[viz]). Training then keeps at least a hundred points of its curves",
+        "write report.html into the run folder: curves, metrics, relations, examples and a map of the embeddings, in one file "
+        "(needs the extra kgdist[viz]). Training then records at least a hundred points of each curve",
         ours=_HERE,
     )
-    tensorboard: bool = _output(False, "also write the curves for TensorBoard (several machines: where this runs)", ours=_TRAIN)
+    tensorboard: bool = _output(False, "also write the curves for TensorBoard (several machines: on this one)", ours=_TRAIN)
     quiet: bool = _output(
         False, "print results, warnings and errors only", ours=(*_BOTH, "copy", "server", "client", "partition"), sticky=False
     )
@@ -269,7 +269,7 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
 
     json: bool = _output(
         False,
-        "print the result as one JSON object, and nothing else, on stdout; words for people go to stderr",
+        "print the result as one JSON object, and nothing else, on stdout; messages go to stderr",
         ours=(*_BOTH, "partition"),
         sticky=False,
     )
@@ -285,20 +285,20 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     )
     preset: str = _start(
         "none",
-        "use options that are known to work for this model and data set, and print them; --config and flags win. Without a word, "
-        "published: DGL-KE's, or our own of that time and size; fast: the cheapest way to nearly the best ranks; best: the best "
-        "that are known, in an hour or more",
+        "use options that are known to work for this model and data set, and print them; --config and flags win. published (the "
+        "same as --preset alone): DGL-KE's, or our own of similar cost; fast: nearly the best known ranks at the least cost; "
+        "best: the best known ranks, in an hour or more",
         choices=("none", "published", "fast", "best"),
         bare="published",
         ours=_TRAIN,
         sticky=False,
     )
     resume: str | None = _start(
-        None, "go on with this run, from its last checkpoint, with its options", ours=_TRAIN, metavar="RUN", sticky=False
+        None, "continue this run from its last checkpoint, with its options", ours=_TRAIN, metavar="RUN", sticky=False
     )
     init_from: str | None = _start(
         None,
-        "start a new run from the embeddings of this one; names that it lacks start at random",
+        "start a new run from the embeddings of this one; names that it does not have start at random",
         ours=_ALONE,
         metavar="RUN",
         sticky=False,
@@ -306,7 +306,7 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
 
     yes: bool = _start(
         False,
-        "begin also a training with --candidates all that would take more than a day by the speed measured at its start",
+        "start a training with --candidates all even if, at the speed measured first, it would take more than a day",
         ours=_ALONE,
         sticky=False,
     )
@@ -318,8 +318,8 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     mix_cpu_gpu: bool = _hardware(False, "keep the entity table in CPU memory and compute on the GPU", dglke=_HERE)
     num_proc: int = _hardware(
         1,
-        "processes; every one does --max_step steps. When not given: training with --preset, whose steps are divided, takes a "
-        "process for each core, up to 8, and evaluation takes all cores; with a --seed, or without a preset, training takes one",
+        "number of processes, each of which does --max_step steps. When not given, evaluation uses all cores; training uses one "
+        "process, or, with --preset (whose steps are divided) and without --seed, one for each core, up to 8",
         low=1,
         high=4096,
         dglke=_BOTH,
@@ -327,28 +327,29 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     num_thread: int = _hardware(1, "threads of each process", low=1, high=4096, dglke=_BOTH)
     worker: str = _hardware(
         "process",
-        "what --num_proc counts: processes, or threads of one process, which take less memory and give --huge_pages without root",
+        "what --num_proc counts: processes, or threads of one process, which need less memory, and no root for --huge_pages",
         choices=("process", "thread"),
         ours=_ALONE,
     )
     huge_pages: bool = _hardware(
-        False, "keep the tables on huge pages: random rows are found sooner. One line says when the system refuses", ours=_TRAIN
+        False, "keep the tables on huge pages, for speed; prints a line if the system does not allow it", ours=_TRAIN
     )
     compute_dtype: str = _hardware(
         "float32",
-        "how training multiplies matrices; bfloat16 is faster on CPUs and GPUs that have it. Rows, losses and ranks stay float32",
+        "number type of matrix products in training; bfloat16 is faster where the CPU or GPU has it. Rows, losses and ranks stay "
+        "float32",
         choices=("float32", "bfloat16"),
         ours=_TRAIN,
     )
     force_sync_interval: int = _hardware(
         -1,
-        "steps after which the processes wait for one another, so that none runs ahead; -1: 1000 when there are several, 100 "
-        "when there are several machines (what it does to accuracy and to slow machines: docs/reliability.md, A slow trainer)",
+        "steps after which the processes wait for one another, so that none runs ahead; -1: 1000 for several processes, 100 for "
+        "several machines (effect on accuracy and with slow machines: docs/reliability.md, A slow trainer)",
         low=1,
         besides=(-1,),
         dglke=_TRAIN,
     )
-    rel_part: bool = _hardware(False, "triples of one relation go to one process, as far as the work stays even", dglke=_ALONE)
+    rel_part: bool = _hardware(False, "give all triples of a relation to one process if the work stays even", dglke=_ALONE)
     async_update: bool = _hardware(False, "update entities while the GPU computes the next step", dglke=_ALONE)
 
     def __post_init__(self) -> None:

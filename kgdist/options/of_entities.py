@@ -11,8 +11,8 @@ from pathlib import PurePath
 from kgdist.options.config import clean_format
 from kgdist.options.option import option
 
-_what = partial(option, group="what is asked")
-_how = partial(option, group="how it is answered")
+_what = partial(option, group="input")
+_how = partial(option, group="options")
 _output = partial(option, group="output")
 
 
@@ -32,56 +32,53 @@ class EntityOptions:
 
     entities: tuple[str, ...] = _what(
         (),
-        "a file for each node type, with a row for each entity: .tsv, .csv (a first line names the columns), .jsonl or .parquet",
+        "one file per node type, with one row per entity: .tsv or .csv (the first line names the columns), .jsonl or .parquet",
         metavar="FILE",
     )
-    schema: tuple[str, ...] = _what((), "what the columns are, of each file of --entities in turn", metavar="FILE.yaml")
+    schema: tuple[str, ...] = _what((), "description of the columns, for each file of --entities in turn", metavar="FILE.yaml")
     draft_schema: bool = _what(
-        False, "guess a schema from the first rows of the file and write it to --schema, or on the terminal; nothing else is done"
+        False, "guess a schema from the first rows of the file, write it to --schema or to the terminal, and do nothing else"
     )
     fit_on: str | None = _what(
-        None, "fit bins, words and directions on these entities only, a name a line: those that are trained on", metavar="FILE"
+        None, "fit bins, words and directions on these entities only, one name per line: those to train on", metavar="FILE"
     )
     dataset: str | None = _what(
-        None, "the data set whose entities these are: rows are found by its dictionary, and others are left out", metavar="NAME"
+        None, "the data set that these entities belong to: rows are matched by its names, and others are left out", metavar="NAME"
     )
     data_path: str = _what("data", "folder of the data set's files", metavar="FOLDER")
     format: str = _what(
-        "built_in", "what the data set's files are: built_in, raw_udd_XYZ or udd_XYZ, as for a training", clean=clean_format
+        "built_in", "format of the data set's files: built_in, raw_udd_XYZ or udd_XYZ, as for a training", clean=clean_format
     )
     data_files: tuple[str, ...] = _what((), "the data set's files, as for a training", metavar="FILE")
-    delimiter: str = _what("\t", "what parts the fields of a line of --data_files")
-    header: bool = _what(False, "the first line of each of --data_files is a header, and skipped")
+    delimiter: str = _what("\t", "what separates the columns of --data_files")
+    header: bool = _what(False, "the first line of each of --data_files is a header, and is skipped")
     executor: str = _how(
         "local",
-        "who transforms: this process, processes of this machine, or tasks of Ray (the extra kgdist[ray]); what is written is "
-        "the same",
+        "where the work is done: in this process, in processes of this machine, or in tasks of Ray (needs the extra "
+        "kgdist[ray]); the output is the same",
         choices=("local", "process", "ray"),
     )
     num_workers: int | None = _how(
         None,
-        "processes of --executor process, or tasks of Ray at a time; as many as there are cores when not given",
+        "processes of --executor process, or Ray tasks at a time; one per core when not given",
         low=1,
         high=4096,
     )
     ray_address: str | None = _how(
         None,
-        "with --executor ray: a cluster that is there, such as auto or 10.0.0.5:6379; one on this machine when not given",
+        "with --executor ray: an existing cluster, such as auto or 10.0.0.5:6379; when not given, one is started on this machine",
         metavar="ADDRESS",
     )
-    gpu: int = _how(-1, "number of the GPU on which models of texts compute; -1: the CPU", low=-1, high=1023)
-    chunk_size: int = _how(
-        8192, "entities that are transformed at a time; with a model of texts at most 512", low=1, high=1 << 24
-    )
+    gpu: int = _how(-1, "number of the GPU for text models; -1: the CPU", low=-1, high=1023)
+    chunk_size: int = _how(8192, "entities to transform at a time; with a text model at most 512", low=1, high=1 << 24)
     out: str = _output("attributes", "folder to write", metavar="FOLDER")
     report: str | None = _output(
         None,
-        "write a page to be looked at, in one file: coverage, intervals and words, what is missing, the time (needs the extra "
-        "kgdist[viz])",
+        "write an HTML page, in one file: coverage, intervals and words, missing values, time (needs the extra kgdist[viz])",
         clean=_page,
         metavar="FILE.html",
     )
-    force: bool = _output(False, "replace attributes, or a drafted schema, that are there")
+    force: bool = _output(False, "replace existing attributes, or an existing draft of a schema")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,37 +87,37 @@ class NewEntityOptions:
 
     triples: str | None = _what(
         None,
-        "triples among new and known entities, by name: a file as for a training, also .nt, .parquet and packed",
+        "triples among new and known entities, by name: a file as for a training, also .nt, .parquet or compressed",
         metavar="FILE",
     )
     entities: str | None = _what(
         None,
-        "attributes of the new entities, for a run with --attributes: a file with the columns that kgdist-preprocess was given, "
-        ".tsv, .csv, .jsonl or .parquet. What was fitted then transforms them",
+        "attributes of the new entities, for a run with --attributes: a file with the same columns as the one given to "
+        "kgdist-preprocess, .tsv, .csv, .jsonl or .parquet. They are transformed by what was fitted then",
         metavar="FILE",
     )
     test: str | None = _what(
         None,
-        "triples to rank among all entities, when all rows are made; they become the test triples of the new run",
+        "triples to rank among all entities afterwards; they become the test triples of the new run",
         metavar="FILE",
     )
     format: str = _what(
         "raw_udd_hrt",
-        "what --triples and --test are: raw_udd_XYZ, XYZ being the order of head, relation, tail",
+        "format of --triples and --test: raw_udd_XYZ, where XYZ is the order of head, relation, tail",
         clean=clean_format,
     )
-    delimiter: str = _what("\t", "what parts the fields of a line of --triples and --test")
-    header: bool = _what(False, "the first line of each of these is a header, and skipped")
+    delimiter: str = _what("\t", "what separates the columns of --triples and --test")
+    header: bool = _what(False, "the first line of each of these is a header, and is skipped")
     data_path: str | None = _what(None, "folder of the data that the run was trained on, if it has moved", metavar="FOLDER")
     attributes: str | None = _what(
         None, "folder of the attributes that the run was trained with, if it has moved", clean=_whole_path, metavar="FOLDER"
     )
     start: str = _how(
         "mean",
-        "what new entities without attributes begin with, before their neighbours are heard: the mean of what known ones begin "
-        "with, or zeros",
+        "initial row of new entities without attributes, before messages from neighbours: the mean of known entities' initial "
+        "rows, or zeros",
         choices=("mean", "zeros"),
     )
     num_thread: int | None = _how(None, "threads; all cores when not given", low=1, high=4096)
     out: str | None = _output(None, "folder of the new run; <RUN>_encoded when not given", metavar="FOLDER")
-    force: bool = _output(False, "replace a run that kgdist-encode has written there")
+    force: bool = _output(False, "replace a run that kgdist-encode wrote there earlier")

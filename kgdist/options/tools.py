@@ -20,11 +20,11 @@ from kgdist.options.option import option, table
 from kgdist.options.shell_words import no_shell, variable
 
 Own = TypeVar("Own", bound="ToolOptions")
-_what = partial(option, group="what is asked")
-_how = partial(option, group="how it is answered")
+_what = partial(option, group="input")
+_how = partial(option, group="options")
 _output = partial(option, group="output")
 _script = partial(option, group="script")
-_json = partial(_output, False, "print the result as one JSON object, and nothing else, on stdout; words for people go to stderr")
+_json = partial(_output, False, "print the result as one JSON object, and nothing else, on stdout; messages go to stderr")
 
 
 def _page_or_text(path: str) -> str:
@@ -86,7 +86,7 @@ class PredictOptions(Lists, LabelOptions, RunOptions):
     model_path: str = _what("ckpts", "folder of the trained run, ours or one that DGL-KE wrote", metavar="RUN")
     format: str | None = _what(
         None,
-        "which lists the files hold, and where all there are stand instead (*)",
+        "which lists the files hold: heads, relations, tails; * stands for all of them",
         choices=("h_r_t", "h_r_*", "h_*_t", "*_r_t", "h_*_*", "*_r_*", "*_*_t"),
     )
     data_files: tuple[str, ...] = _what(
@@ -96,39 +96,40 @@ class PredictOptions(Lists, LabelOptions, RunOptions):
     relation: tuple[str, ...] = _what((), "relations, here instead of in a file", metavar="NAME")
     tail: tuple[str, ...] = _what((), "tails, here instead of in a file", metavar="NAME")
     raw_data: bool = _what(
-        False, "the lists hold names, as is usual where the run knows names; --entity_mfile and --rel_mfile say others"
+        False, "the lists hold names (the default if the run knows names); --entity_mfile and --rel_mfile give other names"
     )
-    ids: bool = _what(False, "the lists hold ids, also where the run knows names")
+    ids: bool = _what(False, "the lists hold ids, even if the run knows names")
     entity_mfile: str | None = _what(None, "names of the entities: lines id<TAB>name", metavar="FILE")
     rel_mfile: str | None = _what(None, "names of the relations: lines id<TAB>name", metavar="FILE")
     exec_mode: str = _how(
         "all",
-        "how answers are counted: the best of all combinations; for each head, relation or tail; or triplet_wise: lists of one "
-        "length are read side by side",
+        "what the best answers are chosen from: all, all combinations together; batch_head, batch_rel, batch_tail, those of each "
+        "head, relation or tail; triplet_wise, lists of equal length read side by side",
         choices=("all", "triplet_wise", "batch_head", "batch_rel", "batch_tail"),
     )
-    topK: int = _how(10, "how many answers", low=1, synonyms=("--topk",))
+    topK: int = _how(10, "number of answers", low=1, synonyms=("--topk",))
     score_func: str = _how(
         "none",
-        "none: scores as the model gives them (distances without gamma); logsigmoid: of the score with gamma",
+        "none: scores as the model gives them (distances without gamma); logsigmoid: log(sigmoid(score)), gamma included",
         choices=("none", "logsigmoid"),
     )
     exclude_known: bool = _how(False, "leave out the triples of train, valid and test")
     explain: bool = _how(
         False,
-        "say what scores mean: the ranks of head and tail among all entities, and a probability, calibrated on valid triples and "
-        "as many corrupted ones (Platt scaling, saved in the run), so right where half of the triples asked about are true",
+        "say what each score means: the ranks of head and tail among all entities, and a probability, calibrated on valid "
+        "triples and as many corrupted ones (Platt scaling, saved in the run), so right if half of all asked about are true",
     )
     index: bool = _how(
-        False, "search an approximate index (the extra kgdist[index]); for dot and L2 models and large tables. Prints its recall"
+        False,
+        "search an approximate index (needs the extra kgdist[index]), for dot and L2 models and large tables. Prints its recall",
     )
-    data_path: str | None = _how(None, "where the run's data lies now, if it has moved", metavar="FOLDER")
+    data_path: str | None = _how(None, "folder of the run's data, if it has moved", metavar="FOLDER")
     gpu: int = _how(-1, "number of the GPU to use; -1: the CPU", low=-1, high=1023)
     num_thread: int | None = _how(None, "threads; all cores when not given", low=1, high=4096)
     output: str | None = _output(
         None,
-        "where the answers go: FILE.tsv, .csv, .json or .parquet, or - for a table on the terminal. When not given: result.tsv "
-        "for lists from files, the terminal for --head, --relation and --tail",
+        "where to write the answers: FILE.tsv, .csv, .json or .parquet, or - for a table on the terminal. When not given: "
+        "result.tsv for lists from files, the terminal for --head, --relation and --tail",
         metavar="FILE",
     )
     json: bool = _json()
@@ -141,24 +142,24 @@ class EmbSimOptions(Lists, LabelOptions, RunOptions):
     LISTS = ("left", "right")
     model_path: str | None = _what(None, "folder of a run, instead of --emb_file and --mfile", metavar="RUN")
     emb_file: str | None = _what(None, "embeddings: an .npy file of float32[n, d]", metavar="FILE")
-    mfile: str | None = _what(None, "their names: lines id<TAB>name", metavar="FILE")
-    kind: str = _what("entity", "which embeddings of --model_path", choices=("entity", "relation"))
+    mfile: str | None = _what(None, "names of the embeddings: lines id<TAB>name", metavar="FILE")
+    kind: str = _what("entity", "which embeddings of --model_path to compare", choices=("entity", "relation"))
     format: str | None = _what(
         None,
-        "which lists the files hold: left and right; * is all embeddings there are, which are not compared with themselves",
+        "which lists the files hold: left and right; * stands for all embeddings, none of which is compared with itself",
         choices=("l_r", "l_*", "*_r", "*"),
     )
     data_files: tuple[str, ...] = _what((), "lists of left and right, one name or id per line", metavar="FILE")
-    left: tuple[str, ...] = _what((), "left ones, here instead of in a file", metavar="NAME")
-    right: tuple[str, ...] = _what((), "right ones, here instead of in a file", metavar="NAME")
-    raw_data: bool = _what(False, "the lists hold names, as is usual where names are known")
-    ids: bool = _what(False, "the lists hold ids, also where names are known")
+    left: tuple[str, ...] = _what((), "left side, here instead of in a file", metavar="NAME")
+    right: tuple[str, ...] = _what((), "right side, here instead of in a file", metavar="NAME")
+    raw_data: bool = _what(False, "the lists hold names (the default if names are known)")
+    ids: bool = _what(False, "the lists hold ids, even if names are known")
     exec_mode: str = _how(
         "all",
-        "all: the most similar of all pairs; pairwise: of the pairs of two lists side by side; batch_left: for each left one",
+        "what the most similar are chosen from: all, all pairs; pairwise, two lists side by side; batch_left, those of each left",
         choices=("all", "pairwise", "batch_left"),
     )
-    topK: int = _how(10, "how many answers", low=1, synonyms=("--topk",))
+    topK: int = _how(10, "number of answers", low=1, synonyms=("--topk",))
     sim_func: str = _how(
         "cosine",
         "x.y / (|x| |y|); -|x - y| in the L2 or L1 norm; x.y; x.y / (|x|^2 + |y|^2 - x.y)",
@@ -168,8 +169,8 @@ class EmbSimOptions(Lists, LabelOptions, RunOptions):
     num_thread: int | None = _how(None, "threads; all cores when not given", low=1, high=4096)
     output: str | None = _output(
         None,
-        "where the answers go: FILE.tsv, .csv, .json or .parquet, or - for a table on the terminal. When not given: result.tsv "
-        "for lists from files, the terminal for --left and --right",
+        "where to write the answers: FILE.tsv, .csv, .json or .parquet, or - for a table on the terminal. When not given: "
+        "result.tsv for lists from files, the terminal for --left and --right",
         metavar="FILE",
     )
     json: bool = _json()
@@ -182,14 +183,14 @@ class ExportOptions(RunOptions):
     model_path: str = _what("ckpts", "folder of the trained run", metavar="RUN")
     to: str = _what(
         "npy",
-        "what is written: arrays with names beside them (npy, safetensors, parquet), vectors as text (word2vec), files for the "
+        "format to write: arrays with a file of names (npy, safetensors, parquet), vectors as text (word2vec), files for the "
         "TensorFlow projector, or a folder that DGL-KE reads",
         choices=("npy", "safetensors", "parquet", "word2vec", "projector", "dglke"),
     )
-    tables: str = _what("both", "which embeddings", choices=("both", "entity", "relation"))
-    blank: str = _what("_", "what stands for a blank in the names of word2vec, where a name must be one word")
+    tables: str = _what("both", "which embeddings to write", choices=("both", "entity", "relation"))
+    blank: str = _what("_", "what replaces blanks in names for word2vec, where a name must be one word")
     out: str | None = _output(None, "folder to write; <RUN>/export/<to> when not given", metavar="FOLDER")
-    force: bool = _output(False, "replace an export that is there")
+    force: bool = _output(False, "replace an earlier export")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -198,13 +199,13 @@ class ConvertOptions(ConvertingOptions, ToolOptions):
 
     output_format: str = _how(
         "raw_udd_hrt",
-        "what is written: raw_udd_XYZ (names), udd_XYZ (ids and dictionaries), built_in, ntriples, parquet, pykeen or libkge",
+        "format to write: raw_udd_XYZ (names), udd_XYZ (ids and dictionaries), built_in, ntriples, parquet, pykeen or libkge",
         synonyms=("--to",),
     )
-    output_delimiter: str = _how("\t", "what parts the fields of a line of raw_udd and udd")
+    output_delimiter: str = _how("\t", "what separates the columns of raw_udd and udd")
     base: str | None = _how(
         None,
-        "N-Triples: what comes before a name that is no IRI, as in http://example.org/; taken off again when N-Triples are read",
+        "N-Triples: prefix of names that are not IRIs, such as http://example.org/; removed again when N-Triples are read",
         metavar="IRI",
     )
     output_path: str | None = _output(None, "folder to write", metavar="FOLDER", synonyms=("--out",))
@@ -228,17 +229,17 @@ class ImportOptions(ToolOptions):
 
     model_path: str | None = _what(
         None,
-        "folder of the model: DGL-KE's, LibKGE's with checkpoint_best.pt (or another FILE.pt of it), or PyKEEN's with what "
-        "examples/from_pykeen/arrays.py writes",
+        "folder of the model: one of DGL-KE; one of LibKGE with checkpoint_best.pt (or a FILE.pt in it); or one of PyKEEN with "
+        "the arrays that examples/from_pykeen/arrays.py writes",
         metavar="FOLDER",
     )
-    entity_mfile: str | None = _what(None, "names of the entities, where they are not found: lines id<TAB>name", metavar="FILE")
+    entity_mfile: str | None = _what(None, "names of the entities, if they are not found: lines id<TAB>name", metavar="FILE")
     rel_mfile: str | None = _what(None, "names of the relations: lines id<TAB>name", metavar="FILE")
-    data_path: str | None = _what(None, "the data that the model was trained on, for kgdist-eval: their folder", metavar="FOLDER")
+    data_path: str | None = _what(None, "folder of the data that the model was trained on, for kgdist-eval", metavar="FOLDER")
     dataset: str | None = _what(None, "name of the data set, and part of the name of the run", metavar="NAME")
     format: str | None = _what(None, "format of its files: built_in, raw_udd_XYZ or udd_XYZ")
     data_files: tuple[str, ...] = _what((), "its files: as for a training", metavar="FILE")
-    delimiter: str | None = _what(None, "what parts the fields of a line in them")
+    delimiter: str | None = _what(None, "what separates the columns of the data files")
     save_path: str = _output("ckpts", "folder in which the run folder is made", metavar="FOLDER")
 
 
@@ -247,7 +248,7 @@ class CompareOptions(RunOptions):
     """kgdist-compare."""
 
     runs: tuple[str, ...] = _what((), "folders of runs, or folders that hold runs", metavar="RUN")
-    sort: str = _how("mrr", "the column that puts the runs in order", metavar="NAME")
+    sort: str = _how("mrr", "the column to sort the runs by", metavar="NAME")
     output: str | None = _output(
         None,
         "FILE.html (tables and curves, one file), FILE.tsv, FILE.json, FILE.md; the terminal when not given",
@@ -284,27 +285,27 @@ TUNE_BESIDES = (
 class TuneOptions(ToolOptions):
     """kgdist-tune; besides, it takes the options of a training."""
 
-    trials: int = _what(20, "how many trials the search has in the end, those of earlier calls with this --out among them", low=1)
-    search: str | None = _what(None, "file of the options to search, a line each (lr: [0.01, 0.3, log])", metavar="FILE.yaml")
+    trials: int = _what(20, "total number of trials, including those of earlier calls with the same --out", low=1)
+    search: str | None = _what(None, "file of the options to search, one per line (lr: [0.01, 0.3, log])", metavar="FILE.yaml")
     rounds: int = _what(
         1,
-        "begin on less than the graph: the first of so many rounds trains all trials on a small k-core of it and for few epochs, "
-        "each later one the best of the round before on a larger one and for more, and the last one the best of all on the whole "
-        "graph and to the end (GraSH, Kochsiek et al. 2022). A round costs about as much as one training, however many trials",
+        "search in this many rounds: the first trains all trials on a small k-core of the graph for few epochs, each later one "
+        "the best of the round before on a larger core for more epochs, and the last one the best of all on the whole graph "
+        "(GraSH, Kochsiek et al. 2022). A round costs about as much as one training, however many trials it has",
         low=1,
         high=16,
     )
     validations: int = _how(
-        9, "how often a trial is validated. One that is not among the best third after the 1st, 3rd, 9th, ... of them ends", low=1
+        9, "validations per trial. A trial outside the best third at its 1st, 3rd, 9th, ... validation is stopped", low=1
     )
     jobs: int | None = _how(
         None,
-        "trials that are trained at a time; as many as there are cores for when not given, but one with --seed or on a GPU. "
-        "One job with a --seed repeats itself exactly",
+        "trials to train at the same time. When not given: as many as the cores allow, but one with --seed or on a GPU. With one "
+        "job and a --seed, every digit repeats",
         low=1,
         high=4096,
     )
-    out: str = _output("tune", "folder of the search: best.yaml, the study, the trials", metavar="FOLDER")
+    out: str = _output("tune", "folder of the search, with best.yaml, the study and the trials", metavar="FOLDER")
     json: bool = _json()
 
 
@@ -321,38 +322,38 @@ class LaunchOptions(ReachOptions, ToolOptions):
 
     command: str | None = _script(
         None,
-        "the command line of every process, in quotes: python3 as its first word is the Python that kgdist runs in there, and "
-        "relative files are below --path. No shell reads it",
+        "the command line of every process, in quotes. If its first word is python3, that is the Python that runs kgdist on that "
+        "machine; relative paths are below --path. No shell reads it",
         clean=no_shell,
         metavar="COMMAND",
     )
-    num_trainers: int = _script(1, "trainers of each machine", synonyms=("--num_clients",), low=1, high=4096)
+    num_trainers: int = _script(1, "trainers on each machine", synonyms=("--num_clients",), low=1, high=4096)
     num_samplers: int = _script(
-        0, "processes of each trainer that sample, where the script does not say it itself (num_workers)", low=0, high=4096
+        0, "sampling processes of each trainer, unless the script sets num_workers itself", low=0, high=4096
     )
     num_servers: int | None = _script(
-        None, "servers of each machine whose line in --ip_config does not say how many; 1 when not given", low=1, high=4096
+        None, "servers on each machine whose line in --ip_config gives no number; 1 when not given", low=1, high=4096
     )
     part_config: str | None = _script(
         None,
-        "the file <graph_name>.json that was written beside the partitions, below --path; the machine of line n has partition "
-        "n. Without it the script has no graph to open by its name",
+        "the file <graph_name>.json that was written beside the partitions, below --path; the machine on line n has partition "
+        "n. Without it, the script cannot open a graph by name",
         metavar="FILE.json",
     )
     num_omp_threads: int | None = _script(
-        None, "OMP_NUM_THREADS of each process; the cores of its machine, shared out, when not given", low=1, high=4096
+        None, "OMP_NUM_THREADS of each process; an equal share of the machine's cores when not given", low=1, high=4096
     )
-    extra_envs: tuple[str, ...] = _script((), "variables of every process's environment", clean=variable, metavar="NAME=VALUE")
+    extra_envs: tuple[str, ...] = _script((), "environment variables for every process", clean=variable, metavar="NAME=VALUE")
     stall_timeout: float = _script(
         1800.0,
-        "seconds that trainers wait for others, at a barrier or where all make a tensor together, until the job ends and names "
-        "those that have not come",
+        "seconds that trainers wait for others, at a barrier or when all create a tensor together, before the job ends and names "
+        "those that are missing",
         low=1,
         high=604800,
     )
     max_restarts: int = _script(
         0,
-        "how often the whole job begins again, from the script's first line, when a process or a machine was lost",
+        "how often to restart the whole job, from the script's first line, when a process or a machine is lost",
         low=0,
         high=1000,
     )
@@ -367,9 +368,7 @@ class LaunchOptions(ReachOptions, ToolOptions):
 class DoctorOptions(ToolOptions):
     """kgdist doctor."""
 
-    ip_config: str | None = _what(
-        None, "machines of a job, whose ports are tried as far as they are this machine's own", metavar="FILE"
-    )
+    ip_config: str | None = _what(None, "machines of a job; the ports of those that are this machine are tried", metavar="FILE")
     json: bool = _json()
 
 
@@ -377,7 +376,7 @@ class DoctorOptions(ToolOptions):
 class CompletionOptions(ToolOptions):
     """kgdist completion."""
 
-    shell: str = _what("bash", "the shell", choices=("bash", "zsh", "fish"))
+    shell: str = _what("bash", "the shell to print a script for", choices=("bash", "zsh", "fish"))
 
 
 TOOLS: dict[str, type[ToolOptions]] = {
