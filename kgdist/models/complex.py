@@ -19,6 +19,7 @@ class ComplEx(Model):
     moduli = ("entity", "relation")
     columns = dict.fromkeys(("entity", "relation"), "{half} real parts, then {half} imaginary parts")
     usual = (0.03, 0.3), (20, 300)
+    recipe = {"lr": 0.15}  # noqa: RUF012
 
     def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:
         """h r for a missing tail, conj(r) t for a missing head, so that the score is a real dot product."""

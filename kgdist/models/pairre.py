@@ -29,7 +29,7 @@ class PairRE(Model):
         "relation": "{half} numbers that scale heads, then {half} that scale tails",
     }
     usual = (0.01, 0.3), (4, 24)
-    recipe = {"double_rel": True, "lr": 0.1}  # noqa: RUF012
+    recipe = {"double_rel": True, "lr": 0.15, "init_scale": 0.03}  # noqa: RUF012
 
     @classmethod
     def sizes(cls, config: Config) -> tuple[Config, list[str]]:

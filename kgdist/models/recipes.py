@@ -48,17 +48,18 @@ def _rows(model: type[Model], sizes: Sizes) -> dict[str, Any]:
         coefficient = min(0.1, model.penalty * max(0.0125, 0.5 * sizes.entities / sizes.triples))
         penalty = {"regularizer": "n3", "regularization_coef": float(f"{coefficient:.2g}")}
         return {"hidden_dim": 200, "lr": 0.1, "init": "normal", "init_scale": 1e-3, **penalty}
-    rate = {"l2": 0.1, "l1": 0.03, "modulus": 0.02}[model.compare]
-    return {"hidden_dim": 100, "lr": rate, "init": "uniform", "init_scale": 0.03, "regularization_coef": 0.0}
+    rate, spread = {"l2": (0.07, 0.015), "l1": (0.05, 0.015), "modulus": (0.03, 0.03)}[model.compare]
+    return {"hidden_dim": 100, "lr": rate, "init": "uniform", "init_scale": spread, "regularization_coef": 0.0}
 
 
 def _candidates(model: type[Model], sizes: Sizes, alone: bool) -> dict[str, Any]:
     """Whom a true entity is held against, and how many of a step's triples."""
     most = PRODUCTS if model.compare in ("dot", "l2") else SUMS
     if alone and not model.projects and sizes.entities * sizes.triples <= most:
-        return {"candidates": "all", "batch_size": 128 if sizes.triples < 50_000 else 500}
-    number = min(1000 if model.compare == "dot" else 256, max(16, sizes.entities // 2))
-    return {"neg_sample_size": number, "batch_size": 1000 // number * number if number < 1000 else 1000}
+        return {"candidates": "all", "batch_size": 256 if sizes.triples < 50_000 else 500}
+    if model.compare == "dot":
+        return {"neg_sample_size": 1000, "batch_size": 1000}
+    return {"neg_sample_size": 256, "batch_size": 512 if sizes.triples < 50_000 else 1024}
 
 
 def _epochs(sizes: Sizes) -> int:

@@ -41,7 +41,7 @@ def test_a_graph_of_ones_own_is_trained_by_it_and_options_win(tmp_path: Path, ca
     assert train.main([*words, *more]) == 0
     shown = capsys.readouterr()
     said = shown.out + shown.err
-    assert re.search(r"preset ComplEx on \w+: .*--lr 0.1 .*--candidates all", said)
+    assert re.search(r"preset ComplEx on \w+: .*--lr 0.15 .*--candidates all", said)
     assert "preset changed by you: --max_epoch --hidden_dim" in said or "preset changed by you: --hidden_dim --max_epoch" in said
     (run,) = (tmp_path / "runs").iterdir()
     config = read_run(run)
