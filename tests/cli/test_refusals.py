@@ -38,7 +38,7 @@ COMMAND_LINES = [
     ("--neg_deg_sample_eval --test", "--neg_deg_sample_eval"),
     ("--test --neg_sample_size_eval 31", "--neg_sample_size_eval"),
     ("--has_edge_importance", "train.tsv:1"),
-    ("--preset", "--preset"),
+    ("--preset fast", "--preset"),
     ("--config no.yaml", "no.yaml"),
     ("--resume no/run", "no/run"),
     ("--init_from no/run", "no/run"),

@@ -21,7 +21,7 @@ from kgdist.data.read.ntriples import check_spec
 
 FORMATS = {".ttl": "TURTLE", ".rdf": "RDF_XML", ".owl": "RDF_XML"}
 _ROWS = 1 << 15  # statements of a block
-_UNLABELLED = re.compile("[0-9a-f]{32}")
+_UNLABELLED = re.compile("[0-9a-f]{24,32}")  # 128 random bits, leading zeros left out
 
 
 def read_rdf(path: Path, spec: Spec) -> Iterator[Rows]:
