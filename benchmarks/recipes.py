@@ -52,7 +52,8 @@ def search(graph: str, model: str, root: Path, trials: int) -> dict[str, object]
     last = found["rounds"][-1]["trials"] if rounds else found["trials"]
     preset = (found["rounds"][0]["trials"] if rounds else found["trials"])[0]
     seconds = round(time.monotonic() - started)
-    return {"graph": graph, "model": model, "preset": preset, "best": found["best"], "trials": len(last), "seconds": seconds}
+    kept = {name: {key: row[key] for key in ("mrr", "params")} for name, row in (("preset", preset), ("best", found["best"]))}
+    return {"graph": graph, "model": model, **kept, "trials": len(last), "seconds": seconds}
 
 
 def page() -> str:

@@ -79,7 +79,10 @@ GROUPS: list[dict[str, Any]] = [
         "entity_dropout": 0.1, "relation_dropout": 0.2, "lr_schedule": "plateau", "plateau_factor": 0.4, "plateau_patience": 1,
         "valid": True, "eval_interval": 10, "max_step": 20, "batch_size": 64, "neg_sample_size": 16,
     },
-    {"model_name": "PairRE", "hidden_dim": 16, "max_step": 20, "batch_size": 64, "neg_sample_size": 16, "test": True},
+    {
+        "model_name": "PairRE", "hidden_dim": 16, "max_step": 20, "batch_size": 64, "neg_sample_size": 16, "test": True,
+        "hits": [3, 7],
+    },
     {"model_name": "Paired", "model_file": OWN, "hidden_dim": 16, "max_step": 20, "batch_size": 64, "neg_sample_size": 16},
 ]  # fmt: skip
 
@@ -98,7 +101,10 @@ def test_options_are_what_they_were_given_as_in_the_remote_processes(sshd: Sshd,
     path = workspace(tmp_path, weighted=True)
     ip_config(path, parts=2)
     group = dict(GROUPS[number])
-    words = [word for name, value in group.items() for word in ([f"--{name}"] if value is True else [f"--{name}", str(value)])]
+    words: list[str] = []
+    for name, value in group.items():
+        values = [] if value is True else value if isinstance(value, list) else [value]
+        words += [f"--{name}", *map(str, values)]
     places = ["--path", str(path), "--dataset", "toy", "--data_path", "data", "--save_path", "runs", "--debug"]
     done = run(command("dist_train", *places, *words, *reach(sshd)), path)
     assert done.returncode == 0, done.stdout + done.stderr
