@@ -212,7 +212,9 @@ def _warn(name: str, meta: dict[str, Any]) -> None:
         log.warning("%s: %s, so their ranks say little; kgdist-split divides a graph anew", name, share)
     if answered > NOTABLE:
         share = f"{answered:.0%} of the valid and test triples are in train in another form"
-        log.warning("%s: %s, by inverse or duplicate relations; kgdist-split --no_leaks keeps these together", name, share)
+        log.warning(
+            "%s: %s, by inverse, symmetric or duplicate relations; kgdist-split --no_leaks keeps these together", name, share
+        )
     if any(meta["padded"]):
         log.warning("%s: %d entities and %d relations have names that begin or end with a blank", name, *meta["padded"])
 

@@ -59,8 +59,8 @@ def inspect(dataset: Dataset) -> dict[str, Any]:
             "relations": len(np.setdiff1d(held_out[:, 1], arrays[0][:, 1])),
         },
         "header": _header(dataset),
-        "quoted": _share(dataset.entities, lambda name: len(name) > 1 and name[0] == name[-1] == '"'),
-        "mojibake": _share(dataset.entities, lambda name: any(sign in name for sign in MOJIBAKE)),
+        "quoted": _share(dataset, lambda name: len(name) > 1 and name[0] == name[-1] == '"'),
+        "mojibake": _share(dataset, lambda name: any(sign in name for sign in MOJIBAKE)),
     }
     return facts | {"findings": list(findings(facts))}
 
@@ -76,32 +76,33 @@ def _link(link: Link, names: Vocabulary) -> dict[str, Any]:
 
 
 def _header(dataset: Dataset) -> list[str] | None:
-    """The first triple, where it is the names of columns and no triple."""
+    """The first triple of a split, where it is the names of columns and no triple."""
     if dataset.entities.count is not None or dataset.relations.count is not None:
         return None
-    array = dataset.train.array
-    head, relation, tail = array[0].tolist()
-    words = [dataset.entities[head], dataset.relations[relation], dataset.entities[tail]]
-    named = sum(word.strip().lower() in known for word, known in zip(words, HEADERS, strict=True))
-    alone = sum(int(np.count_nonzero(triples.array[:, 1] == relation)) for triples in dataset.splits.values())
-    return words if named >= 2 and alone <= len(dataset.splits) else None
+    for triples in dataset.splits.values():
+        head, relation, tail = triples.array[0].tolist()
+        words = [dataset.entities[head], dataset.relations[relation], dataset.entities[tail]]
+        named = sum(word.strip().lower() in known for word, known in zip(words, HEADERS, strict=True))
+        often = sum(int(np.count_nonzero(each.array[:, 1] == relation)) for each in dataset.splits.values())
+        if named >= 2 and often <= len(dataset.splits):
+            return words
+    return None
 
 
-def _share(names: Vocabulary, says: Callable[[str], bool]) -> float:
-    """The share of names of which it is true."""
-    if names.count is not None:
-        return 0.0
-    return sum(says(name) for name in names) / max(1, len(names))
+def _share(dataset: Dataset, says: Callable[[str], bool]) -> float:
+    """The share of names of entities or of relations of which it is true, the larger one."""
+    named = [names for names in (dataset.entities, dataset.relations) if names.count is None]
+    return max((sum(says(name) for name in names) / max(1, len(names)) for names in named), default=0.0)
 
 
 def findings(facts: dict[str, Any]) -> Iterator[str]:
     """What endangers a result, a line each, with what mends it."""
     if facts["header"]:
-        yield f"the first line looks like the names of columns ({' '.join(facts['header'])}): --header skips it"
+        yield f"the first line of a file looks like the names of columns ({' '.join(facts['header'])}): --header skips it"
     if facts["quoted"] >= QUOTED:
-        yield f"{facts['quoted']:.0%} of the entities' names are in quotation marks, which become part of them: take them off"
+        yield f"{facts['quoted']:.0%} of the names are in quotation marks, which become part of them: take them off"
     if facts["mojibake"]:
-        yield f"{facts['mojibake']:.2%} of the entities' names look like text in another encoding: convert the files to UTF-8"
+        yield f"{facts['mojibake']:.2%} of the names look like text in another encoding: convert the files to UTF-8"
     splits = facts["splits"]
     for name, split in splits.items():
         if split["repeats"]:

@@ -66,7 +66,7 @@ def _encoding(files: Files) -> None:
 
 FAULTS: dict[str, tuple[Callable[[Files], None], str]] = {
     "header": (_header, r"looks like the names of columns \(head relation tail\): --header"),
-    "quotes": (_quotes, "100% of the entities' names are in quotation marks"),
+    "quotes": (_quotes, "100% of the names are in quotation marks"),
     "repeated": (_repeated, "train: 7 triples of"),
     "in train": (_in_train, "9 of 30 test triples are also in train"),
     "inverse": (_inverse, r"(valid|test) triples \(.*\) are in train in another form"),
@@ -148,3 +148,12 @@ def test_a_training_warns_of_what_endangers_its_result(
         caplog.clear()
         load_dataset(path=tmp_path / str(broken), name="own", format="raw_udd_hrt", files=[f"{name}.tsv" for name in files])
         assert [said in record.getMessage() for record in caplog.records] == [True] * broken
+
+
+def test_a_header_of_another_file_and_quoted_relations_are_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = clean()
+    files["test"].insert(0, ("head", "relation", "tail"))
+    for name in files:
+        files[name] = [(h, f'"{r}"', t) for h, r, t in files[name]]
+    findings = found(write(tmp_path, files), capsys)
+    assert any("names of columns" in each for each in findings) and any("quotation marks" in each for each in findings)
