@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kgdist.base.errors import OptionError
 from kgdist.cli.command import command, set_up_log
@@ -14,6 +15,9 @@ from kgdist.options.contradictions import of_a_backend, refuse
 from kgdist.options.presets import Preset
 from kgdist.options.resolve import doubts
 from kgdist.runtime.ip_config import Machine, read_cluster, unplaced
+
+if TYPE_CHECKING:
+    from kgdist.partition.folder import Partition
 
 # Steps after which machines wait for one another unasked, and a trainer that is alone sees whether a checkpoint is due. They are
 # never equally fast, and the others wear away what the first one to end has learnt: FB15k on four machines reaches MRR .63
@@ -31,13 +35,7 @@ def main(argv: Sequence[str]) -> int:
 
             machines[:] = unplaced(machines_for(config))
         elif config.backend == "ray":  # one for each partition
-            from kgdist.partition.folder import Partition
-            from kgdist.runtime.cluster.launch import bring
-            from kgdist.runtime.cluster.training_plan import from_here, partition_folder
-
-            config = from_here(config)
-            bring(config)
-            machines[:] = unplaced(Partition.open(partition_folder(config, 0)).book.parts)
+            machines[:] = unplaced(_first_partition(config).book.parts)
         else:
             machines[:] = read_cluster(config.ip_config)
         return len(machines)
@@ -45,13 +43,8 @@ def main(argv: Sequence[str]) -> int:
     def recipe_of(config: Config) -> Preset:
         from kgdist.models.recipes import Sizes, recipe
         from kgdist.models.registry import MODELS
-        from kgdist.partition.folder import Partition
-        from kgdist.runtime.cluster.launch import bring
-        from kgdist.runtime.cluster.training_plan import from_here, partition_folder
 
-        config = from_here(config)
-        bring(config)
-        common = Partition.open(partition_folder(config, 0)).manifest.common
+        common = _first_partition(config).manifest.common
         sizes = common.book.num_entities, common.book.num_relations, sum(common.triples), "valid" in common.splits
         return recipe(MODELS[config.model_name], config.dataset, Sizes(*sizes), alone=False)
 
@@ -118,6 +111,17 @@ def main(argv: Sequence[str]) -> int:
     folder = None if result.folder is None else str(result.folder)
     log.result({"run": folder, "interrupted": result.interrupted, "test": result.metrics})
     return 130 if result.interrupted else 0
+
+
+def _first_partition(config: Config) -> Partition:
+    """It is here, or is fetched. Raises KgdistError."""
+    from kgdist.partition.folder import Partition
+    from kgdist.runtime.cluster.launch import bring
+    from kgdist.runtime.cluster.training_plan import from_here, partition_folder
+
+    config = from_here(config)
+    bring(config)
+    return Partition.open(partition_folder(config, 0))
 
 
 if __name__ == "__main__":

@@ -63,17 +63,16 @@ def implied(train: np.ndarray, *, num_entities: int, num_relations: int, asked: 
     links = find(portions([train]), num_relations)
     if not links:
         return None
-    other: dict[int, list[tuple[int, bool]]] = {}
-    for link in links:
-        other.setdefault(link.first, []).append((link.second, link.inverse))
-        if link.first != link.second:
-            other.setdefault(link.second, []).append((link.first, link.inverse))
+    linked = np.zeros(num_relations, bool)
+    linked[[relation for link in links for relation in link[:2]]] = True
+    own = train[linked[train[:, 1]]]
+    own = own[np.argsort(own[:, 1], kind="stable")]  # by relation, for there may be thousands
+    ends = np.searchsorted(own[:, 1], np.arange(num_relations + 1))
     rows = []
-    for relation, said in other.items():
-        own = train[train[:, 1] == relation]
-        for name, turned in said:
-            told = own[:, ::-1].copy() if turned else own.copy()
-            told[:, 1] = name
+    for link in links:
+        for relation, other in {(link.first, link.second), (link.second, link.first)}:
+            told = own[ends[relation] : ends[relation + 1], :: -1 if link.inverse else 1].copy()
+            told[:, 1] = other
             rows.append(told)
     return KnownTriples.build([np.concatenate(rows)], num_entities, num_relations, asked=asked)
 

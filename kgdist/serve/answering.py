@@ -40,6 +40,12 @@ class Limits(NamedTuple):
     k: int
     questions: int
 
+    def checked(self, k: Any) -> int:
+        """`k` answers, if one may ask for as many. Raises Refused."""
+        if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= self.k:
+            raise Refused(400, f"k must be an integer from 1 to {self.k} (--max_k), not {k!r:.60}")
+        return k
+
 
 @dataclass(frozen=True)
 class Question:
@@ -160,10 +166,7 @@ def _similar(path: str, row: dict[str, Any], ids: dict[str, dict[str, int]], liv
 
 
 def _k(row: dict[str, Any], limits: Limits) -> int:
-    k = row.get("k", min(10, limits.k))
-    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= limits.k:
-        raise Refused(400, f"k must be an integer from 1 to {limits.k} (--max_k), not {k!r:.60}")
-    return k
+    return limits.checked(row.get("k", min(10, limits.k)))
 
 
 def _flag(row: dict[str, Any], name: str) -> bool:

@@ -1,6 +1,6 @@
 """The paths of the server: who may ask, how much and how long, what is answered, and what is counted of it.
 
-Every answer is JSON but the page and the metrics; an error is {"error": what to say}, with names like an unknown one in "near".
+Every answer is JSON but the metrics; an error is {"error": what to say}, with names like an unknown one in "near".
 Nothing here computes or blocks: the event loop reads, checks and writes; the gatherer's thread answers; a small pool looks names
 up and writes long answers.
 """
@@ -35,7 +35,7 @@ from kgdist.serve.openapi import description
 
 Made = TypeVar("Made")
 ASKED = ("/predict", "/similar", "/score", "/explain")
-OPEN = ("/", "/healthz", "/openapi.json")  # without a token: they say nothing of the run
+OPEN = ("/healthz", "/openapi.json")  # without a token: they say nothing of the run
 ROOM = 1_000_000  # answers of all requests that are inside
 PIECE = 1 << 16  # bytes of a long answer that are written at a time, as fast as the client takes them
 LONG = 2000  # answers from which on the event loop does not write them itself
@@ -207,10 +207,7 @@ class App:
         return Json(await self._apart(lambda: facts_of(live, name, most)))
 
     def _most(self, request: Request, usual: int) -> int:
-        k = _word("k", request.query_params.get("k", str(min(usual, self.limits.k))))
-        if not isinstance(k, int) or not 1 <= k <= self.limits.k:
-            raise Refused(400, f"k must be an integer from 1 to {self.limits.k} (--max_k), not {k!r:.60}")
-        return k
+        return self.limits.checked(_word("k", request.query_params.get("k", str(min(usual, self.limits.k)))))
 
     async def _refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, Refused)
