@@ -50,7 +50,8 @@ def main(argv: Sequence[str]) -> int:
 
     parsed = parse.parse("dist-train", argv, count, recipe_of)
     from kgdist.base import log
-    from kgdist.models.registry import settle
+    from kgdist.models.recipes import slow_start
+    from kgdist.models.registry import MODELS, settle
     from kgdist.runtime.checks import check_connections
     from kgdist.runtime.cluster import connect, encoder_job, launch
     from kgdist.runtime.cluster.training_plan import from_here
@@ -73,7 +74,8 @@ def main(argv: Sequence[str]) -> int:
     if apart and config.force_sync_interval < 0 and (len(machines) > 1 or config.num_proc == 1):
         config = config.replace(force_sync_interval=TOGETHER)
     config, notes = settle(config, {*parsed.explicit, "dataset"})
-    for note in (*parsed.notes, *notes, *doubts(config, parsed.explicit)):
+    slow = slow_start(MODELS[config.model_name], config, parsed.explicit)
+    for note in (*parsed.notes, *notes, *doubts(config, parsed.explicit), *slow):
         if apart or not note.startswith("--force_sync_interval"):  # workers of an encoder are at the same step anyway
             log.tell(note)
     if config.backend == "manual":

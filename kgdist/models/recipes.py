@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kgdist.models.base import Model
-from kgdist.options.config import OPTIONS
+from kgdist.options.config import OPTIONS, Config
 from kgdist.options.presets import Preset
 
 # Training triples times entities, up to which a step holds its queries against all entities. It is what an epoch costs: dot
 # products and squared distances of this many pairs of 200 numbers take two cores a minute or two, sums of moduli ten times that.
 PRODUCTS, SUMS = 1e10, 3e8
+SMALL = 0.05  # largest first value below which products of DGL-KE's losses are all but 0, and with them their gradients
 SOURCE = "kgdist's rule for a model and the sizes of a graph (docs/choosing.md)"
 
 
@@ -73,3 +75,22 @@ def _steps(values: dict[str, Any], sizes: Sizes) -> int:
     """About how many steps that is: against all entities a step has queries, of two answers each or so, of either side."""
     one = sizes.triples / values["batch_size"]
     return int(values["max_epoch"] * one)
+
+
+def slow_start(model: type[Model], config: Config, explicit: Collection[str]) -> Iterator[str]:
+    """A line where a new training by DGL-KE's losses begins as a score function of dot products learns badly from: within a
+    range, or by a rate, that DGL-KE's defaults mean for distances. `explicit` are the options that the user has set."""
+    brought = config.preset != "none" or config.resume or config.init_from or config.init_vectors
+    if model.compare != "dot" or brought or config.loss_genre == "Softmax":
+        return
+    begins, instead = [], []
+    spread = config.init_range if config.init_scale is None else config.init_scale
+    if config.init == "uniform" and spread < SMALL:
+        begins.append(f"at numbers within ±{spread:.2g}")
+        instead.append("--init_scale 0.2")
+    if config.lr == OPTIONS["lr"].default and "lr" not in explicit and config.optimizer != "adam":
+        begins.append(f"with --lr {config.lr:g}")
+        instead.append("--lr 0.1")
+    if begins:
+        text = f"{model.name} begins {' and '.join(begins)}, from which dot products learn slowly"
+        yield f"{text}: --preset takes options by the sizes of the graph, or give {' '.join(instead)} (docs/choosing.md)"

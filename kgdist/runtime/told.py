@@ -14,7 +14,7 @@ from kgdist.base.errors import CheckpointError, OptionError
 from kgdist.base.files import read_json
 from kgdist.base.log import silence, tell
 from kgdist.data.dataset import open_dataset
-from kgdist.models.recipes import Sizes, recipe
+from kgdist.models.recipes import Sizes, recipe, slow_start
 from kgdist.models.registry import MODELS, settle
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.model_file import bring
@@ -49,7 +49,8 @@ def ready(parsed: Parsed) -> Config:
         check_same(config, saved)
         tell_changes(config, saved)
     config, notes = settle(config, set(parsed.explicit))
-    for note in (*parsed.notes, *notes, *doubts(config, parsed.explicit)):
+    slow = slow_start(MODELS[config.model_name], config, parsed.explicit)
+    for note in (*parsed.notes, *notes, *doubts(config, parsed.explicit), *slow):
         tell(note)
     return config
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.cli import train
-from kgdist.models.recipes import Sizes, recipe
+from kgdist.models.recipes import Sizes, recipe, slow_start
 from kgdist.models.registry import MODELS, settle
 from kgdist.options.built_in import BUILT_IN
 from kgdist.options.config import Config
@@ -46,3 +47,29 @@ def test_a_graph_of_ones_own_is_trained_by_it_and_options_win(tmp_path: Path, ca
     (run,) = (tmp_path / "runs").iterdir()
     config = read_run(run)
     assert (config.hidden_dim, config.max_epoch, config.loss_genre, config.reciprocal) == (6, 2.0, "Softmax", True)
+
+
+def test_a_start_that_is_known_to_learn_badly_is_told() -> None:
+    def line(name: str = "ComplEx", **options: Any) -> list[str]:
+        return list(slow_start(MODELS[name], Config(model_name=name, **options), options))
+
+    (both,) = line()
+    assert both.startswith("ComplEx begins at numbers within ±0.035 and with --lr 0.01, from which dot products learn slowly")
+    assert "--preset" in both
+    assert "give --init_scale 0.2 --lr 0.1 (" in both
+    (rate,) = line("DistMult", gamma=143.0)
+    assert "numbers" not in rate
+    assert "give --lr 0.1 (" in rate
+    (start,) = line("SimplE", lr=0.01, init_scale=0.001)  # a rate that the user has set is theirs
+    assert "within ±0.001," in start
+    assert "--lr" not in start
+    for fine in (
+        {"gamma": 143.0, "lr": 0.1},
+        {"loss_genre": "Softmax"},
+        {"resume": "run"},
+        {"init_from": "run"},
+        {"preset": "best"},
+    ):
+        assert not line(**fine)
+    assert not line("TransE_l2")
+    assert not line("RotatE")
