@@ -9,4 +9,5 @@ inspection_report.py  the page of a data set
 page.py        a template and its facts to one file with all in it
 report.py      report.html
 run_facts.py   what a run's files tell: options, command, metrics, versions
+search_report.py  report.html of a search: history, importance of options, curves of trials
 """

@@ -12,10 +12,14 @@ import pytest
 from kgdist.cli import inspect as inspect_command
 from kgdist.cli import preprocess as preprocess_command
 from kgdist.report.comparison import compare, write_page
+from kgdist.report.search_report import write_search_report
+from kgdist.tuning.trials import SearchFolder
 from tests.attributes.entities import SCHEMA, rows, schema, write_jsonl
 from tests.cli.graphs import FILES
 from tests.report.browser import Browser, browser, program
 from tests.report.conftest import HOSTILE
+from tests.report.test_search_report import two_rounds
+from tests.tuning.worlds import SPACE
 
 MEASURE = (Path(__file__).parent / "measure.js").read_text(encoding="utf-8")
 WIDTHS = (390, 620, 900, 1600)
@@ -73,8 +77,16 @@ def inspected(hostile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "page.html"
 
 
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of a search in two rounds, some of whose trials were stopped and one of which failed."""
+    folder = tmp_path_factory.mktemp("searched")
+    base, found = two_rounds(folder)
+    return write_search_report(SearchFolder(folder), base, SPACE, found, whole=True)
+
+
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("name", ["report", "compared", "attributes", "inspected"])
+@pytest.mark.parametrize("name", ["report", "compared", "attributes", "inspected", "searched"])
 def test_a_page_looks_right(name: str, hostile: Path, eyes: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     eyes.problems.clear()
     page = hostile / "report.html" if name == "report" else request.getfixturevalue(name)
