@@ -19,6 +19,10 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.report import inspection
 
     set_up_log(options)
+    if options.report:
+        from kgdist.report.charts import require
+
+        require("--report")  # now, not after the work
     first, *held_out = options.data
     valid, test = (*held_out, None, None)[:2]
     where = Path(first)
@@ -37,6 +41,11 @@ def main(argv: Sequence[str]) -> int:
             log.say(f"! {line}")
         if not facts["findings"]:
             log.say("nothing found that would make a result worth less")
+    if options.report:
+        from kgdist.report.inspection_report import write_inspection_report
+
+        write_inspection_report(options.report, facts)
+        log.say(f"report: {options.report}")
     log.result(facts)
     return 0
 

@@ -19,9 +19,10 @@ from kgdist.options.configfile import read_yaml
 from kgdist.options.resolve import most_jobs
 
 if TYPE_CHECKING:
-    from kgdist.tuning.rounds import Round
+    from kgdist.tuning.rounds import Done, Round
+    from kgdist.tuning.space import Space
     from kgdist.tuning.study import Row
-    from kgdist.tuning.trials import Asked
+    from kgdist.tuning.trials import Asked, SearchFolder
 
 _GOES_ON = ": the search in {} has another; leave it out to go on with that one, or take another --out"
 
@@ -40,6 +41,10 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.tuning.study import best_of
 
     set_up_log(options)
+    if options.report:
+        from kgdist.report.charts import require
+
+        require("--report")  # now, not after the search
     for note in parsed.notes:
         log.tell(note)
     folder = trials.SearchFolder(Path(options.out))
@@ -85,6 +90,10 @@ def main(argv: Sequence[str]) -> int:
         log.say(f"best: {best}")
         log.say(f"its run: {folder.run(best.number)}; train with its options: kgdist-train --config {folder.best} --test")
         log.say(f"in full: {' '.join(run_facts.command(Config(**read_yaml(folder.best, 'train'))))} --test")
+    if options.report:
+        report_or_warn(folder, base, space, found, whole=len(found) == len(plan))
+    elif best is not None:
+        log.tell(f"a page of the search: kgdist-tune --out {options.out} --trials {now.trials} --report")
     if interrupted:
         log.say(f"interrupted; go on with: kgdist-tune --out {options.out} --trials {now.trials}")
     elif best is None:
@@ -93,6 +102,17 @@ def main(argv: Sequence[str]) -> int:
     told = [{**_plain(done.round), "trials": [_json(row) for row in done.rows]} for done in found]
     log.result({"best": run_of_best, "trials": [_json(row) for row in rows], "rounds": told, "interrupted": interrupted})
     return 130 if interrupted else 0
+
+
+def report_or_warn(folder: SearchFolder, base: Config, space: Space, found: Sequence[Done], *, whole: bool) -> None:
+    """Write the page and say so; when it cannot be written that is a warning, for the search is saved."""
+    from kgdist.base.log import log, say
+    from kgdist.report.search_report import write_search_report
+
+    try:
+        say(f"report: {write_search_report(folder, base, space, found, whole=whole)}")
+    except KgdistError as error:
+        log.warning("no report: %s; the search is saved", error)
 
 
 def _json(row: Row) -> dict[str, Any]:

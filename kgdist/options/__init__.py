@@ -14,6 +14,7 @@ of_entities.py     the options of attributes of entities, and of entities never 
 of_graphs.py       the options of commands that work on triples alone
 of_objectives.py   the options of what a training makes small
 of_serving.py      the options of a run that answers over HTTP
+of_tuning.py       the options of a search
 option.py          what one option is
 parse.py           the command line and --help, from the table
 presets.py         hyper-parameters that are known to work

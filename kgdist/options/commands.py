@@ -142,6 +142,7 @@ examples:
     "inspect": """\
 examples:
   kgdist-inspect mine/train.tsv mine/valid.tsv mine/test.tsv
+  kgdist-inspect mine/train.tsv mine/valid.tsv mine/test.tsv --report mine.html
   kgdist-inspect wordnet --json""",
     "compare": """\
 examples:

@@ -6,10 +6,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from functools import partial
-from pathlib import PurePath
 
 from kgdist.options.config import clean_format
-from kgdist.options.option import option
+from kgdist.options.option import option, page_file
 
 _what = partial(option, group="input")
 _how = partial(option, group="options")
@@ -18,12 +17,6 @@ _output = partial(option, group="output")
 
 def _whole_path(text: str) -> str:
     return os.path.abspath(os.path.expanduser(text))
-
-
-def _page(path: str) -> str:
-    if PurePath(path).suffix.lower() != ".html":
-        raise ValueError(f"must end in .html, not {path[-60:]!r}")
-    return path
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +68,7 @@ class EntityOptions:
     report: str | None = _output(
         None,
         "write an HTML page, in one file: coverage, intervals and words, missing values, time (needs the extra kgdist[viz])",
-        clean=_page,
+        clean=page_file,
         metavar="FILE.html",
     )
     force: bool = _output(False, "replace existing attributes, or an existing draft of a schema")

@@ -6,7 +6,7 @@ import dataclasses
 from functools import partial
 
 from kgdist.options.config import clean_format
-from kgdist.options.option import option
+from kgdist.options.option import option, page_file
 
 _what = partial(option, group="input")
 _how = partial(option, group="options")
@@ -48,6 +48,12 @@ class InspectingOptions:
     delimiter: str = _what("\t", "what separates the columns")
     header: bool = _what(False, "the first line of each file is a header, and skipped")
     most: int = _output(10, "relations that are shown of each kind", low=1)
+    report: str | None = _output(
+        None,
+        "write an HTML page, in one file: sizes, degrees, relations, findings (needs the extra kgdist[viz])",
+        clean=page_file,
+        metavar="FILE.html",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable
+from pathlib import PurePath
 from typing import Any
 
 from kgdist.base.errors import OptionError
@@ -62,6 +63,13 @@ def unknown_option(name: str, names: Iterable[str]) -> OptionError:
     """The error of a keyword that is none of the options `names`."""
     near = closest(name, names)
     return OptionError(name, "no such option" + (f"; did you mean {near}?" if near else "; see docs/options.md"))
+
+
+def page_file(path: str) -> str:
+    """The name of an HTML page. Raises ValueError for another one."""
+    if PurePath(path).suffix.lower() != ".html":
+        raise ValueError(f"must end in .html, not {path[-60:]!r}")
+    return path
 
 
 @dataclasses.dataclass(frozen=True)

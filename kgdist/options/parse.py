@@ -21,9 +21,10 @@ from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import read_options
 from kgdist.options.contradictions import EXCLUSIVE, OF_TOOLS, first, of_a_command_line, of_a_run, of_tuning, refuse
 from kgdist.options.model_file import bring, bring_named
+from kgdist.options.of_tuning import TUNE_BESIDES, TUNE_GROUPS
 from kgdist.options.option import Option, closest, is_number, show, table
 from kgdist.options.resolve import named, processes
-from kgdist.options.tools import TOOLS, TUNE_BESIDES, TUNE_GROUPS, TuneOptions
+from kgdist.options.tools import TOOLS, TuneOptions
 from kgdist.version import __version__
 
 _NEGATIVE = re.compile(r"-(\.?[0-9].*|inf|infinity|nan)", re.IGNORECASE)  # a value, although it starts with a dash

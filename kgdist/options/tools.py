@@ -16,6 +16,7 @@ from kgdist.options.of_brought import LabelOptions
 from kgdist.options.of_entities import EntityOptions, NewEntityOptions
 from kgdist.options.of_graphs import ConvertingOptions, InspectingOptions, SplittingOptions
 from kgdist.options.of_serving import ServingOptions
+from kgdist.options.of_tuning import TuningOptions
 from kgdist.options.option import option, table
 from kgdist.options.shell_words import no_shell, variable
 
@@ -273,39 +274,10 @@ class EncodeOptions(NewEntityOptions, RunOptions):
     json: bool = _json()
 
 
-# Options of kgdist-train that kgdist-tune takes for all of its trials: these groups, and these options.
-TUNE_GROUPS = ("data", "model", "training", "loss", "negative samples", "encoder", "hardware")
-TUNE_BESIDES = (
-    "config", "preset", "init_from", "early_stop_patience", "batch_size_eval", "neg_sample_size_eval", "neg_deg_sample_eval",
-    "eval_percent", "no_eval_filter",
-)  # fmt: skip
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TuneOptions(ToolOptions):
+class TuneOptions(TuningOptions, ToolOptions):
     """kgdist-tune; besides, it takes the options of a training."""
 
-    trials: int = _what(20, "total number of trials, including those of earlier calls with the same --out", low=1)
-    search: str | None = _what(None, "file of the options to search, one per line (lr: [0.01, 0.3, log])", metavar="FILE.yaml")
-    rounds: int = _what(
-        1,
-        "search in this many rounds: the first trains all trials on a small k-core of the graph for few epochs, each later one "
-        "the best of the round before on a larger core for more epochs, and the last one the best of all on the whole graph "
-        "(GraSH, Kochsiek et al. 2022). A round costs about as much as one training, however many trials it has",
-        low=1,
-        high=16,
-    )
-    validations: int = _how(
-        9, "validations per trial. A trial outside the best third at its 1st, 3rd, 9th, ... validation is stopped", low=1
-    )
-    jobs: int | None = _how(
-        None,
-        "trials to train at the same time. When not given: as many as the cores allow, but one with --seed or on a GPU. With one "
-        "job and a --seed, every digit repeats",
-        low=1,
-        high=4096,
-    )
-    out: str = _output("tune", "folder of the search, with best.yaml, the study and the trials", metavar="FOLDER")
     json: bool = _json()
 
 

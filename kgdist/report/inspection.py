@@ -5,8 +5,8 @@ Counts are exact: every triple is looked at. Findings name what is wrong and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,18 @@ HEADERS = (
     {"tail", "t", "object", "o", "target", "dst", "to", "e2", "entity2", "end", "node2", "tail_id", "object_id"},
 )
 MOJIBAKE = ("\ufffd", "Ã©", "Ã¼", "Ã¶", "Ã¤", "Ã¨", "â€™", "â€œ", "Ð°", "Ñ€")  # UTF-8 read as Latin-1, and what was no UTF-8
+FREQUENT = 12  # relations that are named with their triples
 QUOTED = 0.5  # share of names that are in quotation marks, from which they are none of the names' own
+
+
+class Finding(NamedTuple):
+    """What endangers a result, and the option or command that mends it."""
+
+    what: str
+    mend: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.mend}"
 
 
 def inspect(dataset: Dataset) -> dict[str, Any]:
@@ -36,6 +47,7 @@ def inspect(dataset: Dataset) -> dict[str, Any]:
     over = overlap(portions(arrays), Families.of(links, relations), len(arrays))
     degree = np.bincount(arrays[0][:, 0], minlength=entities) + np.bincount(arrays[0][:, 2], minlength=entities)
     categories = relation_categories(arrays[0], relations)
+    often = np.bincount(arrays[0][:, 1], minlength=relations)
     held_out = np.concatenate(arrays[1:]) if len(arrays) > 1 else arrays[0][:0]
     unseen = (degree == 0) & (np.bincount(held_out[:, [0, 2]].reshape(-1), minlength=entities) > 0)
     facts: dict[str, Any] = {
@@ -51,8 +63,15 @@ def inspect(dataset: Dataset) -> dict[str, Any]:
             "median": float(np.median(degree)),
             "most": int(degree.max()),
             "of_one": int(np.count_nonzero(degree == 1)),
+            "counts": _counts(degree),
         },
         "categories": {name: int(np.count_nonzero(categories == code)) for code, name in enumerate(CATEGORIES)},
+        "category_triples": {name: int(often[categories == code].sum()) for code, name in enumerate(CATEGORIES)},
+        "frequent": [
+            {"relation": dataset.relations[number], "category": CATEGORIES[categories[number]], "triples": int(often[number])}
+            for number in np.argsort(-often, kind="stable")[:FREQUENT].tolist()
+            if often[number]
+        ],
         "links": [_link(link, dataset.relations) for link in links],
         "unseen": {
             "entities": int(np.count_nonzero(unseen)),
@@ -62,7 +81,16 @@ def inspect(dataset: Dataset) -> dict[str, Any]:
         "quoted": _share(dataset, lambda name: len(name) > 1 and name[0] == name[-1] == '"'),
         "mojibake": _share(dataset, lambda name: any(sign in name for sign in MOJIBAKE)),
     }
-    return facts | {"findings": list(findings(facts))}
+    return facts | {"findings": [str(each) for each in findings(facts)]}
+
+
+def _counts(degree: np.ndarray) -> list[dict[str, int]]:
+    """How many of the n entities have a degree of 0, 1, 2 to 3, 4 to 7, ...; int64[n]."""
+    steps = np.ceil(np.log2(degree + 1)).astype(np.int64)  # exact: a degree is far below 2^53
+    found = np.bincount(steps).tolist()
+    return [
+        {"lowest": (1 << step) // 2, "highest": max(0, (1 << step) - 1), "entities": count} for step, count in enumerate(found)
+    ]
 
 
 def _link(link: Link, names: Vocabulary) -> dict[str, Any]:
@@ -95,35 +123,42 @@ def _share(dataset: Dataset, says: Callable[[str], bool]) -> float:
     return max((sum(says(name) for name in names) / max(1, len(names)) for names in named), default=0.0)
 
 
-def findings(facts: dict[str, Any]) -> Iterator[str]:
-    """What endangers a result, a line each, with what mends it."""
+def findings(facts: Mapping[str, Any]) -> Iterator[Finding]:
+    """What endangers a result, and what mends it."""
     if facts["header"]:
-        yield f"the first line of a file looks like the names of columns ({' '.join(facts['header'])}): --header skips it"
+        yield Finding(
+            f"the first line of a file looks like the names of columns ({' '.join(facts['header'])})", "--header skips it"
+        )
     if facts["quoted"] >= QUOTED:
-        yield f"{facts['quoted']:.0%} of the names are in quotation marks, which become part of them: take them off"
+        yield Finding(f"{facts['quoted']:.0%} of the names are in quotation marks, which become part of them", "take them off")
     if facts["mojibake"]:
-        yield f"{facts['mojibake']:.2%} of the names look like text in another encoding: convert the files to UTF-8"
+        what = f"{facts['mojibake']:.2%} of the names look like text in another encoding"
+        yield Finding(what, "convert the files to UTF-8")
     splits = facts["splits"]
     for name, split in splits.items():
         if split["repeats"]:
-            yield f"{name}: {counted(split['repeats'], 'triple')} of {split['triples']:,} repeated: kgdist-split leaves them out"
+            what = f"{name}: {counted(split['repeats'], 'triple')} of {split['triples']:,} repeated"
+            yield Finding(what, "kgdist-split leaves them out")
     for name, split in splits.items():
         if split["known"]:
-            yield (
-                f"{split['known']:,} of {split['triples']:,} {name} triples are also in train, so their ranks say nothing: "
-                "kgdist-split divides a graph anew"
+            yield Finding(
+                f"{split['known']:,} of {split['triples']:,} {name} triples are also in train, so their ranks say nothing",
+                "kgdist-split divides a graph anew",
             )
         if split["answered"]:
             share = split["answered"] / split["triples"]
-            yield (
+            yield Finding(
                 f"{split['answered']:,} of {split['triples']:,} {name} triples ({share:.0%}) are in train in another form, by an "
-                "inverse, symmetric or duplicate relation: kgdist-split --no_leaks keeps such pairs together"
+                "inverse, symmetric or duplicate relation",
+                "kgdist-split --no_leaks keeps such pairs together",
             )
     unseen = facts["unseen"]
     if unseen["entities"] or unseen["relations"]:
         entities, relations = unseen["entities"], unseen["relations"]
         what = f"{entities:,} {'entity' if entities == 1 else 'entities'} and {counted(relations, 'relation')}"
-        yield f"valid and test hold {what} that train lacks, and no training triple tells of them: kgdist-split leaves none"
+        yield Finding(
+            f"valid and test hold {what} that train lacks, and no training triple tells of them", "kgdist-split leaves none"
+        )
 
 
 def lines(facts: dict[str, Any], most: int) -> list[str]:

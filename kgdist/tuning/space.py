@@ -33,9 +33,14 @@ class Range:
         """Whether `value` lies in it."""
         return isinstance(value, (int, float)) and self.low <= value <= self.high
 
+    @property
+    def whole(self) -> bool:
+        """Whether they are integers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
     def choose(self, trial: Any, name: str) -> Any:
         """What Optuna's `trial` chooses."""
-        suggest = trial.suggest_int if isinstance(self.low, int) and isinstance(self.high, int) else trial.suggest_float
+        suggest = trial.suggest_int if self.whole else trial.suggest_float
         return suggest(name, self.low, self.high, log=self.log)
 
 

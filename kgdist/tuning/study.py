@@ -9,15 +9,17 @@ trials before: with one trial at a time an interrupted search chooses what an un
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
 import threading
 import time
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +30,7 @@ from kgdist.options.config import Config
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.processes.forkserver import ForkServer
 from kgdist.runtime.processes.pipes import ready
-from kgdist.tuning.space import Space
+from kgdist.tuning.space import Choices, Dimension, Space
 from kgdist.tuning.trials import SearchFolder, start_trial, trial_config
 
 try:
@@ -41,12 +43,18 @@ except ImportError as error:
 
 HALVING = 3  # of the trials that reach a rung the best third goes on, to three times as many validations
 HOPELESS = 5  # trials; when that many have failed and no other has got anywhere, the search ends
+COMPARED = 5  # trials; fewer do not tell which option mattered
+EVALUATORS: Mapping[str, Callable[[], Any]] = {
+    "fANOVA": partial(optuna.importance.FanovaImportanceEvaluator, seed=0),
+    "PED-ANOVA": optuna.importance.PedAnovaImportanceEvaluator,
+}
 POLL = 0.5  # seconds between two looks at a trial that says nothing
 GRACE = 60.0  # seconds for a trial to finish a step and save
 _NAME = "kgdist"
 _RUNGS = {f"completed_rung_{number}": HALVING**number for number in range(20)}  # the pruner's notes: at which validation each is
 optuna.logging.set_verbosity(optuna.logging.ERROR)  # trials are told of here
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+warnings.filterwarnings("ignore", module="optuna.importance")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,14 +67,18 @@ class Row:
     mrr: float | None  # the best of its validations
     validations: int
     error: str | None
+    curve: tuple[float, ...] = ()  # MRR of each validation
 
     @classmethod
     def of(cls, trial: FrozenTrial) -> Row:
         """The trial as Optuna has it. One that failed and does not say why did not come to its end."""
-        error, values = trial.user_attrs.get("error"), trial.intermediate_values.values()
+        error, values = (
+            trial.user_attrs.get("error"),
+            tuple(trial.intermediate_values[at] for at in sorted(trial.intermediate_values)),
+        )
         states = {"COMPLETE": "finished", "PRUNED": "stopped", "FAIL": "failed" if error else "unfinished"}
         state = states.get(trial.state.name, "unfinished")
-        return cls(trial.number, state, dict(trial.params), max(values, default=None), len(values), error)
+        return cls(trial.number, state, dict(trial.params), max(values, default=None), len(values), error, values)
 
     def __str__(self) -> str:
         values = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in self.params.items()}
@@ -80,6 +92,51 @@ class Row:
 def best_of(rows: Iterable[Row]) -> Row | None:
     """The best of the trials that were trained to their end; the earliest of equals."""
     return max((row for row in rows if row.state == "finished"), key=lambda row: (row.mrr, -row.number), default=None)
+
+
+class Importance(NamedTuple):
+    """How much of the difference between trials each option makes."""
+
+    trials: int
+    validation: int  # whose MRR is compared: the last one that all of these trials have reached
+    shares: Mapping[str, Mapping[str, float]]  # evaluator -> option -> share of 1, the largest first
+
+
+def importance(rows: Iterable[Row], space: Space) -> Importance | None:
+    """By Optuna's evaluators: fANOVA (Hutter et al. 2014), where scikit-learn is installed, and PED-ANOVA (Watanabe et al. 2023).
+
+    Trials that were stopped count, too, so MRRs of one validation are compared. None where trials are too few, or all alike.
+    """
+    told = [row for row in rows if row.curve and row.params.keys() == space.keys()]
+    if len(told) < COMPARED:
+        return None
+    validation = min(len(row.curve) for row in told)
+    values = [row.curve[validation - 1] for row in told]
+    if len(set(values)) == 1:
+        return None
+    distributions = {name: _distribution(each) for name, each in space.items()}
+    study = optuna.create_study(direction="maximize")
+    study.add_trials(
+        [
+            optuna.trial.create_trial(params=dict(row.params), distributions=distributions, value=value)
+            for row, value in zip(told, values, strict=True)
+        ]
+    )
+    shares = {}
+    for name, evaluator in EVALUATORS.items():
+        with contextlib.suppress(ImportError, RuntimeError):  # no scikit-learn; trees that tell nothing apart
+            found = optuna.importance.get_param_importances(study, evaluator=evaluator())
+            shares[name] = {option: float(share) for option, share in found.items()}
+    return Importance(len(told), validation, shares)
+
+
+def _distribution(each: Dimension) -> optuna.distributions.BaseDistribution:
+    """What Optuna calls the values that `Dimension.choose` has."""
+    if isinstance(each, Choices):
+        return optuna.distributions.CategoricalDistribution(each.values)
+    if each.whole:
+        return optuna.distributions.IntDistribution(int(each.low), int(each.high), log=each.log)
+    return optuna.distributions.FloatDistribution(each.low, each.high, log=each.log)
 
 
 def open_study(journal: Path, names: Collection[str]) -> optuna.Study:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from kgdist.cli import inspect, split
 from kgdist.data.dataset import load_dataset
+from tests.report.conftest import Seen
 
 Triple = tuple[str, str, str]
 Files = dict[str, list[Triple]]
@@ -112,6 +114,28 @@ def test_for_people_and_of_a_known_set(tmp_path: Path, capsys: pytest.CaptureFix
     assert inspect.main([str(tmp_path / "empty.tsv")]) == 2
     assert "empty.tsv" in capsys.readouterr().err
     assert inspect.main([str(tmp_path / "nothing.tsv")]) == 2
+
+
+def test_the_page_and_what_it_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = clean()
+    _inverse(files)
+    words = [*write(tmp_path, files), "--report", str(tmp_path / "page.html"), "--json"]
+    assert inspect.main(words) == 0
+    facts = json.loads(capsys.readouterr().out)
+    degrees = Counter(end for h, _, t in files["train"] for end in (h, t))
+    for each in facts["degree"]["counts"]:
+        assert each["entities"] == sum(each["lowest"] <= degree <= each["highest"] for degree in degrees.values())
+    assert sum(each["entities"] for each in facts["degree"]["counts"]) == facts["entities"] == len(degrees)
+    often = Counter(r for _, r, _ in files["train"])
+    assert {each["relation"]: each["triples"] for each in facts["frequent"]} == often
+    assert sum(facts["category_triples"].values()) == len(files["train"])
+    seen = Seen(tmp_path / "page.html")
+    shown = " ".join(seen.texts)
+    assert seen.open == [] and "The data set train" in shown and "inverse of r1" in shown
+    assert all(str(each).split(": kgdist-split")[0] in shown for each in facts["findings"])
+    (tmp_path / "is_a_folder.html").mkdir()
+    assert inspect.main([*words[:-3], "--report", str(tmp_path / "is_a_folder.html")]) != 0
+    assert "is_a_folder.html" in capsys.readouterr().err
 
 
 def test_what_was_split_is_clean_and_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -249,8 +249,10 @@ def test_a_search_goes_on_as_it_was_asked(
 ) -> None:
     assert tune.main([*tuning.words("whole"), *more]) == 2
     assert capsys.readouterr().err.startswith(f"error: {wanted}")
-    assert tune.main([*tuning.words("whole"), "--trials", "2"]) == 0  # nothing is left to do
-    assert "\n2 trials: " in capsys.readouterr().out
+    assert tune.main([*tuning.words("whole"), "--trials", "2", "--report"]) == 0  # nothing is left to do
+    shown = capsys.readouterr().out
+    assert "\n2 trials: " in shown and f"report: {tuning.root / 'whole' / 'report.html'}" in shown
+    assert "--hidden_dim 8" in (tuning.root / "whole" / "report.html").read_text()
 
 
 def test_one_search_a_folder(tuning: Tuning, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,14 +9,25 @@ from pathlib import Path
 
 import pytest
 
+from kgdist.cli import inspect as inspect_command
 from kgdist.cli import preprocess as preprocess_command
 from kgdist.report.comparison import compare, write_page
+from kgdist.report.search_report import write_search_report
+from kgdist.tuning.trials import SearchFolder
 from tests.attributes.entities import SCHEMA, rows, schema, write_jsonl
+from tests.cli.graphs import FILES
 from tests.report.browser import Browser, browser, program
 from tests.report.conftest import HOSTILE
+from tests.report.test_search_report import two_rounds
+from tests.tuning.worlds import SPACE
 
 MEASURE = (Path(__file__).parent / "measure.js").read_text(encoding="utf-8")
-WIDTHS = (400, 620, 900, 1600)
+WIDTHS = (390, 620, 900, 1600)
+
+# Whether what the Tab key visits stands in the order in which it is read, and can be seen when it is visited.
+FOCUS = """[...document.querySelectorAll("a[href], button, summary, input")].filter((node) => node.checkVisibility()).every(
+    (node) => node.tabIndex === 0 && (node.focus(), document.activeElement === node)
+        && getComputedStyle(node).outlineStyle !== "none")"""
 
 pytestmark = pytest.mark.skipif(program() is None, reason="no Chromium is installed to look at the page with")
 
@@ -52,12 +63,34 @@ def attributes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "page.html"
 
 
+@pytest.fixture(scope="module")
+def inspected(hostile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of a graph of bad names, with every finding but a header, and more links than are seen at once."""
+    folder = tmp_path_factory.mktemp("inspected")
+    train, valid, test = ((hostile.parents[1] / name).read_text().splitlines(True) for name in FILES)
+    turned = [line.rstrip("\n").split("\t") for line in train]
+    more = [f"{t}\t{r} {number}\t{h}\n" for number in range(5) for h, r, t in turned]
+    for name, lines in zip(FILES, ([*train, *more, train[0]], [*valid, train[1]], [*test, "cafÃ©\tr1\tnobody\n"]), strict=True):
+        (folder / name).write_text("".join(lines))
+    words = [*(str(folder / name) for name in FILES), "--report", str(folder / "page.html"), "--quiet"]
+    assert inspect_command.main(words) == 0
+    return folder / "page.html"
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of a search in two rounds, some of whose trials were stopped and one of which failed."""
+    folder = tmp_path_factory.mktemp("searched")
+    base, found = two_rounds(folder)
+    return write_search_report(SearchFolder(folder), base, SPACE, found, whole=True)
+
+
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("name", ["report", "compared", "attributes"])
-def test_a_page_looks_right(name: str, hostile: Path, compared: Path, attributes: Path, eyes: Browser, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["report", "compared", "attributes", "inspected", "searched"])
+def test_a_page_looks_right(name: str, hostile: Path, eyes: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     eyes.problems.clear()
-    pages = {"report": hostile / "report.html", "compared": compared, "attributes": attributes}
-    eyes.open(pages[name], width=WIDTHS[0], dark=False)
+    page = hostile / "report.html" if name == "report" else request.getfixturevalue(name)
+    eyes.open(page, width=WIDTHS[0], dark=False)
     grounds = set()
     for dark in (False, True):
         eyes.scheme(dark=dark)  # while the page is open: charts follow
@@ -71,6 +104,7 @@ def test_a_page_looks_right(name: str, hostile: Path, compared: Path, attributes
                 assert seen["texts"] > 30
             grounds.add((dark, seen["colour"]))
     assert len(grounds) == 2
+    assert eyes.ask(FOCUS)
     eyes.photograph(tmp_path / "page.png")
     image = (tmp_path / "page.png").read_bytes()
     assert struct.unpack(">II", image[16:24])[0] == WIDTHS[-1] and len(image) > 20_000
