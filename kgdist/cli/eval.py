@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         rundir.labels_of(trained.path, dataset.entities, dataset.relations, config.labels)
     if dataset.test is None:
         raise OptionError("--dataset", f"{dataset.name} has no test triples")
-    report = Evaluator(dataset, config).run(opened.model, opened.tables, "test")
+    report = Evaluator(dataset, config).run(opened.model, opened.tables, "test", Path(trained.path))
     file = Path(trained.path) / "test.json"
     try:
         write_json(file, report)

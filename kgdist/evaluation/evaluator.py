@@ -1,7 +1,7 @@
 """Ranks of a split's triples under a protocol, and the report that training and kgdist-eval print and save.
 
 Both ends of every triple are ranked, exactly (`kgdist.evaluation.counting`), against all entities or a sample of them
-(`kgdist.evaluation.candidates`). It writes no files.
+(`kgdist.evaluation.candidates`). It writes no files but the ranks of a test, where a folder is given for them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,10 @@ from kgdist.data.dataset import Dataset
 from kgdist.data.known import KnownTriples
 from kgdist.data.statistics import relation_categories
 from kgdist.evaluation.baselines import baseline_ranks, implied
+from kgdist.evaluation.bootstrap import intervals
 from kgdist.evaluation.candidates import AllEntities, Candidates, Pool, Project, not_rivals, pull_rows, stack
 from kgdist.evaluation.counting import count_rivals
+from kgdist.evaluation.kept import keep
 from kgdist.evaluation.ranks import SIDES, Ranks, Ties, metrics, result_lines, summary
 from kgdist.evaluation.scorer import Scorer
 from kgdist.evaluation.threads import Deal, block_per_thread
@@ -232,9 +235,10 @@ class Evaluator:
             "triples": len(ranks) // 2,
             "seed": config.seed,
         }
-        parts = summary(ranks, self.categories, Ties(config.rank_ties), config.hits)
+        ties = Ties(config.rank_ties)
+        parts = summary(ranks, self.categories, ties, config.hits)
         if split == "test":
-            parts |= {"baselines": self.baselines(ranks)}
+            parts |= {"intervals": intervals(ranks, ties, config.hits), "baselines": self.baselines(ranks)}
         for relation, part in parts["relations"].items():
             part["name"] = self.dataset.relations[int(relation)]
         return {"split": split, "model": config.model_name, "dataset": self.dataset.name, "protocol": protocol, **parts}
@@ -257,10 +261,13 @@ class Evaluator:
             found["implied"] = by_frequency(implied=told)
         return {name: metrics(each, Ties(self.config.rank_ties), self.config.hits) for name, each in found.items()}
 
-    def run(self, model: Model, tables: Tables, split: str) -> dict[str, Any]:
-        """Rank `split`, print what was found, and return the report. See `tell`."""
+    def run(self, model: Model, tables: Tables, split: str, folder: Path | None = None) -> dict[str, Any]:
+        """Rank `split`, print what was found, and return the report: see `tell`. `folder`: that of the run, which keeps the ranks
+        of a test."""
         start = time.perf_counter()
         ranks = self.rank(model, tables, split)
+        if folder is not None and split == "test":
+            keep(folder, ranks)
         return self.tell(ranks, split, time.perf_counter() - start)
 
     def tell(self, ranks: Ranks, split: str, seconds: float) -> dict[str, Any]:

@@ -8,4 +8,5 @@ inspection.py  what a data set is like, and what of it would make a result worth
 page.py        a template and its facts to one file with all in it
 report.py      report.html
 run_facts.py   what a run's files tell: options, command, metrics, versions
+standings.py   intervals of the runs' metrics, and whether they differ
 """
