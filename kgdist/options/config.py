@@ -18,6 +18,7 @@ from kgdist.options import interval
 from kgdist.options.built_in import BUILT_IN
 from kgdist.options.cluster import ClusterOptions, PartitionOptions
 from kgdist.options.of_brought import BroughtOptions
+from kgdist.options.of_classification import ClassificationOptions
 from kgdist.options.of_encoders import EncoderOptions
 from kgdist.options.of_objectives import ObjectiveOptions
 from kgdist.options.option import Option, option, table
@@ -68,7 +69,7 @@ def _delimiter(text: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions, BroughtOptions):
+class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions, ClassificationOptions, BroughtOptions):
     """All options of a run, typed and checked. Raises OptionError for a value that cannot be."""
 
     # ---- data

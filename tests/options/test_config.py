@@ -121,6 +121,8 @@ OURS = {
     "tensorboard": (False, {"train"}),
     "report": (False, {"train", "eval"}),
     "rank_ties": ("realistic", {"train", "eval"}),
+    "classify": (False, {"eval"}),
+    "classify_files": ((), {"eval"}),
     "hits": ((1, 3, 10), {"train", "eval"}),
     "debug": (False, {"train", "eval"}),
     "quiet": (False, {"train", "eval"}),
