@@ -246,7 +246,10 @@ class Run:
         config = self._opened.config.replace(**{"num_proc": usable_cores(), "num_thread": 1} | options)
         refuse(of_an_evaluation(config))
         evaluator = Evaluator(self.dataset, config)
-        return Evaluation(evaluator.report(evaluator.rank(self.model, self.tables, split), split))
+        report = evaluator.report(evaluator.rank(self.model, self.tables, split), split)
+        if config.rank_relations:
+            report["missing_relations"] = evaluator.relations(self.model, self.tables, split)
+        return Evaluation(report)
 
     def classify(
         self, valid: str | os.PathLike[str] | None = None, test: str | os.PathLike[str] | None = None, *, seed: int = 0

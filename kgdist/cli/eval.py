@@ -47,7 +47,8 @@ def main(argv: Sequence[str]) -> int:
         from kgdist.predict.engine import Predictor
 
         told = classify(Predictor.of(opened, config.num_thread), dataset, config.classify_files, seed=config.seed)
-    report = Evaluator(dataset, config).run(opened.model, opened.tables, "test", Path(trained.path))
+    evaluator = Evaluator(dataset, config)
+    report = evaluator.run(opened.model, opened.tables, "test", Path(trained.path))
     if told:
         for line in lines(told):
             log.say(line)

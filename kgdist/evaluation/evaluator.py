@@ -7,7 +7,7 @@ Both ends of every triple are ranked, exactly (`kgdist.evaluation.counting`), ag
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from kgdist.evaluation.candidates import AllEntities, Candidates, Pool, Project,
 from kgdist.evaluation.counting import count_rivals
 from kgdist.evaluation.kept import keep
 from kgdist.evaluation.ranks import SIDES, Ranks, Ties, metrics, result_lines, summary
+from kgdist.evaluation.relations import relation_ranks
 from kgdist.evaluation.scorer import Scorer
 from kgdist.evaluation.threads import Deal, block_per_thread
 from kgdist.kvstore.tables import Tables
@@ -222,6 +223,16 @@ class Evaluator:
             query_block=max(self.config.batch_size_eval, self.queries),
         )
 
+    def relations(self, model: Model, tables: Tables, split: str) -> dict[str, Any]:
+        """ "count" and the metrics of the relations of the split's triples, filtered as entities are, among all relations."""
+        triples, known = self.triples(split), None
+        counts = len(self.dataset.entities), len(self.dataset.relations)
+        if not self.config.no_eval_filter:
+            arrays = [each.array for each in self.dataset.splits.values()]
+            known = KnownTriples.among(arrays, *counts, (np.unique(triples[:, 0]), None, np.unique(triples[:, 2])))
+        ranks = relation_ranks(model, tables, triples, num_relations=counts[1], known=known, threads=self.threads)
+        return {"count": len(ranks), **metrics(ranks, Ties(self.config.rank_ties), self.config.hits)}
+
     def report(self, ranks: Ranks, split: str) -> dict[str, Any]:
         """`summary` with the protocol, and with the names of the relations; plain values for JSON."""
         config = self.config
@@ -268,11 +279,14 @@ class Evaluator:
         ranks = self.rank(model, tables, split)
         if folder is not None and split == "test":
             keep(folder, ranks)
-        return self.tell(ranks, split, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        more = {"missing_relations": self.relations(model, tables, split)} if self.config.rank_relations else {}
+        return self.tell(ranks, split, seconds, more)
 
-    def tell(self, ranks: Ranks, split: str, seconds: float) -> dict[str, Any]:
-        """Print what was found in that time, and return the report. Of a validation its training prints a line."""
-        report = self.report(ranks, split)
+    def tell(self, ranks: Ranks, split: str, seconds: float, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Print what was found in that time, and return the report, with what else was found. Of a validation its training prints
+        a line."""
+        report = self.report(ranks, split) | dict(more or {})
         if split == "valid":
             return report | {"seconds": seconds}
         for line in result_lines(report):

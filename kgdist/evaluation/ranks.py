@@ -228,6 +228,8 @@ def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield _row(f"baseline: {BASELINES[name]}", report["count"], part)
     for side, part in report["sides"].items():
         yield _row(f"{side}s ({ties})", part["count"], part[ties])
+    if "missing_relations" in report:
+        yield _row(f"relations ({ties})", report["missing_relations"]["count"], report["missing_relations"])
     for category, part in report.get("categories", {}).items():
         yield _row(f"{category} ({ties})", part["count"], part)
         for side, half in part["sides"].items():

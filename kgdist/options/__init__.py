@@ -9,11 +9,11 @@ contradictions.py  what is refused of one option because of another
 interval.py        how often a checkpoint is written: steps or minutes
 model_file.py      the names and files of score functions of your own
 of_brought.py      the options of what a user brings beside triples
-of_classification.py  the options of triple classification
 of_encoders.py     the options of graph encoders
 of_entities.py     the options of attributes of entities, and of entities never seen
 of_graphs.py       the options of commands that work on triples alone
 of_objectives.py   the options of what a training makes small
+of_other_tests.py  the options of what kgdist-eval can test besides ranks of entities
 of_serving.py      the options of a run that answers over HTTP
 option.py          what one option is
 parse.py           the command line and --help, from the table

@@ -18,9 +18,9 @@ from kgdist.options import interval
 from kgdist.options.built_in import BUILT_IN
 from kgdist.options.cluster import ClusterOptions, PartitionOptions
 from kgdist.options.of_brought import BroughtOptions
-from kgdist.options.of_classification import ClassificationOptions
 from kgdist.options.of_encoders import EncoderOptions
 from kgdist.options.of_objectives import ObjectiveOptions
+from kgdist.options.of_other_tests import OtherTestOptions
 from kgdist.options.option import Option, option, table
 
 _BOTH = ("train", "dist-train", "eval")
@@ -69,7 +69,7 @@ def _delimiter(text: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions, ClassificationOptions, BroughtOptions):
+class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions, OtherTestOptions, BroughtOptions):
     """All options of a run, typed and checked. Raises OptionError for a value that cannot be."""
 
     # ---- data

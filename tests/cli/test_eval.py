@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import kgdist
 from tests.cli.graphs import FILES, MODELS, Bench, metrics, rows, write
 
 LATER = {"eval_filter": True, "soft_rel_part": False, "strict_rel_part": False, "num_workers": 8, "num_test_proc": 1}
@@ -248,5 +249,8 @@ def test_a_baseline_stands_beside_the_model_and_any_k_is_counted(bench: Bench) -
     assert printed.count("baseline: most frequent answers") == 1 and "Test average HITS@20" in printed
     again = bench.eval(run, "--hits", "5")
     assert again["baselines"]["frequent"]["mrr"] == baseline["mrr"] and "hits@5" in again["relations"]["0"]
+    found = bench.eval(run, "--rank_relations")["missing_relations"]
+    assert found["count"] == 12 and 0 < found["mrr"] <= 1 and found["hits@10"] == 1 and "relations (realistic)" in bench.out()
+    assert kgdist.load(run).evaluate(rank_relations=True, hits=(1,))["missing_relations"] == found
     assert "--hits: must be an integer >= 1" in bench.eval_refused(run, "--hits", "0")
     assert "--hits: must be an integer >= 1" in bench.train_refused("--hits", "ten")

@@ -121,6 +121,7 @@ OURS = {
     "tensorboard": (False, {"train"}),
     "report": (False, {"train", "eval"}),
     "rank_ties": ("realistic", {"train", "eval"}),
+    "rank_relations": (False, {"eval"}),
     "classify": (False, {"eval"}),
     "classify_files": ((), {"eval"}),
     "hits": ((1, 3, 10), {"train", "eval"}),

@@ -1,4 +1,4 @@
-"""The options of triple classification by kgdist-eval. Fields of `Config`."""
+"""The options of what kgdist-eval can test besides ranks of entities. Fields of `Config`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ from kgdist.options.option import option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassificationOptions:
-    """Of telling true triples from false ones."""
+class OtherTestOptions:
+    """Of ranks of relations, and of telling true triples from false ones."""
 
+    rank_relations: bool = option(
+        False,
+        "also rank the true relation of each test triple among all relations, (head, ?, tail)",
+        group="evaluation",
+        ours=("eval",),
+        sticky=False,
+    )
     classify: bool = option(
         False,
         "also tell true triples from false ones by a threshold for each relation, chosen on the valid split: accuracy, AUC-ROC "
