@@ -236,7 +236,8 @@ class Run:
 
         >>> run.evaluate("valid", eval_percent=0.1).mrr
         """
-        allowed = [row.name for row in OPTIONS.values() if "eval" in row.commands and row.group == "evaluation"]
+        asked = (row for row in OPTIONS.values() if "eval" in row.commands and row.group == "evaluation")
+        allowed = [row.name for row in asked if not row.name.startswith("classify")]  # see `classify`
         allowed += ["num_proc", "num_thread", "seed"]
         for name in options:
             if name not in allowed:
@@ -245,7 +246,25 @@ class Run:
         config = self._opened.config.replace(**{"num_proc": usable_cores(), "num_thread": 1} | options)
         refuse(of_an_evaluation(config))
         evaluator = Evaluator(self.dataset, config)
-        return Evaluation(evaluator.report(evaluator.rank(self.model, self.tables, split), split))
+        report = evaluator.report(evaluator.rank(self.model, self.tables, split), split)
+        if config.rank_relations:
+            report["missing_relations"] = evaluator.relations(self.model, self.tables, split)
+        return Evaluation(report)
+
+    def classify(
+        self, valid: str | os.PathLike[str] | None = None, test: str | os.PathLike[str] | None = None, *, seed: int = 0
+    ) -> dict[str, Any]:
+        """Tell true triples from false ones by a threshold for each relation; see `kgdist.predict.classification.classify`.
+
+        `valid` and `test`: files of labelled triples, by which thresholds are chosen and which are tested on; without them the
+        splits, with one false triple drawn for each. Raises UsageError, DataError (file:line).
+
+        >>> run.classify()["accuracy"]
+        """
+        from kgdist.predict.classification import classify
+
+        files = [os.fspath(file) for file in (valid, test) if file is not None]
+        return classify(self._predictor, self.dataset, files, seed=seed)
 
     # ---- what others get of it
 

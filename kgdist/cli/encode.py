@@ -43,7 +43,7 @@ def ranked(out: Path, config: Any, threads: int) -> dict[str, Any]:
     everybody = {"neg_sample_size_eval": -1, "neg_deg_sample_eval": False, "eval_percent": 1.0, "no_eval_filter": False}
     config = config.replace(gpu=(-1,), num_proc=1, num_thread=threads, compute_dtype="float32", **everybody)
     opened, dataset = open_with_data(rundir.open_run(out), config)
-    report = Evaluator(dataset, config).run(opened.model, opened.tables, "test")
+    report = Evaluator(dataset, config).run(opened.model, opened.tables, "test", out)
     try:
         write_json(out / "test.json", report)
     except KgdistError as error:

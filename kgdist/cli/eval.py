@@ -41,7 +41,18 @@ def main(argv: Sequence[str]) -> int:
         rundir.labels_of(trained.path, dataset.entities, dataset.relations, config.labels)
     if dataset.test is None:
         raise OptionError("--dataset", f"{dataset.name} has no test triples")
-    report = Evaluator(dataset, config).run(opened.model, opened.tables, "test")
+    told = {}
+    if config.classify or config.classify_files:  # before the ranks, which may take hours, for files may be wrong
+        from kgdist.predict.classification import classify, lines
+        from kgdist.predict.engine import Predictor
+
+        told = classify(Predictor.of(opened, config.num_thread), dataset, config.classify_files, seed=config.seed)
+    evaluator = Evaluator(dataset, config)
+    report = evaluator.run(opened.model, opened.tables, "test", Path(trained.path))
+    if told:
+        for line in lines(told):
+            log.say(line)
+        report["classification"] = told
     file = Path(trained.path) / "test.json"
     try:
         write_json(file, report)

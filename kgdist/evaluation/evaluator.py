@@ -1,15 +1,16 @@
 """Ranks of a split's triples under a protocol, and the report that training and kgdist-eval print and save.
 
 Both ends of every triple are ranked, exactly (`kgdist.evaluation.counting`), against all entities or a sample of them
-(`kgdist.evaluation.candidates`). It writes no files.
+(`kgdist.evaluation.candidates`). It writes no files but the ranks of a test, where a folder is given for them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,12 @@ from kgdist.data.dataset import Dataset
 from kgdist.data.known import KnownTriples
 from kgdist.data.statistics import relation_categories
 from kgdist.evaluation.baselines import baseline_ranks, implied
+from kgdist.evaluation.bootstrap import intervals
 from kgdist.evaluation.candidates import AllEntities, Candidates, Pool, Project, not_rivals, pull_rows, stack
 from kgdist.evaluation.counting import count_rivals
+from kgdist.evaluation.kept import keep
 from kgdist.evaluation.ranks import SIDES, Ranks, Ties, metrics, result_lines, summary
+from kgdist.evaluation.relations import relation_ranks
 from kgdist.evaluation.scorer import Scorer
 from kgdist.evaluation.threads import Deal, block_per_thread
 from kgdist.kvstore.tables import Tables
@@ -219,6 +223,16 @@ class Evaluator:
             query_block=max(self.config.batch_size_eval, self.queries),
         )
 
+    def relations(self, model: Model, tables: Tables, split: str) -> dict[str, Any]:
+        """ "count" and the metrics of the relations of the split's triples, filtered as entities are, among all relations."""
+        triples, known = self.triples(split), None
+        counts = len(self.dataset.entities), len(self.dataset.relations)
+        if not self.config.no_eval_filter:
+            arrays = [each.array for each in self.dataset.splits.values()]
+            known = KnownTriples.among(arrays, *counts, (np.unique(triples[:, 0]), None, np.unique(triples[:, 2])))
+        ranks = relation_ranks(model, tables, triples, num_relations=counts[1], known=known, threads=self.threads)
+        return {"count": len(ranks), **metrics(ranks, Ties(self.config.rank_ties), self.config.hits)}
+
     def report(self, ranks: Ranks, split: str) -> dict[str, Any]:
         """`summary` with the protocol, and with the names of the relations; plain values for JSON."""
         config = self.config
@@ -232,9 +246,10 @@ class Evaluator:
             "triples": len(ranks) // 2,
             "seed": config.seed,
         }
-        parts = summary(ranks, self.categories, Ties(config.rank_ties), config.hits)
+        ties = Ties(config.rank_ties)
+        parts = summary(ranks, self.categories, ties, config.hits)
         if split == "test":
-            parts |= {"baselines": self.baselines(ranks)}
+            parts |= {"intervals": intervals(ranks, ties, config.hits), "baselines": self.baselines(ranks)}
         for relation, part in parts["relations"].items():
             part["name"] = self.dataset.relations[int(relation)]
         return {"split": split, "model": config.model_name, "dataset": self.dataset.name, "protocol": protocol, **parts}
@@ -257,15 +272,21 @@ class Evaluator:
             found["implied"] = by_frequency(implied=told)
         return {name: metrics(each, Ties(self.config.rank_ties), self.config.hits) for name, each in found.items()}
 
-    def run(self, model: Model, tables: Tables, split: str) -> dict[str, Any]:
-        """Rank `split`, print what was found, and return the report. See `tell`."""
+    def run(self, model: Model, tables: Tables, split: str, folder: Path | None = None) -> dict[str, Any]:
+        """Rank `split`, print what was found, and return the report: see `tell`. `folder`: that of the run, which keeps the ranks
+        of a test."""
         start = time.perf_counter()
         ranks = self.rank(model, tables, split)
-        return self.tell(ranks, split, time.perf_counter() - start)
+        if folder is not None and split == "test":
+            keep(folder, ranks)
+        seconds = time.perf_counter() - start
+        more = {"missing_relations": self.relations(model, tables, split)} if self.config.rank_relations else {}
+        return self.tell(ranks, split, seconds, more)
 
-    def tell(self, ranks: Ranks, split: str, seconds: float) -> dict[str, Any]:
-        """Print what was found in that time, and return the report. Of a validation its training prints a line."""
-        report = self.report(ranks, split)
+    def tell(self, ranks: Ranks, split: str, seconds: float, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Print what was found in that time, and return the report, with what else was found. Of a validation its training prints
+        a line."""
+        report = self.report(ranks, split) | dict(more or {})
         if split == "valid":
             return report | {"seconds": seconds}
         for line in result_lines(report):

@@ -222,18 +222,32 @@ def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     tied = any(found != policies[ties] for found in policies.values())
     for policy, found in policies.items() if tied else [("all", policies[ties])]:
         yield _row(policy, report["count"], found)
+        if policy in ("all", ties) and "intervals" in report:
+            yield from (_row(name, None, part) for name, part in interval_rows(report, found))
     for name, part in report.get("baselines", {}).items():
         yield _row(f"baseline: {BASELINES[name]}", report["count"], part)
     for side, part in report["sides"].items():
         yield _row(f"{side}s ({ties})", part["count"], part[ties])
+    if "missing_relations" in report:
+        yield _row(f"relations ({ties})", report["missing_relations"]["count"], report["missing_relations"])
     for category, part in report.get("categories", {}).items():
         yield _row(f"{category} ({ties})", part["count"], part)
         for side, half in part["sides"].items():
             yield _row(f"  {side}s", half["count"], half)
 
 
-def _row(name: str, count: int, metrics: Mapping[str, float | None]) -> tuple[str, ...]:
-    return (name, str(count), *(_cell(metric, value) for metric, value in metrics.items() if metric not in ("count", "sides")))
+def interval_rows(
+    report: Mapping[str, Any], metrics: Mapping[str, float | None]
+) -> Iterator[tuple[str, dict[str, float | None]]]:
+    """The ends of the report's intervals, each under its name, in the columns of `metrics`."""
+    found = report["intervals"]
+    for end, word in (("low", "from"), ("high", "to")):
+        yield f"  {100 * found['level']:g} %: {word}", {name: found[end].get(name) for name in metrics}
+
+
+def _row(name: str, count: int | None, metrics: Mapping[str, float | None]) -> tuple[str, ...]:
+    queries = "" if count is None else str(count)
+    return (name, queries, *(_cell(metric, value) for metric, value in metrics.items() if metric not in ("count", "sides")))
 
 
 def _cell(metric: str, value: float | None) -> str:

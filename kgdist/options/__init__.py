@@ -13,6 +13,7 @@ of_encoders.py     the options of graph encoders
 of_entities.py     the options of attributes of entities, and of entities never seen
 of_graphs.py       the options of commands that work on triples alone
 of_objectives.py   the options of what a training makes small
+of_other_tests.py  the options of what kgdist-eval can test besides ranks of entities
 of_serving.py      the options of a run that answers over HTTP
 of_tuning.py       the options of a search
 option.py          what one option is

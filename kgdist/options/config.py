@@ -20,6 +20,7 @@ from kgdist.options.cluster import ClusterOptions, PartitionOptions
 from kgdist.options.of_brought import BroughtOptions
 from kgdist.options.of_encoders import EncoderOptions
 from kgdist.options.of_objectives import ObjectiveOptions
+from kgdist.options.of_other_tests import OtherTestOptions
 from kgdist.options.option import Option, option, table
 
 _BOTH = ("train", "dist-train", "eval")
@@ -68,7 +69,7 @@ def _delimiter(text: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions, BroughtOptions):
+class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions, OtherTestOptions, BroughtOptions):
     """All options of a run, typed and checked. Raises OptionError for a value that cannot be."""
 
     # ---- data

@@ -1,6 +1,7 @@
 """The likeliest answers, the most similar rows.
 
 answers.py    answers to files and the terminal
+classification.py  which triples are true, by a threshold for each relation
 engine.py     the likeliest triples, on several threads
 explain.py    ranks and probabilities of answers
 index.py      approximate search for large tables

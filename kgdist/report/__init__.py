@@ -10,4 +10,5 @@ page.py        a template and its facts to one file with all in it
 report.py      report.html
 run_facts.py   what a run's files tell: options, command, metrics, versions
 search_report.py  report.html of a search: history, importance of options, curves of trials
+standings.py   intervals of the runs' metrics, and whether they differ
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from kgdist.options.config import OPTIONS
 from kgdist.options.option import closest
 from kgdist.report import charts, page
 from kgdist.report.run_facts import RunFacts, read, shown
+from kgdist.report.standings import Standing, columns_of, standings
 
 OTHERS = ("valid mrr", "triples/s", "seconds")
 SMALLER = ("mr", "median", "seconds")  # columns of which less is better
@@ -38,6 +39,8 @@ class Comparison:
     options: dict[str, list[str]]  # those that differ, as one types them
     best: dict[str, float]  # by column; empty where runs do not compare
     notes: list[str]
+    metric: str = "mrr"  # by which runs are held against one another
+    standings: list[Standing] = field(default_factory=list)  # of each run; empty where runs do not compare
 
 
 def compare(paths: Sequence[str | Path], sort: str = "mrr") -> Comparison:
@@ -56,9 +59,8 @@ def compare(paths: Sequence[str | Path], sort: str = "mrr") -> Comparison:
     results = {column: [rows[place].get(column) for place in order] for column in columns}
     sets = {folder.config.dataset for folder in folders}
     notes = [f"{name}: {note}" for folder, name in zip(folders, names, strict=True) for note in folder.notes]
-    if untested := [folder.path for folder in folders if folder.test is None]:
-        others = f" and {counted(len(untested) - 1, 'other run')}" if len(untested) > 1 else ""
-        notes.append(f"no test metrics yet: {untested[0].name}{others}; run kgdist-eval {untested[0]}{others and ', ...'}")
+    if untested := [folder for folder in folders if folder.test is None]:
+        notes.append(f"no test metrics yet: {_asked_for(untested)}")
     rules = {_rules(folder) for folder in folders if folder.test is not None}
     digests = {folder.digest for folder in folders if folder.digest}
     if len(sets) > 1:
@@ -69,14 +71,27 @@ def compare(paths: Sequence[str | Path], sort: str = "mrr") -> Comparison:
         notes.append(f"ranked under different rules ({'; '.join(sorted(rules))}): no value is marked as the best")
     alike = len(sets) == 1 and len(digests) <= 1 and len(rules) <= 1
     best = _best(results) if alike else {}
+    metric = sort.lower() if sort.lower() in results and sort.lower().startswith("hits@") else "mrr"
+    ordered = [folders[place] for place in order]
+    standing, lacking = standings(ordered, results[metric], metric) if alike else ([], [])
+    if lacking:
+        notes.append(f"no ranks to tell runs apart by: {_asked_for(lacking)}")
     return Comparison(
-        [folders[place] for place in order],
+        ordered,
         [names[place] for place in order],
         results,
         {name: [column[place] for place in order] for name, column in differing.items()},
         best,
         notes,
+        metric,
+        standing,
     )
+
+
+def _asked_for(folders: Sequence[RunFacts]) -> str:
+    """What to do about runs that lack what kgdist-eval writes."""
+    others = f" and {counted(len(folders) - 1, 'other run')}" if len(folders) > 1 else ""
+    return f"{folders[0].path.name}{others}; run kgdist-eval {folders[0].path}{others and ', ...'}"
 
 
 def _runs(paths: Sequence[str | Path]) -> list[Path]:
@@ -194,7 +209,7 @@ def terminal(found: Comparison, stream: Any) -> list[str]:
         lines += ["", *table(found.options)]
     elif len(found.names) > 1:
         lines += ["", "all options are the same"]
-    return lines
+    return [*lines, "", *table(columns_of(found.standings, found.names, found.metric))] if found.standings else lines
 
 
 def as_json(found: Comparison) -> dict[str, Any]:
@@ -206,6 +221,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
                 "path": str(folder.path),
                 "results": {column: values[place] for column, values in found.results.items()},
                 "options": {name: getattr(folder.config, name) for name in found.options},
+                **({"standing": found.standings[place].as_json(found.metric)} if found.standings else {}),
             }
             for place, folder in enumerate(found.folders)
         ],
@@ -229,14 +245,21 @@ def write_text(found: Comparison, kind: str) -> str:
                  for value in values]
         for column, values in found.results.items()
     }  # fmt: skip
-    rows = _rows(found.names, {**marked, **found.options})
-    for number, row in enumerate(rows):
-        out.write("| " + " | ".join(text.replace("|", "\\|").replace("\n", " ") for text in row) + " |\n")
-        if number == 0:
-            out.write("|---" + "|---:" * len(found.results) + "|---" * len(found.options) + "|\n")
+    _table(out, _rows(found.names, {**marked, **found.options}), len(found.results))
+    if found.standings:
+        out.write("\n")
+        _table(out, _rows(found.names, columns_of(found.standings, found.names, found.metric)))
     for note in found.notes:
         out.write(f"\n{note}\n")
     return out.getvalue()
+
+
+def _table(out: io.StringIO, rows: Sequence[tuple[str, ...]], numbers: int = 0) -> None:
+    """A table of Markdown; so many columns after the first are of numbers."""
+    for number, row in enumerate(rows):
+        out.write("| " + " | ".join(text.replace("|", "\\|").replace("\n", " ") for text in row) + " |\n")
+        if number == 0:
+            out.write("|---" + "|---:" * numbers + "|---" * (len(row) - 1 - numbers) + "|\n")
 
 
 def _rows(names: Sequence[str], columns: dict[str, list[str]]) -> list[tuple[str, ...]]:
@@ -257,6 +280,7 @@ def write_page(found: Comparison, path: PathLike) -> None:
         "metrics": in_order(found.results),
         "cell": cell,
         "curves": curves,
+        "standing": columns_of(found.standings, found.names, found.metric) if found.standings else {},
     }
     page.write(path, "compare.html", drawn=bool(curves), **facts)
 

@@ -16,7 +16,7 @@ from kgdist.base.errors import KgdistError, OptionError
 from kgdist.base.files import PathLike, read_json
 from kgdist.base.log import bar, log, say
 from kgdist.base.types import Side
-from kgdist.evaluation.ranks import BASELINES, METRICS, Ties, in_order, protocol_line
+from kgdist.evaluation.ranks import BASELINES, METRICS, Ties, in_order, interval_rows, protocol_line
 from kgdist.options.config import Config
 from kgdist.options.presets import find
 from kgdist.report import charts, page
@@ -135,7 +135,7 @@ def _metrics(report: Mapping[str, Any], published: Mapping[str, float], source: 
 def _rows(report: Mapping[str, Any], ties: str, published: Mapping[str, float], source: str) -> list[Row]:
     """Ties, sides and categories, under the row that was published."""
     every, count = report["all"], report.get("count")
-    rows = [_row("all", count, every[ties])]
+    rows = [_row("all", count, every[ties]), *(_row(name, None, part) for name, part in _intervals(report, every[ties]))]
     others = [policy.value for policy in Ties if every[policy.value] != every[ties]]
     rows += [_row(f"all, ties {policy}", count, every[policy]) for policy in others]
     rows += [(f"published: {source}", None, published)] if published else []
@@ -145,6 +145,14 @@ def _rows(report: Mapping[str, Any], ties: str, published: Mapping[str, float], 
         rows.append(_row(category, part.get("count"), part))
         rows += [_row(f"{category} {side}s", half.get("count"), half) for side, half in _parts(part, "sides")]
     return rows
+
+
+def _intervals(report: Mapping[str, Any], metrics: Any) -> Sequence[tuple[str, Mapping[str, Any]]]:
+    """The ends of the intervals, where the report has them."""
+    try:
+        return list(interval_rows(report, metrics))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return []
 
 
 def _row(name: str, count: object, part: Any) -> Row:

@@ -30,7 +30,7 @@ from kgdist.options.config import Config
 from kgdist.runs import checkpoint, rundir
 from kgdist.runs.opened import Opened, open_with_data
 
-SINCE = ("test.json", "report.html")  # what later commands write into it
+SINCE = ("test.json", "test.ranks.npz", "report.html")  # what later commands write into it
 STARTS = ("mean", "zeros")  # what entities without attributes begin with, see `Trained.encode`
 CLOSE = 1e-3  # of the largest number: how far rows may be off that are made again on another machine
 

@@ -8,6 +8,7 @@
     entities.tsv, relations.tsv             id<TAB>name
     labels.tsv                              name<TAB>label, where --labels was given
     metrics.jsonl, test.json, valid.json    curves and metrics
+    test.ranks.npz                          ranks of the test triples: see kgdist.evaluation.kept
     ckpt-<step>/, best/                     see kgdist.runs.checkpoint
     job.json                                of a training that others may begin again: what it is called there
 """

@@ -127,7 +127,7 @@ class Leader(Session):
     def evaluate(self, split: str) -> dict[str, Any]:
         rows = self._embeddings()  # to its end, whatever comes: the others are in it
         with self.interrupts.immediate():
-            return self.evaluator.run(self.model, rows, split)
+            return self.evaluator.run(self.model, rows, split, self.folder)
 
     def _embeddings(self) -> MemoryTables:
         """See Session; the others encode what is theirs. Where --fanout left edges out of the partitions, nobody has all that

@@ -322,7 +322,7 @@ class Session:
 
     def evaluate(self, split: str) -> dict[str, Any]:
         with self.interrupts.immediate():
-            return self.evaluator.run(self.model, self._embeddings(), split)
+            return self.evaluator.run(self.model, self._embeddings(), split, self.folder)
 
     def save(self, step: int) -> list[str]:
         """See Place; what each process has done goes with it."""

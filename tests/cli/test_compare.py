@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kgdist.cli import compare as command
@@ -98,6 +99,40 @@ def test_nothing_is_best_where_runs_do_not_compare(ckpts: Path, tmp_path: Path) 
         assert found.best == {} and any("no value is marked" in note for note in found.notes)
 
 
+def test_runs_are_told_apart_triple_by_triple(ckpts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other, twin = ckpts / "DistMult_toy_0", ckpts / "TransE_l2_toy_0", tmp_path / "twin"
+    shutil.copytree(one, twin)
+    found = compare([one, other, twin])
+    kept = {run: np.load(run / "test.ranks.npz") for run in (one, other)}
+    assert kept[one]["triples"].shape == (12, 3) and kept[one]["ranks"].shape == (2, 12)
+    best = next(place for place, each in enumerate(found.standings) if each.best)
+    for folder, mrr, each in zip(found.folders, found.results["mrr"], found.standings, strict=True):
+        report = json.loads((folder.path / "test.json").read_text())
+        assert (
+            each.own == (report["intervals"]["low"]["mrr"], report["intervals"]["high"]["mrr"])
+            and each.own.low < mrr < each.own.high
+        )
+        if not each.best:
+            assert each.difference == pytest.approx(mrr - found.results["mrr"][best], abs=1e-6)
+            assert each.span is not None and each.differs is not (each.span.low <= 0 <= each.span.high)
+    place = next(number for number, name in enumerate(found.names) if number != best and name in ("twin", one.name))
+    assert found.standings[place].span == (0, 0) and found.standings[place].differs is False  # the same ranks
+    with np.load(one / "test.ranks.npz") as file, (twin / "test.ranks.npz").open("wb") as target:
+        np.savez(target, triples=file["triples"][::-1], ranks=file["ranks"][:, ::-1])
+    assert [each.span for each in compare([one, twin], "run").standings] == [None, None]  # not the same triples in their order
+    (twin / "test.ranks.npz").unlink()
+    assert command.main([str(one), str(other), str(twin), "--sort", "hits@10"]) == 0
+    out, err = capsys.readouterr()
+    assert f"no ranks to tell runs apart by: twin; run kgdist-eval {twin}" in err
+    assert "HITS@10, 95 %" in out and out.count("does not differ") + out.count("differs") == 1
+    (twin / "test.ranks.npz").write_bytes(b"PK")
+    assert command.main([str(one), str(twin), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "test.ranks.npz: not readable as ranks" in err
+    standing = {run["run"]: run["standing"] for run in json.loads(out)["runs"]}
+    assert standing["twin"]["interval"] == standing[one.name]["interval"] and standing["twin"]["differs"] is None
+
+
 def test_the_terminal(ckpts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([str(ckpts), "--sort", "run"]) == 0
     out, err = capsys.readouterr()
@@ -122,7 +157,8 @@ def test_the_files(ckpts: Path, tmp_path: Path) -> None:
             assert entry["results"][column] == value and row[column] == ("" if value is None else repr(value))
         assert float(row["lr"]) == entry["options"]["lr"]
     table = [line for line in (tmp_path / "runs.md").read_text().splitlines() if line.startswith("|")]
-    assert len(table) == 5 and len({line.count("|") for line in table}) == 1 and "**" in table[2]
+    assert len(table) == 10 and len({line.count("|") for line in table[:5]}) == 1 and "**" in table[2]
+    assert table[5].split("|")[-2] == " verdict " and len({line.count("|") for line in table[5:]}) == 1
     page = (tmp_path / "runs.html").read_text()
     assert all(name in page for name in saved) and page.count('class="chart"') == 3
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import kgdist
 from tests.cli.graphs import FILES, MODELS, Bench, metrics, rows, write
 
 LATER = {"eval_filter": True, "soft_rel_part": False, "strict_rel_part": False, "num_workers": 8, "num_test_proc": 1}
@@ -55,7 +56,7 @@ def test_the_run_folder_has_the_layout_of_dglke(bench: Bench, model: str) -> Non
     expected = {"model_name": model, "model": model, "dataset": "toy", "hidden_dim": 8, "emb_size": 8, "gamma": 4.0, "lr": 0.1}
     expected |= {"emp_file": "entities.tsv", "emap_file": "entities.tsv", "rmap_file": "relations.tsv", "max_train_step": 20}
     assert {key: saved[key] for key in expected} == expected and saved["double_ent"] is (model == "RotatE")
-    names = {"config.json", "metrics.jsonl", "test.json", "valid.json", "ckpt-20", "best", *maps, *shapes}
+    names = {"config.json", "metrics.jsonl", "test.json", "test.ranks.npz", "valid.json", "ckpt-20", "best", *maps, *shapes}
     assert {path.name for path in run.iterdir()} == names
 
 
@@ -242,8 +243,14 @@ def test_a_baseline_stands_beside_the_model_and_any_k_is_counted(bench: Bench) -
     assert 0 < baseline["mrr"] < 1 and list(baseline) == list(trained["all"]["realistic"])
     assert [name for name in baseline if "@" in name] == [f"hits@{k}" for k in (1, 2, 3, 10, 20)]
     assert {row["hits@20"] <= 1 for row in rows(run, "valid")} == {True} and "baselines" not in metrics(run, "valid.json")
+    low, high = (trained["intervals"][end] for end in ("low", "high"))
+    assert all(low[name] <= trained["all"]["realistic"][name] <= high[name] for name in low) and "hits@20" in low
+    assert "intervals" not in metrics(run, "valid.json") and "  95 %: from" in printed
     assert printed.count("baseline: most frequent answers") == 1 and "Test average HITS@20" in printed
     again = bench.eval(run, "--hits", "5")
     assert again["baselines"]["frequent"]["mrr"] == baseline["mrr"] and "hits@5" in again["relations"]["0"]
+    found = bench.eval(run, "--rank_relations")["missing_relations"]
+    assert found["count"] == 12 and 0 < found["mrr"] <= 1 and found["hits@10"] == 1 and "relations (realistic)" in bench.out()
+    assert kgdist.load(run).evaluate(rank_relations=True, hits=(1,))["missing_relations"] == found
     assert "--hits: must be an integer >= 1" in bench.eval_refused(run, "--hits", "0")
     assert "--hits: must be an integer >= 1" in bench.train_refused("--hits", "ten")

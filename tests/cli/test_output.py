@@ -129,7 +129,7 @@ def test_early_stop(bench: Bench) -> None:
 def test_nothing_is_saved_when_told_so(bench: Bench) -> None:
     run = bench.train("--no_save_emb", "--test", "--valid", "--eval_interval", "10", "--checkpoint_interval", "5")
     assert {path.name for path in run.iterdir()} == {
-        *("config.json", "entities.tsv", "relations.tsv", "metrics.jsonl", "test.json", "valid.json")
+        *("config.json", "entities.tsv", "relations.tsv", "metrics.jsonl", "test.json", "test.ranks.npz", "valid.json")
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.base.types import Side
-from kgdist.data import statistics
+from kgdist.data import leaks, statistics
 from kgdist.data.known import KnownTriples
+from kgdist.evaluation import baselines
 from kgdist.evaluation.baselines import baseline_ranks, implied
 from kgdist.evaluation.candidates import Pool
 from kgdist.evaluation.ranks import SIDES, Ranks
@@ -86,6 +88,31 @@ def test_what_an_inverse_says_stands_before_what_is_frequent() -> None:
     tail = (ranks.side == SIDES.index(Side.TAIL)) & (ranks.relation == 0)
     assert plain.rank()[tail] > 3 and better.rank()[tail] <= 2  # 3 is the other answer of (0, 0, ?), by the inverse, too
     assert implied(train[-1:], num_entities=10, num_relations=3, asked=asked) is None
+
+
+def test_links_of_a_large_graph_are_found_in_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    one = np.unique(rng.integers(0, (200, 1, 200), (2000, 3)), axis=0).astype(np.int32)
+    turned, other = one[:, ::-1] + np.array([0, 1, 0]), rng.integers(0, (200, 1, 200), (500, 3)) + np.array([0, 2, 0])
+    train = np.concatenate([one, turned, other]).astype(np.int32)
+    asked = np.array([[5, 0, 6]], np.int32)
+    whole = implied(train, num_entities=200, num_relations=3, asked=one)
+    seen = []
+
+    def counted(splits: list[np.ndarray]) -> Iterator[leaks.Portion]:
+        for part in leaks.portions(splits):
+            seen.append(len(part.triples))
+            yield part
+
+    monkeypatch.setattr(leaks, "AT_ONCE", 500)
+    monkeypatch.setattr(baselines, "portions", counted)
+    part = implied(train, num_entities=200, num_relations=3, asked=one)
+    assert whole is not None and part is not None and len(seen) == 1 and seen[0] < 1000
+    for side in SIDES:
+        anchors = side.other.pick(one[:, 0], one[:, 2])
+        for found, expected in zip(part.answers(side, anchors, one[:, 1]), whole.answers(side, anchors, one[:, 1]), strict=True):
+            np.testing.assert_array_equal(found, expected)
+    assert implied(train[len(one) :], num_entities=200, num_relations=3, asked=asked) is None
 
 
 def test_who_answers_most_stands_first() -> None:

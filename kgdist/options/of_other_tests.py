@@ -1,0 +1,37 @@
+"""The options of what kgdist-eval can test besides ranks of entities. Fields of `Config`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from kgdist.options.option import option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OtherTestOptions:
+    """Of ranks of relations, and of telling true triples from false ones."""
+
+    rank_relations: bool = option(
+        False,
+        "also rank the true relation of each test triple among all relations, (head, ?, tail)",
+        group="evaluation",
+        ours=("eval",),
+        sticky=False,
+    )
+    classify: bool = option(
+        False,
+        "also tell true triples from false ones by a threshold for each relation, chosen on the valid split: accuracy, AUC-ROC "
+        "and AUC-PR. For each true triple a false one is drawn, from the entities that the relation has at that end",
+        group="evaluation",
+        ours=("eval",),
+        sticky=False,
+    )
+    classify_files: tuple[str, ...] = option(
+        (),
+        "the same with negatives of your own: a file to choose thresholds by and one to test on, of lines with head, relation, "
+        "tail and label, 1 for true and -1 or 0 for false, separated by tabs",
+        group="evaluation",
+        ours=("eval",),
+        metavar="FILE",
+        sticky=False,
+    )

@@ -1,0 +1,51 @@
+"""kgdist-eval --classify: what it saves is what scikit-learn finds in the run's own scores."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import kgdist
+from tests.cli.graphs import Bench, metrics
+
+
+def test_an_evaluation_says_it_and_files_are_taken(bench: Bench) -> None:
+    sklearn = pytest.importorskip("sklearn.metrics")
+    run = bench.train("--model_name", "DistMult", "--test")
+    loaded = kgdist.load(run)
+    rows = [line.split("\t") for name in ("valid.tsv", "test.tsv") for line in (bench.data / name).read_text().splitlines()]
+    files = []
+    for name, part in (("v", rows[:12]), ("t", rows[12:])):
+        lines = ["\t".join((*row, "1")) for row in part] + ["\t".join((tail, r, h, "-1")) for h, r, tail in part[2:]]
+        files.append(bench.data / name)
+        files[-1].write_text("\n".join(lines) + "\n")
+    bench.out()
+    found = bench.eval(run, "--classify_files", *map(str, files))["classification"]
+    assert found["count"] == 22 and found["true"] == 12 and found["negatives"] == "given" and "accuracy" in bench.out()
+    assert found == loaded.classify(*files)
+    heads, relations, tails, labels = (
+        list(column) for column in zip(*(line.split("\t") for line in files[1].read_text().splitlines()), strict=True)
+    )
+    scores, true = loaded.score(heads, relations, tails), np.array(labels) == "1"
+    assert found["auc-roc"] == pytest.approx(sklearn.roc_auc_score(true, scores))
+    assert found["auc-pr"] == pytest.approx(sklearn.average_precision_score(true, scores))
+    limit = {part["name"]: part["threshold"] for part in found["relations"].values()}
+    held = np.array([score >= limit[relation] for score, relation in zip(scores, relations, strict=True)])
+    assert found["accuracy"] == pytest.approx(sklearn.accuracy_score(true, held))
+    by_chance = bench.eval(run, "--classify")["classification"]
+    assert by_chance["negatives"] == "drawn" and 12 < by_chance["count"] <= 24 and by_chance == loaded.classify()
+    before = json.dumps(metrics(run))
+    first = files[0].read_text().splitlines()
+    for lines, said in (
+        ([*first[:3], first[3][:-1] + "yes"], "v:4: label 'yes' is none"),
+        ([first[0].rpartition("\t")[0], *first[1:]], "v:1: expected head, relation, tail and label, found 3 fields"),
+        (["nobody" + first[0][first[0].index("\t") :], *first[1:]], "v:1: head 'nobody' is not in the graph"),
+        (first[:5], "has no false triple"),
+        ([], "is empty"),
+    ):
+        files[0].write_text("".join(f"{line}\n" for line in lines))
+        assert said in bench.eval_refused(run, "--classify_files", *map(str, files))
+    assert "takes two files" in bench.eval_refused(run, "--classify_files", str(files[1]))
+    assert json.dumps(metrics(run)) == before
