@@ -111,7 +111,7 @@ def findings(facts: dict[str, Any]) -> Iterator[str]:
         if split["known"]:
             yield (
                 f"{split['known']:,} of {split['triples']:,} {name} triples are also in train, so their ranks say nothing: "
-                "kgdist-split divides a graph anew"
+                "kgdist-split makes new splits"
             )
         if split["answered"]:
             share = split["answered"] / split["triples"]
@@ -123,7 +123,7 @@ def findings(facts: dict[str, Any]) -> Iterator[str]:
     if unseen["entities"] or unseen["relations"]:
         entities, relations = unseen["entities"], unseen["relations"]
         what = f"{entities:,} {'entity' if entities == 1 else 'entities'} and {counted(relations, 'relation')}"
-        yield f"valid and test hold {what} that train lacks, and no training triple tells of them: kgdist-split leaves none"
+        yield f"valid and test hold {what} that train lacks, and no training triple mentions them: kgdist-split leaves none"
 
 
 def lines(facts: dict[str, Any], most: int) -> list[str]:
