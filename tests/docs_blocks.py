@@ -36,6 +36,7 @@ from kgdist.api import functions
 from kgdist.kernels import jit
 from kgdist.options import parse
 from tests.cli.graphs import random_splits, write
+from tests.exchange.test_adopt import save
 from tests.patience import patience
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -129,7 +130,10 @@ def smaller(words: Sequence[str]) -> list[str]:
     if "--resume" in words:
         return ["--max_step", str(FEW)]
     steps = STEPS if command in ("train", "tune") and "--max_epoch" not in words else ()
-    return [*SMALLER.get(command, "").split(), *steps]
+    less = SMALLER.get(command, "")
+    if "--candidates" in words:  # of which no sample is drawn
+        less = less.replace("--neg_sample_size 32", "")
+    return [*less.split(), *steps]
 
 
 class Reader:
@@ -144,6 +148,7 @@ class Reader:
         for split, triples in zip(("train", "valid", "test"), random_splits(), strict=True):
             write(folder / f"{split}.tsv", triples)
         write(folder / "graph.tsv", list(itertools.chain(*random_splits())))
+        save(folder / "my_pykeen_model", "ComplEx")
 
     def follow(self, block: Block) -> None:
         """Run a block. Raises AssertionError with the line that does not end well."""
