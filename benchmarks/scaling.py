@@ -235,7 +235,7 @@ def page(measured: Mapping[str, Any]) -> str:
         *options(costs),
         "",
         paragraph(
-            "What that costs elsewhere: rows of several steps at once are some steps older when they are used; negatives of the",
+            "What that costs elsewhere: rows of several steps at once are some steps older when they are used; negatives of its",
             "own machine alone cost accuracy, some models a lot ([cluster.md](cluster.md)); larger batches are fewer updates for",
             "the same triples; without encryption the network must be yours alone. More servers a machine are no more messages:",
             "any of them answers for all rows of its machine.",

@@ -20,7 +20,7 @@ _ORIGIN = {"predict": "dglke_predict", "emb-sim": "dglke_emb_sim", "convert": "d
 _GENERATED = "Generated from the tables of options by `python docs/reference.py`."
 _EXITS = """\
 `--help` says the same on the terminal. A flag may be shortened while it stays unambiguous. An error is one line on stderr that
-begins with `error:`. Exit codes: 0 done; 1 failed while running; 2 an option, a file or a machine is not as it must be;
+begins with `error:`. Exit codes: 0 done; 1 failed while running; 2 an option, a file or a machine is not in order;
 3 machines were lost (`kgdist-dist-train`); 130 interrupted."""
 
 

@@ -36,13 +36,14 @@ from kgdist.api import functions
 from kgdist.kernels import jit
 from kgdist.options import parse
 from tests.cli.graphs import random_splits, write
+from tests.exchange.test_adopt import save
 from tests.patience import patience
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 KINDS = ("bash", "bash parsed", "python", "text", "yaml", "", "{toctree}", "{eval-rst}")
-PROGRAMS = ("printf", "cat", "head", "ls", "mkdir", "cut", "cp")  # of the system, with their pipes and redirections
+PROGRAMS = ("printf", "cat", "head", "ls", "mkdir", "cut", "cp", "awk")  # of the system, with their pipes and redirections
 ELSEWHERE = ("ssh-keygen", "ssh-copy-id")  # what a block that is parsed only may hold beside our commands
 
 COMPILED = jit.cached()  # where the loops are kept is settled before a page has a home folder of its own
@@ -129,14 +130,18 @@ def smaller(words: Sequence[str]) -> list[str]:
     if "--resume" in words:
         return ["--max_step", str(FEW)]
     steps = STEPS if command in ("train", "tune") and "--max_epoch" not in words else ()
-    return [*SMALLER.get(command, "").split(), *steps]
+    less = SMALLER.get(command, "")
+    if "--candidates" in words:  # of which no sample is drawn
+        less = less.replace("--neg_sample_size 32", "")
+    return [*less.split(), *steps]
 
 
 class Reader:
-    """One who types the blocks of a page in `folder`, which is also the home folder."""
+    """One who types the blocks of a page in `folder`, which is also the home folder; `as_written`: nothing is made smaller."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, as_written: bool = False) -> None:
         self.folder = folder
+        self.as_written = as_written
         self.module = types.ModuleType("page")
         for place in ("data/FB15k", "my_task/FB15k"):
             for split, triples in zip(("train", "valid", "test"), random_splits(), strict=True):
@@ -144,6 +149,7 @@ class Reader:
         for split, triples in zip(("train", "valid", "test"), random_splits(), strict=True):
             write(folder / f"{split}.tsv", triples)
         write(folder / "graph.tsv", list(itertools.chain(*random_splits())))
+        save(folder / "my_pykeen_model", "ComplEx")
 
     def follow(self, block: Block) -> None:
         """Run a block. Raises AssertionError with the line that does not end well."""
@@ -165,7 +171,10 @@ class Reader:
         if ours(line) == line:
             words = expand(line)
             module, _, function = scripts()[first].partition(":")
-            return int(getattr(importlib.import_module(module), function)([*words[1:], *smaller(words)]) or 0)
+            return int(
+                getattr(importlib.import_module(module), function)([*words[1:], *([] if self.as_written else smaller(words))])
+                or 0
+            )
         if first in PROGRAMS:
             return subprocess.run(["bash", "-c", line], timeout=patience(60), stdout=subprocess.DEVNULL).returncode
         if first == "python3":

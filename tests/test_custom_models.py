@@ -188,7 +188,7 @@ def test_a_file_that_cannot_be_is_refused_in_one_line(text: str, message: str, t
 
 def test_no_file_and_no_python_are_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text(GOOD + QUERY)
-    for name, message in (("nowhere.py", "cannot be read"), ("mine.txt", "is no Python file"), (".", "cannot be read")):
+    for name, message in (("nowhere.py", "cannot be read"), ("mine.txt", "is not a Python file"), (".", "cannot be read")):
         with pytest.raises(OptionError, match=message):
             parse.parse("eval", [f"--model_file={tmp_path / name}"])
 

@@ -42,8 +42,8 @@ from tests.own_models import as_before
 from tests.patience import patience
 
 DOCS = ROOT / "docs"
-# Several machines; examples of --help.
-MAY_BE_PARSED = re.compile(r"README.md|docs/(cluster|distributed-graph|ray|serving).md|docs/commands/.*")
+# Several machines; a server; examples of --help.
+MAY_BE_PARSED = re.compile(r"README.md|docs/(cluster|distributed-graph|ray|serving|tutorial).md|docs/commands/.*")
 RUN = ("bash", "python")
 PAGES_THAT_RUN = [name for name in NAMES if any(block.kind in RUN for block in blocks(name))]
 

@@ -32,7 +32,7 @@ def test_a_machine_that_runs_these_tests_is_fit(capsys: pytest.CaptureFixture[st
     assert "another machine" in found["machine_1 (192.0.2.7)"]["found"]
     assert set(doctor.CHECKS) <= set(found)
     shown = capsys.readouterr()
-    assert "all that is needed is there" in shown.out and shown.err == ""
+    assert "ready: nothing required is missing" in shown.out and shown.err == ""
     advised = [finding for finding in report["findings"] if finding["advice"]]
     assert all(finding["state"] != "ok" for finding in advised)
     assert command.main(["--quiet"]) == 0

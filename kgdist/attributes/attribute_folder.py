@@ -104,7 +104,7 @@ class NodeAttributes(Mapping[str, OnesOfRows | NumbersOfRows]):
         path = self.folder / f"{name}.npy"
         array = load_npy(path, mmap=bool(np.prod(shape)))
         if array.dtype != dtype or array.shape != shape:
-            raise CheckpointError(f"{path}: not the array that {MANIFEST} tells of; run kgdist-preprocess again")
+            raise CheckpointError(f"{path}: not the array that {MANIFEST} describes; run kgdist-preprocess again")
         return array
 
 
@@ -146,7 +146,7 @@ class Attributes(Mapping[str, NodeAttributes]):
 def open_attributes(folder: PathLike) -> Attributes:
     """What kgdist-preprocess has written into `folder`; arrays are mapped when they are asked for.
 
-    Raises CheckpointError for a folder that is none of ours, or of another version.
+    Raises CheckpointError for a folder that is not one of ours, or of another version.
     """
     path = Path(folder)
     manifest = read_json(path / MANIFEST)

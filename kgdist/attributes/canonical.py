@@ -93,7 +93,7 @@ class Canonical:
 
         infinite = pc.fill_null(pc.is_inf(numbers), False).to_numpy(zero_copy_only=False)
         if infinite.any():
-            raise values.wrong(int(np.flatnonzero(infinite)[0]), "infinity is no number that can stand in an interval")
+            raise values.wrong(int(np.flatnonzero(infinite)[0]), "infinity cannot be put into an interval")
         nan = self._counted(nan)
         return pc.if_else(nan, pa.scalar(None, pa.float64()), numbers) if self.nan.any() else numbers
 
@@ -234,7 +234,7 @@ def _parsed(values: Values) -> Any:
             try:
                 text.cast(pa.float64())
             except pa.ArrowInvalid:
-                raise values.wrong(row, f"{shown(text.as_py())} is no number") from error
+                raise values.wrong(row, f"{shown(text.as_py())} is not a number") from error
         raise
 
 
@@ -251,9 +251,11 @@ def _seconds(values: Values, form: str | None) -> np.ndarray:
                 known[text] = _iso(text.strip()) if form is None else _of_format(text, form)
             except (ValueError, re.error) as error:
                 if isinstance(error, re.error) or "directive" in str(error) or "stray %" in str(error):
-                    raise values.wrong(row, f"{shown(form)} is no format of dates ({error})") from None
+                    raise values.wrong(row, f"{shown(form)} is not a format of dates ({error})") from None
                 problem = (
-                    "no date, such as 1970, 1970-01 or 1970-01-31" if form is None else f"no date of the format {shown(form)}"
+                    "not a date, such as 1970, 1970-01 or 1970-01-31"
+                    if form is None
+                    else f"not a date of the format {shown(form)}"
                 )
                 raise values.wrong(row, f"{shown(text)} is {problem}") from None
         found[row] = known[text]

@@ -72,7 +72,7 @@ class MultiKind(Kind):
     """Several words, of those that occur with `min_count` entities or more."""
 
     NAME = "multi"
-    separator: str = _setting("|", "what parts the words, where they are one text")
+    separator: str = _setting("|", "what separates the words, if they are one text")
     min_count: int = _setting(1, "entities that a word must occur with, or it is left out", low=1)
 
 
@@ -95,7 +95,7 @@ class VectorKind(Kind):
     """Numbers, taken as they are."""
 
     NAME = "vector"
-    separator: str = _setting(" ", "what parts the numbers, where they are one text")
+    separator: str = _setting(" ", "what separates the numbers, if they are one text")
     file: str | None = _setting(None, "an .npy file of one row for each row of the entities, instead of a column")
 
 
@@ -175,7 +175,7 @@ def read_declaration(path: PathLike) -> Declaration:
     if not declared:
         raise DataError(path, "attributes: names none", line=top["attributes"].line)
     if key in declared:
-        raise DataError(path, f"attributes.{key}: is the key; its names are no attribute", line=declared[key].line)
+        raise DataError(path, f"attributes.{key}: is the key; its names are not an attribute", line=declared[key].line)
     attributes = tuple(Attribute(name, _kind(path, f"attributes.{name}", entry), entry.line) for name, entry in declared.items())
     return Declaration(path, key, node_type, attributes)
 

@@ -232,7 +232,7 @@ def _scalar(path: Path, number: int, name: str, value: Any) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise DataError(path, f"column {shown(name)} holds half of a surrogate pair, which is no text", line=number) from error
+        raise DataError(path, f"column {shown(name)} holds half of a surrogate pair, which is not text", line=number) from error
     return text
 
 

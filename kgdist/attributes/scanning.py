@@ -86,7 +86,7 @@ class Numbers:
         return np.arange(self.count - len(binary), self.count)
 
     def finish(self) -> None:
-        """Write the index. Raises DataError for a name that comes twice."""
+        """Write the index. Raises DataError for a name that appears twice."""
         self._names.close()
         self._offsets.close()
         run = make_run(np.concatenate(self._hashes))
@@ -99,7 +99,7 @@ class Numbers:
             seen: set[str] = set()
             for number in np.sort(np.unique(run.ids[np.concatenate([same, same + 1])])).tolist():
                 if names[number] in seen:
-                    raise DataError(self.path, f"entity {shown(names[number])} comes twice", line=self._line(number))
+                    raise DataError(self.path, f"entity {shown(names[number])} appears twice", line=self._line(number))
                 seen.add(names[number])
 
     def _line(self, number: int) -> int:
@@ -119,7 +119,7 @@ class Places:
         self.rows = np.full(len(vocabulary), -1, np.int64)
 
     def add(self, names: Any, lines: np.ndarray) -> np.ndarray:
-        """The rows of those that are known, -1 for others: int64[n]. Raises DataError for a name that comes twice."""
+        """The rows of those that are known, -1 for others: int64[n]. Raises DataError for a name that appears twice."""
         ids = self.vocabulary.find(names)
         known = np.flatnonzero(ids >= 0)
         found = np.full(len(ids), -1, np.int64)
@@ -128,7 +128,7 @@ class Places:
         again[np.setdiff1d(np.arange(len(known)), np.unique(ids[known], return_index=True)[1])] = True
         if again.any():
             row = int(known[np.flatnonzero(again)[0]])
-            raise DataError(self.path, f"entity {shown(names[row].as_py())} comes twice", line=int(lines[row]))
+            raise DataError(self.path, f"entity {shown(names[row].as_py())} appears twice", line=int(lines[row]))
         self.rows[ids[known]] = found[known]
         self.count += len(known)
         return found

@@ -29,7 +29,7 @@ def chunk_rows(asked: int) -> int:
 def load_model(folder: str, device: str) -> Any:
     """The model in the folder, once for all attributes of this process; nothing is fetched. Raises KgdistError."""
     if not Path(folder).is_dir():
-        raise KgdistError(f"{folder}: is no folder; put the model there, or take encoder: hashed")
+        raise KgdistError(f"{folder}: is not a folder; put the model there, or take encoder: hashed")
     try:
         from sentence_transformers import SentenceTransformer
         from transformers.utils import logging

@@ -72,7 +72,7 @@ def names_in(path: Path, attributes: NodeAttributes) -> list[str]:
 def transform_unseen(path: Path, attributes: NodeAttributes, entities: Vocabulary) -> Unseen:
     """The features of `entities` by their rows in a file; other rows of it are left out.
 
-    Raises DataError (file:line) for a value that its kind cannot be, an entity that comes twice, and vectors of another length.
+    Raises DataError (file:line) for a value that its kind cannot be, an entity that appears twice, and vectors of another length.
     """
     require_sklearn()
     import pyarrow as pa

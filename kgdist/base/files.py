@@ -86,7 +86,7 @@ def _write_array(file: IO[bytes], array: np.ndarray) -> None:
     """NumPy's own writer hands the numbers to a stream of C's, and does not hear when the last 4 KB of them find no room."""
     array = np.ascontiguousarray(array)
     if array.dtype.hasobject:
-        raise ValueError("an array of Python objects is no plain array")
+        raise ValueError("an array of Python objects is not a plain array")
     np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
     file.write(array.reshape(-1).view(np.uint8).data)
 
@@ -244,7 +244,7 @@ def locked(path: PathLike, patience: float) -> Iterator[None]:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            log.info("%s: another process is at it, waiting", path)
+            log.info("%s: another process is using it; waiting", path)
             lock.acquire(timeout=patience)
     except Timeout as error:
         raise KgdistError(f"{path}: another process has held it for {patience:g} s; end that process first") from error

@@ -46,7 +46,7 @@ def check_replaceable(out: Path, force: bool, listing: str = LIST, besides: Coll
     if not out.is_symlink() and not out.exists():
         return
     if not out.is_dir() or out.is_symlink():
-        raise UsageError(f"{out}: is there and is no folder; name another one")
+        raise UsageError(f"{out}: exists and is not a folder; name another one")
     inside = {path.name for path in out.iterdir()}
     if not inside:
         return

@@ -38,7 +38,7 @@ def described(command: str, shtab: Any) -> parse.Parser:
 def umbrella(shtab: Any) -> argparse.ArgumentParser:
     """The parser of `kgdist`, with those of all commands below it. It describes; nothing is parsed with it."""
     made = argparse.ArgumentParser(prog="kgdist")
-    made.add_argument("--version", action="version", version="", help="show the versions of kgdist and what it stands on")
+    made.add_argument("--version", action="version", version="", help="show the versions of kgdist and of the libraries it uses")
     below = made.add_subparsers()
     for name, text in TEXTS.items():
         inner = below.add_parser(name, help=text.partition(". ")[0].rstrip("."))

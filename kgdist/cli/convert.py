@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
     set_up_log(options)
     from_ntriples = any(suffix(Path(file)) in RDF for file in options.data_files)
     if options.base is not None and options.output_format != "ntriples" and not from_ntriples:
-        raise OptionError("--base", "has a say only where N-Triples are read or written; drop it")
+        raise OptionError("--base", "has an effect only where N-Triples are read or written; drop it")
     write = layouts.layout(options.output_format, delimiter=options.output_delimiter, base=options.base)
     dataset = load_dataset(
         path=options.data_path,

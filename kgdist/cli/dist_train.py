@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     config = launch.sourced(config, parsed.explicit)
     apart = config.encoder == "none"  # trainers need not make the same step
     if not apart and "force_sync_interval" in parsed.explicit:
-        raise OptionError("--force_sync_interval", "has no say here: the workers of --encoder are all at the same step; drop it")
+        raise OptionError("--force_sync_interval", "has no effect: the workers of --encoder are all at the same step; drop it")
     if apart and config.force_sync_interval < 0 and (len(machines) > 1 or config.num_proc == 1):
         config = config.replace(force_sync_interval=TOGETHER)
     config, notes = settle(config, {*parsed.explicit, "dataset"})

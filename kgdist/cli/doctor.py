@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
         if finding.advice:
             log.say(f"{'':{width + 8}}  -> {finding.advice}")
     problems = [finding.name for finding in findings if finding.state == "problem"]
-    verdict = f"problems with {', '.join(problems)}" if problems else "all that is needed is there"
+    verdict = f"problems with {', '.join(problems)}" if problems else "ready: nothing required is missing"
     if not options.json:
         log.say(f"kgdist {__version__}: {verdict}")
     log.result({"version": __version__, "ok": not problems, "findings": [dataclasses.asdict(finding) for finding in findings]})

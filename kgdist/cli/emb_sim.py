@@ -123,7 +123,8 @@ def _answers(options: EmbSimOptions, search: SimilarSearch, lists: Sequence[np.n
     else:
         most = search.pairs(left, right, each=options.exec_mode == "batch_left")
     if options.topK > most:
-        log.info("--topK %d: there are no more pairs%s", most, " for each" if options.exec_mode == "batch_left" else "")
+        each = " for each on the left" if options.exec_mode == "batch_left" else ""
+        log.info("--topK %d: there are only %d pairs%s", options.topK, most, each)
     if options.exec_mode == "pairwise":
         assert left is not None and right is not None
         yield search.best_of(left, right, options.topK)

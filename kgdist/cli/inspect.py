@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
         for line in facts["findings"]:
             log.say(f"! {line}")
         if not facts["findings"]:
-            log.say("nothing found that would make a result worth less")
+            log.say("found nothing that would distort results")
     if options.report:
         from kgdist.report.inspection_report import write_inspection_report
 

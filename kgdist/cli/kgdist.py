@@ -29,7 +29,7 @@ def overview() -> str:
             "",
             "options:",
             "  -h, --help     show this and exit",
-            "  --version      show the versions of kgdist and of what it stands on",
+            "  --version      show the versions of kgdist and of the libraries it uses",
             "",
             f"kgdist COMMAND --help says more of each. `kgdist train` and `{called('train')}` are the same.",
         ]

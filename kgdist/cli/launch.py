@@ -49,7 +49,7 @@ def machines_of(options: LaunchOptions) -> list[Machine]:
     try:
         parts = int(read_json(path)["num_parts"])
     except (KgdistError, LookupError, TypeError, ValueError) as error:
-        raise OptionError("--part_config", f"{path}: cannot be read here, or is no file of partitions") from error
+        raise OptionError("--part_config", f"{path}: cannot be read here, or is not a file of partitions") from error
     return unplaced(parts, options.num_servers or 1)
 
 

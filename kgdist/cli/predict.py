@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 MEANING = """\
 head_rank, tail_rank: the answer's place among all entities when that end is asked for, other known triples left out.
-probability: so often a triple with this score is true, where half of those asked about are (Platt scaling; fitted to {} valid and
-{} corrupted triples, log loss {:.3f}, where 0.693 knows nothing). The best of many candidates are rarer than that."""
+probability: the share of triples with this score that are true, if half of all asked about are (Platt scaling; fitted to {} valid
+and {} corrupted triples, log loss {:.3f}; guessing gives 0.693). Among top-ranked candidates the share is lower."""
 
 
 @command()

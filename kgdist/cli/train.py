@@ -13,7 +13,7 @@ from kgdist.options import parse
 @command(detached=True)
 def main(argv: Sequence[str]) -> int:
     if not argv:  # the defaults, DGL-KE's, would train TransE on FB15k for 80,000 steps
-        raise UsageError("say what to train on: --dataset wordnet --model_name ComplEx --preset; kgdist-train -h tells more")
+        raise UsageError("say what to train on: --dataset wordnet --model_name ComplEx --preset; see kgdist-train -h")
     parsed = parse.parse("train", argv, recipe=recipe_of)
     from kgdist.base import log  # after the flags: --help and usage errors need no torch
     from kgdist.runtime import local

@@ -30,7 +30,7 @@ _GOES_ON = ": the search in {} has another; leave it out to go on with that one,
 @command(detached=True)
 def main(argv: Sequence[str]) -> int:
     if not argv:
-        raise UsageError("say what to search on: --dataset wordnet --model_name ComplEx; kgdist-tune -h tells more")
+        raise UsageError("say what to search on: --dataset wordnet --model_name ComplEx; see kgdist-tune -h")
     options, given, parsed = parse.parse_tune(argv, recipe_of)
     from kgdist.base import log
     from kgdist.data.dataset import open_dataset

@@ -182,7 +182,7 @@ def _open(folder: Path, meta: dict[str, Any], name: str) -> Dataset | None:
                 or array.shape != (entry["triples"], 3)
                 or (weights is not None and weights.shape != array.shape[:1])
             ):
-                raise CheckpointError(f"{folder / split}.npy: not the triples that meta.json tells of")
+                raise CheckpointError(f"{folder / split}.npy: not the triples that meta.json describes")
             splits[split] = Triples(array, weights)
         entities, relations = (
             Vocabulary.load(folder, role) if count is None else Vocabulary.numbered(count)
@@ -201,7 +201,7 @@ def _warn(name: str, meta: dict[str, Any]) -> None:
     entities, relations = meta["unseen"]
     if entities or relations:
         log.warning(
-            "%s: valid and test hold %d entities and %d relations that train lacks; no training triple tells of them",
+            "%s: valid and test hold %d entities and %d relations that train lacks; no training triple mentions them",
             name,
             entities,
             relations,
@@ -209,7 +209,7 @@ def _warn(name: str, meta: dict[str, Any]) -> None:
     known, answered = meta.get("overlap", (0.0, 0.0))  # a cache of before has none
     if known > 0:
         share = f"{max(known, 1e-4):.2%} of the valid and test triples are also in train"
-        log.warning("%s: %s, so their ranks say little; kgdist-split divides a graph anew", name, share)
+        log.warning("%s: %s, so their ranks say little; kgdist-split makes new splits", name, share)
     if answered > NOTABLE:
         share = f"{answered:.0%} of the valid and test triples are in train in another form"
         log.warning(

@@ -174,7 +174,7 @@ class EntityVectors:
         try:
             return np.array(text.split(b" "), np.float64)
         except ValueError as error:
-            raise DataError(self.path, f"what stands behind the word are not all numbers: {shown(text)}", line=line) from error
+            raise DataError(self.path, f"not every field after the word is a number: {shown(text)}", line=line) from error
 
 
 def _is_list(kind: Any) -> bool:

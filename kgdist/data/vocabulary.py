@@ -57,7 +57,7 @@ class Vocabulary:
         if len(array.unique()) != len(array):
             codes = array.dictionary_encode().indices.to_numpy()
             row = int(np.setdiff1d(np.arange(len(codes)), np.unique(codes, return_index=True)[1])[0])
-            raise ValueError(f"name {text[row].as_py()!r} comes twice")
+            raise ValueError(f"name {text[row].as_py()!r} appears twice")
         return cls(*parts(array))
 
     @staticmethod

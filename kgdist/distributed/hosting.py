@@ -47,7 +47,7 @@ class Host:
             table = TableSpec.from_json(spec["table"])
             parts = {key: self._tables[part].arrays[""] for key, part in spec.get("of", {}).items()}
         except (KeyError, TypeError) as error:
-            raise ProtocolError(f"table {name!r} is none of ours: {spec!r:.200}") from error
+            raise ProtocolError(f"table {name!r} is not one of ours: {spec!r:.200}") from error
         memory = TableMemory(table, parts) if parts else attached(table, handles)
         if "feature" in spec and self.first:
             graph, *which = spec["feature"]

@@ -55,7 +55,7 @@ def _sliced(key: slice, count: int, what: str) -> Rows:
     try:
         chosen = range(*key.indices(count))
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{what}: {key} is no slice of rows ({error})") from error
+        raise UsageError(f"{what}: {key} is not a slice of rows ({error})") from error
     return chosen if chosen.step == 1 else np.arange(chosen.start, chosen.stop, chosen.step, dtype=np.int64)
 
 

@@ -61,7 +61,7 @@ def load_tables(folder: PathLike, what: str, tables: Mapping[str, Spec]) -> None
         source = Path(folder)
         said = read_json(source / "tables.json")
         if not isinstance(said, dict) or said.get("format") != FORMAT or said.get("what") != what:
-            raise CheckpointError(f"{source}: it is no folder of a {what}")
+            raise CheckpointError(f"{source}: is not the folder of a {what}")
         wanted = {key: described(spec) for key, spec in tables.items()}
         if said.get("tables") != wanted:
             raise CheckpointError(f"{source}: it has {said.get('tables')}, but what is to be loaded is {wanted}")
@@ -99,7 +99,7 @@ def _load(source: Path, key: str, spec: Spec, width: int) -> None:
     inside = (ids >= 0) & (ids < len(ids))
     places[ids[inside]] = np.flatnonzero(inside)
     if len(places) and int(places.min()) < 0:
-        raise CheckpointError(f"{source / key}.ids.npy: an id comes twice or not at all")
+        raise CheckpointError(f"{source / key}.ids.npy: an id appears twice or not at all")
     for part in range(policy.parts):
         start, stop = policy.range(part)
         originals = place.originals(policy, part)

@@ -88,12 +88,12 @@ def _policy_of(mask: Mask, book: Any, kind: str, type_name: Any) -> PartitionPol
     if isinstance(mask, DistTensor):
         policy = mask.part_policy
         if policy.kind != kind:
-            raise UsageError(f"{mask!r}: its rows are no {kind}s; take the other one of node_split and edge_split")
+            raise UsageError(f"{mask!r}: its rows are not {kind}s; take the other one of node_split and edge_split")
         if type_name is not None and not policy.is_of(type_name):
-            raise UsageError(f"{mask!r}: its rows are no {kind}s of type {type_name!r}; leave out the type, or give another mask")
+            raise UsageError(f"{mask!r}: its rows are not {kind}s of type {type_name!r}; omit the type, or give another mask")
         return policy
     if not hasattr(mask, "__len__"):
-        raise UsageError(f"{kind}_split: a mask says true or false of each {kind}, and is no {type(mask).__name__}")
+        raise UsageError(f"{kind}_split: a mask says true or false of each {kind}, and is not a {type(mask).__name__}")
     if book is None:
         return storage().policies.find(len(mask), f"a mask for {kind}_split", kind, type_name)
     starts = book.node_starts(type_name) if kind == "node" else book.edge_starts(type_name)
@@ -153,7 +153,9 @@ def _by_trainer(mask: Mask, trainer_ids: Mask, policy: PartitionPolicy, place: P
 def _set(mask: Mask) -> np.ndarray:
     array = _whole(mask)
     if not isinstance(mask, DistTensor) and array.dtype.kind in "iu" and array.size and int(array.max()) > 1:
-        raise UsageError("numbers beyond 0 and 1 look like ids, of which 0 would be left out: give a mask (torch.ones(n) of all)")
+        raise UsageError(
+            "numbers other than 0 and 1 look like ids, and id 0 would be left out: give a mask (torch.ones(n) for all)"
+        )
     return array
 
 

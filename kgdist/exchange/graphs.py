@@ -188,9 +188,7 @@ def terms(vocabulary: Vocabulary, base: str | None, heads: np.ndarray | None, id
         asis = pc.or_(literal, pc.match_substring_regex(names, f"^(?:{NODE})$"))
     other = pc.invert(pc.or_(iri, asis))
     if base is None:
-        Unfit.check(
-            ids, other, "is no term of N-Triples in this place; --base http://example.org/ makes an IRI of every such name"
-        )
+        Unfit.check(ids, other, "is not valid in N-Triples here; --base http://example.org/ makes an IRI of every such name")
     rows = np.flatnonzero(other.to_numpy(zero_copy_only=False))
     first, last, nothing = (pa.scalar(text, pa.large_string()) for text in ("<", ">", ""))
     made = pc.if_else(asis, names, pc.binary_join_element_wise(first, names, last, nothing))

@@ -27,7 +27,7 @@ LONGEST = MAX_LINE // 4  # bytes of a name: three of them and a weight are a lin
 def layout(name: str, *, delimiter: str = "\t", base: str | None = None) -> Writer:
     """The writer of a layout. Raises OptionError for one that is not there, and for options that have no say in it."""
     if delimiter != "\t" and (name in PLAIN or name == "ntriples"):
-        raise OptionError("--output_delimiter", f"has no say in the layout {name}; drop it")
+        raise OptionError("--output_delimiter", f"has no effect in the layout {name}; drop it")
     if name == "ntriples":
         return graphs.writer(base)
     if name in PLAIN:
@@ -36,7 +36,7 @@ def layout(name: str, *, delimiter: str = "\t", base: str | None = None) -> Writ
         form = Format.parse(name)
     except OptionError as error:
         known = f"raw_udd_XYZ or udd_XYZ (XYZ: the order of h, r, t), ntriples, {', '.join(PLAIN)}"
-        raise OptionError("--output_format", f"{name!r} is no layout; use {known}") from error
+        raise OptionError("--output_format", f"{name!r} is not a layout; use {known}") from error
     try:
         check_delimiter(delimiter)
     except OptionError as error:

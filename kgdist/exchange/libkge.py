@@ -111,7 +111,7 @@ def _loaded(file: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], Names 
     options, model = getattr(saved.get("config"), "options", None), saved.get("model")
     state = model[0] if isinstance(model, tuple) and model else None
     if not isinstance(options, dict) or not isinstance(state, dict):
-        raise CheckpointError(f"{file}: is no checkpoint of LibKGE's trained models: it has no model with options")
+        raise CheckpointError(f"{file}: is not a checkpoint of LibKGE's trained models: it has no model with options")
     rows = {str(name).replace("_embedder.embeddings.", "_embedder._embeddings."): each for name, each in state.items()}
     meta = _dict(_dict(saved.get("dataset")).get("meta"))
     ids = [meta.get(f"{noun}_ids") for noun in ("entity", "relation")]

@@ -162,7 +162,7 @@ class InEdges:
         if bad >= 0:
             raise unknown_id("node", int(nodes[bad]), self.low, self.low + self.num_rows)
         if place >= 0:
-            raise UsageError(f"edge {self.edge_at(place)}: its {question.prob!r} is no weight: give numbers that are 0 or more")
+            raise UsageError(f"edge {self.edge_at(place)}: its {question.prob!r} is not a weight: give numbers >= 0")
         places = places[:-1]
         ends, edges = np.empty(len(places), np.int64), places
         loops.gather(self.sources, self._ids, self.first, places, ends, edges)

@@ -139,7 +139,7 @@ def _listen() -> None:
 
             def on_start(self, event: Any) -> None:
                 if not self.said:
-                    again = f"anew each time, for {os.environ['NUMBA_CACHE_DIR']} cannot be written"
+                    again = f"again each time, because {os.environ['NUMBA_CACHE_DIR']} cannot be written"
                     often = "once for this machine" if cached() else again
                     log.info("compiling the loops of this run, %s: up to half a minute", often)
                 self.said = True

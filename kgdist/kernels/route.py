@@ -97,7 +97,7 @@ def _put(table, ids, low, high, base, values):
 
 @strict
 def _distinct(rows):
-    """Whether no number of int64[n] >= 0 comes twice."""
+    """Whether no number of int64[n] >= 0 appears twice."""
     keys, shift = table_for(len(rows))
     for i in range(len(rows)):
         slot = slot_of(keys, shift, rows[i])

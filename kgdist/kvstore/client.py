@@ -148,7 +148,7 @@ class StoreTables(StoreClient):
 
     def _checked(self, name: str, update: Update) -> Route:
         """Who updates which rows. Raises UsageError for a table without optimiser, ValueError for arrays that disagree, a row
-        that comes twice, or a rate of its own."""
+        that appears twice, or a rate of its own."""
         ids, grads, squares, rate = update
         reach = self._reach_of(name)
         if reach.spec.raw:

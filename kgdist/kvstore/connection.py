@@ -293,7 +293,7 @@ class Connections:
                 connection.begin(now)
                 self._urgent[connection] = None
             elif connection is not None and event == STRANGER:
-                raise KgdistError(f"{connection.place}: what listens there is no server of this run, or has other keys")
+                raise KgdistError(f"{connection.place}: what listens there is not a server of this run, or has other keys")
         while (frames := self._wire.receive()) is not None:
             connection = self._named.get(bytes(frames[0]))
             if connection is not None and connection.receive(frames[1:], now):

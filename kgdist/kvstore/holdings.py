@@ -17,7 +17,7 @@ from kgdist.kvstore.tables import MemoryTables
 
 WRONG = {
     TWICE: "a row is updated twice in one push: sum its gradients",
-    SQUARES: f"squares of gradients that are no numbers from 0 to {MOST_SQUARES:.0e}",
+    SQUARES: f"squares of gradients that are not numbers from 0 to {MOST_SQUARES:.0e}",
     GRADIENTS: f"gradients that are not finite, or over {MOST_GRADIENT:.0e}: rows could become infinite",
 }
 
@@ -88,7 +88,7 @@ class Holdings:
                     f"there is no table {part.table}: {len(self._held)} tables; it has been dropped, or is not here yet"
                 )
             if part.table in seen:
-                raise ProtocolError("a table comes twice in one message")
+                raise ProtocolError("a table appears twice in one message")
             seen.add(part.table)
             if part.width != table.width:
                 raise ProtocolError(f"rows of {part.width} numbers: table {table.name} has {table.width}")

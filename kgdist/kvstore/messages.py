@@ -303,7 +303,7 @@ def _values(kind: Kind, parts: tuple[Part, ...], dtype: int, rest: Iterator[Any]
 
 
 def _strange(heads: memoryview, start: int, left: int) -> ProtocolError:
-    """What to say of a head that is none of ours."""
+    """What to say of a head that is not one of ours."""
     if left < PREFIX.size or heads[start : start + 4] != MAGIC:
         return ProtocolError("not a message of kgdist")
     _, version = PREFIX.unpack_from(heads, start)
@@ -318,7 +318,7 @@ def _parts(kind: Kind, heads: memoryview, start: int, size: int, count: int) -> 
     """The parts of the head of `size` bytes at `start`."""
     at, end = start + HEADER.size, start + size
     if end < at + count * PART.size:
-        raise ProtocolError(f"{kind.name}: {size} bytes cannot tell of {count} parts")
+        raise ProtocolError(f"{kind.name}: {size} bytes cannot describe {count} parts")
     lines, of_ids, of_squares = [], 0, 0
     widths = NAMING.get(kind, (0,))
     for _ in range(count):
@@ -348,7 +348,7 @@ def _typed(message: Message, tail: memoryview, count: int, rest: Iterator[Any]) 
     """ASK or ANSWER, from what is behind its header and its values. An answer may be of any length: nothing is made of it."""
     kind, at = message.kind, FIRST.size + count * ARRAY.size
     if count > MOST_PARTS or tail.nbytes < at:
-        raise ProtocolError(f"{kind.name}: {tail.nbytes} bytes cannot tell of {count} arrays")
+        raise ProtocolError(f"{kind.name}: {tail.nbytes} bytes cannot describe {count} arrays")
     (first,), arrays = FIRST.unpack_from(tail), tuple(ARRAY.iter_unpack(tail[FIRST.size : at]))
     if any(code not in ARRAYS for code, _ in arrays):
         raise ProtocolError(f"{kind.name}: arrays of dtypes {[code for code, _ in arrays]}")

@@ -67,7 +67,7 @@ class SharedArray:
             return cls(fd, _view(mmap.mmap(fd, _size(shape, dtype)), shape, dtype))
         except (OSError, ValueError) as error:
             os.close(fd)
-            raise KgdistError(f"shared memory of process {pid}: descriptor {handle['fd']} is no {dtype}{list(shape)}") from error
+            raise KgdistError(f"shared memory of process {pid}: descriptor {handle['fd']} is not {dtype}{list(shape)}") from error
 
     def handle(self, *, pid: bool = False) -> dict[str, Any]:
         """What a process needs that inherits the descriptor; with `pid`, any process of this user, while this one lives and has

@@ -364,7 +364,7 @@ class Wire:
                 self._seen.append((EVENTS.get(kind, ""), end.decode(errors="replace")))
             elif not is_ours(value):
                 place = end.decode(errors="replace").rpartition("/")[2]
-                raise KgdistError(f"{place}: a process of another user listens there, which is no server of this run")
+                raise KgdistError(f"{place}: a process of another user listens there, which is not a server of this run")
 
     def close(self) -> None:
         """Close it; what is unsent is lost."""

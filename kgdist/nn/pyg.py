@@ -178,7 +178,7 @@ class PyGNeighborSampler(BaseSampler):  # type: ignore[misc]
             there = self.etypes if edges else self.graph.ntypes
             if index.input_type not in there:
                 listed = ", ".join(map(str, there))
-                raise UsageError(f"the input of a loader is of type {index.input_type!r}, which is none of {listed}")
+                raise UsageError(f"the input of a loader is of type {index.input_type!r}, which is not one of {listed}")
 
     def _sample(self, seeds: Any, seed_time: None = None) -> SamplerOutput | HeteroSamplerOutput:
         """Nodes and edges, under numbers of their own; `seeds` int64[n], or by type where there are several."""

@@ -17,7 +17,7 @@ TEXTS = {
     "import": "Make a run from a model trained by DGL-KE, PyKEEN or LibKGE, with the names of its entities.",
     "convert": "Write a knowledge graph in another format, keeping names and the order of triples.",
     "split": "Divide a file of triples into train, valid and test, so that train has every entity and relation.",
-    "inspect": "Look at a data set before training: sizes, relations, and what would make a result worth less.",
+    "inspect": "Inspect a data set before training: its sizes, its relations, and problems that would distort results.",
     "compare": "Compare several runs: options, metrics and curves.",
     "preprocess": "Turn the attributes of entities (numbers, dates, categories, words, texts, vectors) into features.",
     "encode": "Embed entities that a run with an encoder has never seen, from their triples and attributes, and rank them.",

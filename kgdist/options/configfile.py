@@ -89,7 +89,7 @@ class Entry(NamedTuple):
 def read_entries(path: PathLike, flag: str) -> Entry:
     """All that the YAML file named by `flag` says, for a command that has keys of its own; None where it says nothing.
 
-    Raises DataError (file:line) for what cannot be read, a key that comes twice, and YAML that is not used here.
+    Raises DataError (file:line) for what cannot be read, a key that appears twice, and YAML that is not used here.
     """
     node = _document(path, flag)
     return Entry(None, 1) if node is None else _entry(node)

@@ -68,9 +68,9 @@ def of_a_command_line(o: Config, given: Given) -> Rows:
         yield name in given and not placed, name, "goes with --backend ray; add that, or drop it"
     if not o.resume:  # else the run says whether it has an encoder
         yield from of_a_backend(o)
-    one = "has no say with --backend ray-train, which places one worker for each partition; drop it"
+    one = "has no effect with --backend ray-train, which places one worker for each partition; drop it"
     yield o.backend == "ray-train" and "num_client_proc" in given, "num_client_proc", one
-    yield placed and "ip_config" in given, "ip_config", "has no say with --backend ray, which places the machines; drop it"
+    yield placed and "ip_config" in given, "ip_config", "has no effect with --backend ray, which places the machines; drop it"
     shared = "knows no machine before Ray has placed it; put the partitions where all nodes see them, or name a --storage"
     yield placed and o.copy and o.storage is None, "copy", shared
     of_scripts = "is for trainings; put a script's files where all machines see them"
@@ -208,7 +208,7 @@ def of_partitioning(o: Config, given: Given) -> Rows:
     yield o.dry_run and o.verify, "verify", "there is nothing to read after --dry_run; drop one of them"
     taken = {"balance": read or o.method == "dglke", "method": read, "seed": read or o.method == "dglke"}
     for name, idle in {**taken, "expand": read, "fanout": read, "no_inverse": read, "entity_types": read}.items():
-        yield idle and name in given, name, "has no say here: the partitions are taken as they are; drop it"
+        yield idle and name in given, name, "has no effect here: partitions are taken as they are; drop it"
     yield from _of_edges(o, given)
     held = "is for --layout kgdist and --edges: others hold no types; drop it"
     typeless = o.layout != "kgdist" or o.metadata is not None or o.method == "dglke"
@@ -239,7 +239,7 @@ def _of_edges(o: Config, given: Given) -> Rows:
     yield o.metadata is not None, "edges", "contradicts --metadata: triples of a data set are divided; drop one of them"
     both = f"{o.method} divides entities alone; with --edges take hdrf, dbh, random or metis"
     yield o.method in ("streaming", "dglke"), "method", both
-    evens = f"has no say here: {o.method} evens out triples; drop it"
+    evens = f"has no effect here: {o.method} evens out triples; drop it"
     yield "balance" in given and o.method != "metis", "balance", evens
     yield (o.num_parts or 1) > MOST_CUT, "num_parts", f"--edges makes {MOST_CUT} partitions at most, not {o.num_parts}"
     hops = f"needs a number for each of the {o.expand} hops (--expand), not {len(o.fanout)}"
@@ -292,7 +292,7 @@ def _of_names(o: PredictOptions | EmbSimOptions, files: dict[str, str | None]) -
 
 
 def of_exporting(o: ExportOptions, given: Given) -> Rows:
-    yield "blank" in given and o.to != "word2vec", "blank", "has no say here: only --to word2vec changes names; drop it"
+    yield "blank" in given and o.to != "word2vec", "blank", "has no effect here: only --to word2vec changes names; drop it"
 
 
 def of_converting(o: ConvertOptions, given: Given) -> Rows:
@@ -330,7 +330,7 @@ def of_preprocessing(o: PreprocessOptions, given: Given) -> Rows:
     if o.draft_schema:
         idle = ("fit_on", "dataset", "data_path", "format", "data_files", "delimiter", "header")
         for name in (*idle, "executor", "num_workers", "ray_address", "gpu", "chunk_size", "out", "report"):
-            yield name in given, name, "has no say here: --draft_schema writes a schema and nothing else; drop one of them"
+            yield name in given, name, "has no effect here: --draft_schema writes a schema and nothing else; drop one of them"
         return
     yield not o.schema, "schema", "say what the columns are; --draft_schema guesses a first one"
     yield len(o.schema) != count, "schema", f"one for each file of --entities: not {len(o.schema)} for {count}"

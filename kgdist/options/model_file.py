@@ -43,14 +43,14 @@ def digest_of(file: str | Path) -> str:
 def bring(file: str) -> None:
     """Import `file`, once while it stays as it is; its classes register themselves.
 
-    Raises OptionError when it is not there, is no Python file, fails (with the line) or registers nothing.
+    Raises OptionError when it is not there, is not a Python file, fails (with the line) or registers nothing.
     """
     path = Path(file).expanduser().resolve()
     digest = digest_of(path)
     if _brought.get(path) == digest:
         return
     if path.suffix != ".py":
-        raise OptionError(FLAG, f"{path}: is no Python file (.py)")
+        raise OptionError(FLAG, f"{path}: is not a Python file (.py)")
     name = f"kgdist_model_file_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None

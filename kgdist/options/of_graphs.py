@@ -17,7 +17,7 @@ _output = partial(option, group="output")
 class SplittingOptions:
     """See kgdist.data.split."""
 
-    file: str | None = _what(None, "the triples, text or Parquet or N-Triples, packed or not", metavar="FILE")
+    file: str | None = _what(None, "the triples, text or Parquet or N-Triples, compressed or not", metavar="FILE")
     format: str = _what("raw_udd_hrt", "the order of its columns, as for a training: raw_udd_XYZ", clean=clean_format)
     delimiter: str = _what("\t", "what separates the columns")
     header: bool = _what(False, "the first line is a header, and skipped")
@@ -63,7 +63,7 @@ class ConvertingOptions:
     data_path: str = _what("data", "folder of the data files", metavar="FOLDER")
     data_files: tuple[str, ...] = _what(
         (),
-        "train [valid [test]], or entities relations train [valid [test]] for udd; also .nt, .parquet, and packed files",
+        "train [valid [test]], or entities relations train [valid [test]] for udd; also .nt, .parquet and compressed files",
         metavar="FILE",
     )
     dataset: str | None = _what(None, "a built-in data set, with --input_format built_in", metavar="NAME")

@@ -137,7 +137,7 @@ def processes(
     if config.preset != "none" and not {"seed", "max_step"} & set(explicit):
         return number, [f"--num_proc {number}: the preset's work is divided; one process would repeat itself bit for bit"]
     what = "each does --max_step steps" if config.max_epoch is None else "they divide the epochs"
-    return config.num_proc, [f"one process on one of {cores} cores; --num_proc {number} would use {number}, {what}"]
+    return config.num_proc, [f"using 1 of {cores} cores; --num_proc {number} uses {number} ({what})"]
 
 
 def most_jobs(config: Config, explicit: Collection[str], cores: int, trials: int) -> int:

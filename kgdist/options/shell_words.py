@@ -20,7 +20,7 @@ def no_shell(text: str) -> str:
     if len(words) == 1 and " " in words[0] and "/" not in words[0].split()[0]:
         raise ValueError(f"{words[0][:60]!r} is one word, so no program: take away the inner quotes")
     if words and _ASSIGNED.match(words[0]):
-        raise ValueError(f"no shell reads it, so {words[0][:60]!r} is no variable: give it by --extra_envs")
+        raise ValueError(f"no shell reads it, so {words[0][:60]!r} is not a variable: give it by --extra_envs")
     needs = [word for word in quoted if _OPERATOR.fullmatch(word)] or [word for word in words[:1] if word in _OF_A_SHELL]
     if needs:
         shell = "a shell of your own, bash -c '...' with all of it between the quotes"

@@ -38,7 +38,7 @@ class _Chunked:
         self.made = 0  # arrays in the scratch folder
         value = read_json(file)
         if not isinstance(value, dict):
-            raise self.wrong("is no description of a graph")
+            raise self.wrong("is not a description of a graph")
         self.value: dict[str, Any] = value
 
     def wrong(self, what: str) -> DataError:
@@ -107,7 +107,7 @@ class _Chunked:
                         row, node = at - before + int(strange.argmax()), int(piece[strange.argmax(), side])
                         raise DataError(path, f"there is no node {node}: there are {limit}", line=row + 1)
                 if at + len(piece) > count:
-                    raise DataError(path, f"more edges of {etype} than the {count} that {self.file.name} tells of")
+                    raise DataError(path, f"more edges of {etype} than the {count} that {self.file.name} states")
                 for side, array in enumerate(ends):
                     array[at : at + len(piece)] = piece[:, side]
                 at += len(piece)

@@ -50,7 +50,7 @@ def verify_edges(root: Path, dataset: Dataset) -> tuple[list[EdgePartition], Edg
             _same_triples(each, dataset)
         sizes = EdgeSizes.of(expansion)
     if sizes.to_json() != common.sizes:
-        raise CheckpointError(f"{root}: partition.json tells of other sizes")
+        raise CheckpointError(f"{root}: partition.json names other sizes")
     for each in parts:
         for split in EVALUATED:
             wanted = dataset.splits.get(split)

@@ -160,7 +160,7 @@ def check_belongs(folder: Path, found: tuple[str, int], wanted: tuple[str, int],
     """Raises CheckpointError unless the graph's digest and the partition found in `folder` are those of which `teller` tells."""
     if found != wanted:
         what, other = (f"partition {part} of graph {graph[:12]}..." for graph, part in (found, wanted))
-        raise CheckpointError(f"{folder}: is {what}, but {teller} tells of {other}; make or copy the partitions again")
+        raise CheckpointError(f"{folder}: is {what}, but {teller} names {other}; make or copy the partitions again")
 
 
 def version_of(folder: Path) -> int:

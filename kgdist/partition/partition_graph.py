@@ -183,7 +183,7 @@ def _checked(plan: Plan, parts: int, nodes: int) -> tuple[Plan, int]:
 
 
 def check_place(root: Path, name: str) -> None:
-    """Raises OptionError where partitions of another graph, or what is none of ours, would be replaced."""
+    """Raises OptionError where partitions of another graph, or what is not one of ours, would be replaced."""
     check_replaced(root, GraphInCommon, "out_path")
     for folder in numbered(root):
         if version_of(folder) == GraphInCommon.FORMAT:
@@ -198,7 +198,7 @@ def check_place(root: Path, name: str) -> None:
             ours = False
         if not ours:
             raise OptionError(
-                "out_path", f"{file} is there already, and tells of no partitions: remove it, or name another folder"
+                "out_path", f"{file} exists already, and is not the description of partitions: remove it, or name another folder"
             )
 
 
@@ -242,7 +242,7 @@ def open_partition(part_config: PathLike, part_id: int, *, verify: bool = False)
         graph, parts = str(value["graph"]), int(value["num_parts"])
         names = [str(value[f"part-{part}"]["folder"]) for part in range(parts)]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise CheckpointError(f"{file}: tells of no partitions of kgdist ({type(error).__name__}: {error})") from error
+        raise CheckpointError(f"{file}: does not describe partitions of kgdist ({type(error).__name__}: {error})") from error
     if not 0 <= part_id < parts:
         raise UsageError(f"{file}: there is no partition {part_id}: there are {parts}, counted from 0")
     found = LocalPartition.open(safe_join(file.parent, names[part_id]), verify=verify)

@@ -179,7 +179,7 @@ class PartitionBook:
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"not a partition book ({error})") from error
         if found.to_json() != value:
-            raise ValueError("a type comes twice in a partition book, or is not called by text")
+            raise ValueError("a type appears twice in a partition book, or is not called by text")
         return found
 
     # ---- within

@@ -51,7 +51,7 @@ def verify_partitions(part_config: PathLike, g: Typed | None = None) -> TypedSiz
     sizes, told = recount(book, folders).to_json(), parts[0].manifest.common.sizes
     for what in ("nodes", "halo", "edges", "cut", "balance"):
         if sizes[what] != told.get(what):
-            raise CheckpointError(f"{folders[0].parent}: partition.json tells of other sizes ({what})")
+            raise CheckpointError(f"{folders[0].parent}: partition.json names other sizes ({what})")
     if g is not None:
         _same(parts, g)
     tell(f"verified: every node and edge of {parts[0].name} is in exactly one of {len(parts)} partitions, {part_config}")

@@ -154,5 +154,5 @@ def same_answers(one: KnownTriples, other: KnownTriples, triples: np.ndarray) ->
 def _sizes(partitions: Sequence[Partition], numbering: Numbering, dataset: Dataset) -> Sizes:
     sizes = Sizes.of(dataset.train.array, numbering.assigned, len(partitions), len(dataset.relations))
     if sizes.to_json() != partitions[0].manifest.common.sizes:
-        raise CheckpointError(f"{partitions[0].folder.parent}: partition.json tells of other sizes")
+        raise CheckpointError(f"{partitions[0].folder.parent}: partition.json names other sizes")
     return sizes

@@ -153,7 +153,7 @@ def calibration_of(
         if saved.get("made_of") == made_of:
             return _told(Calibration(**saved["calibration"]))
     except (CheckpointError, AttributeError, KeyError, TypeError) as error:
-        log.warning("%s: cannot be used and is made again (%s)", path, error)
+        log.warning("%s: cannot be used and is computed again (%s)", path, error)
     found = calibrate(predictor, valid, known)
     try:
         write_json(path, {"made_of": made_of, "calibration": asdict(found)})

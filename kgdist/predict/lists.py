@@ -88,7 +88,8 @@ class Things:
         if self.names is None:
             if is_integer(text.strip(" ")):
                 return f"{self.noun} id {shown(text)[1:-1]} is out of range, allowed: {allowed}"
-            return f"{shown(text)} is no {self.noun} id (an integer, {allowed}); lists of names need --raw_data and known names"
+            said = f"{shown(text)} is not a valid {self.noun} id (an integer, {allowed})"
+            return f"{said}; lists of names need --raw_data and known names"
         is_id = is_integer(text.strip(" ")) and 0 <= int(text) < self.count
         return unknown(self.noun, text, self.names, "; give --ids if that is an id" if is_id else "", labels=self.labels)
 
@@ -163,7 +164,7 @@ def ids_of(wanted: Wanted, names: Vocabulary, noun: str, labels: Labels | None =
             if not 0 <= number < len(names):
                 raise UsageError(f"{noun} id {number} is out of range, allowed: 0 to {len(names) - 1}")
         else:
-            raise UsageError(f"{each!r:.60} is no {noun}: give a name (str) or an id (int)")
+            raise UsageError(f"{each!r:.60} is not a valid {noun}: give a name (str) or an id (int)")
         ids[place] = number
     return ids, single
 
@@ -198,7 +199,8 @@ def ask(
         for place, size in enumerate(sizes):
             most *= 1 if place == own else size
     if k > most > 1:  # of a single triple nobody expects more
-        log.info("--topK %d: %s", most, f"there are no more triples{'' if mode in ('all', SIDE_BY_SIDE) else ' for each'}")
+        each = "" if mode in ("all", SIDE_BY_SIDE) else f" for each {EACH[mode]}"
+        log.info("--topK %d: only %d triples fit the question%s", k, most, each)
     if mode == SIDE_BY_SIDE:
         yield predictor.best_of(heads, relations, tails, k, known=known)
     else:

@@ -143,7 +143,7 @@ def findings(facts: Mapping[str, Any]) -> Iterator[Finding]:
         if split["known"]:
             yield Finding(
                 f"{split['known']:,} of {split['triples']:,} {name} triples are also in train, so their ranks say nothing",
-                "kgdist-split divides a graph anew",
+                "kgdist-split makes new splits",
             )
         if split["answered"]:
             share = split["answered"] / split["triples"]
@@ -157,7 +157,7 @@ def findings(facts: Mapping[str, Any]) -> Iterator[Finding]:
         entities, relations = unseen["entities"], unseen["relations"]
         what = f"{entities:,} {'entity' if entities == 1 else 'entities'} and {counted(relations, 'relation')}"
         yield Finding(
-            f"valid and test hold {what} that train lacks, and no training triple tells of them", "kgdist-split leaves none"
+            f"valid and test hold {what} that train lacks, and no training triple mentions them", "kgdist-split leaves none"
         )
 
 

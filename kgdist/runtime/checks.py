@@ -263,7 +263,7 @@ def _resumed(plan: TrainingPlan, number: int) -> list[str]:
     for path, meta in metas:
         if (graph := str(meta.get("graph", plan.graph))) != plan.graph:
             message = f"was trained on another partition of the data (graph {graph[:12]}, this one is {plan.graph[:12]})"
-            return [f"--resume: {path} {message}; put the partitions back that it was made with, or train anew"]
+            return [f"--resume: {path} {message}; put the partitions back that it was made with, or train again"]
         if difference := changed(meta.get("options") or {}, meaning(plan.config, *STATE)):
             return [f"--resume: {path} was trained with {difference}"]
     return []

@@ -285,7 +285,7 @@ class Course:
         if problems := place.take_best():
             self._warn(problems, f"the embeddings of step {step} are kept")
         else:
-            say(f"the embeddings of step {best['step']} are kept, which had the best validation MRR, {best['mrr']:.4f}")
+            say(f"kept: the embeddings of step {best['step']}, with the best validation MRR ({best['mrr']:.4f})")
         return None
 
     def _insist(self, work: Callable[[], list[str]], *, patient: bool = False) -> list[str]:

@@ -48,7 +48,7 @@ def version_of(package: str) -> str | None:
 
 
 def versions() -> list[str]:
-    """kgdist and what it stands on, a line each."""
+    """kgdist and of the libraries it uses, a line each."""
     try:
         import zmq
 
@@ -120,7 +120,7 @@ def _torch() -> tuple[str, str]:
 def _cpu() -> tuple[str, str]:
     (name, flags), cores, there = processor(), usable_cores(), os.cpu_count() or 1
     sets = {"AVX2": "avx2", "AVX-512": "avx512f", "bfloat16": "avx512_bf16", "AMX": "amx_bf16"}
-    has = ", ".join(shown for shown, flag in sets.items() if flag in flags) or "no vector units that Linux tells of"
+    has = ", ".join(shown for shown, flag in sets.items() if flag in flags) or "no vector units that Linux reports"
     kept = " (taskset or the container's quota keeps the others from this process)" if cores < there else ""
     slow = platform.machine() in ("x86_64", "AMD64") and flags and "avx2" not in flags
     advice = "without AVX2 training is several times slower; a virtual machine can often pass it on"
@@ -192,7 +192,7 @@ def ports(machine: Machine) -> Finding:
 
     problems = port_problems(machine)
     numbers = f"{machine.ports[0]}" + (f" to {machine.ports[-1]}" if machine.servers > 1 else "")
-    if any("is no address of this machine" in problem for problem in problems):
+    if any("is not an address of this machine" in problem for problem in problems):
         return Finding(machine.name, "ok", f"another machine; kgdist doctor there tries its ports {numbers}")
     if problems:
         advice = "check the line in the file: the address, and a first port from which on ports are free"

@@ -298,7 +298,7 @@ def train_gnn(
     Args:
         config: options of kgdist-dist-train by name, and of kgdist-train for a process that is alone. They mean what they do on a
             command line, `preset`, `config`, `model_file` and `resume` too; workers take those that all must have alike from the
-            first. `num_proc` has no say: how many workers there are says who starts them.
+            first. `num_proc` has no effect: how many workers there are says who starts them.
         callbacks: heard by the first worker.
         run: what names this training when it is begun again: it then goes on at its last checkpoint, if there is one in
             `save_path`.

@@ -119,7 +119,7 @@ def _address(text: str) -> str:
     ip = _ip(bare)
     if ip is not None and (bare == text or ip.version == 6):
         if ip.is_unspecified or ip.is_multicast:
-            raise ValueError(f"{text} is no address of one machine; give the one under which the others reach it")
+            raise ValueError(f"{text} is not the address of one machine; give the one under which the others reach it")
         return bare
     if text.startswith("-"):
         raise ValueError(f"an address cannot start with a dash: {_shown(text)}")

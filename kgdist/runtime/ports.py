@@ -32,7 +32,7 @@ def port_problems(machine: Machine) -> list[str]:
             return [f"{machine.address}: cannot be resolved here ({error.strerror}); check ip_config.txt"]
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:
-                return [f"{machine.address}: is no address of this machine; ip_config.txt needs one that it has itself"]
+                return [f"{machine.address}: is not an address of this machine; ip_config.txt needs one that it has itself"]
             taken = error.errno == errno.EADDRINUSE
             reason = in_use(str(info[4][0]), port) if taken else f"cannot be bound ({error.strerror})"
             found.append(f"{machine.address}:{port} {reason}")

@@ -153,7 +153,7 @@ def word_of(message: dict[str, Any], table: dict[str, Any]) -> tuple[str, Any]:
     """What is said on the line of a script's process: its name in `table`, and its value. Raises ProtocolError."""
     name, value = next(iter(message.items()), ("", None))
     if len(message) != 1 or name not in table or not fits(value, table[name]):
-        raise ProtocolError(f"{str(message)[:60]!r} is none of our words; is the line of KGDIST_LINE used by something else?")
+        raise ProtocolError(f"{str(message)[:60]!r} is not one of our words; is the line of KGDIST_LINE used by something else?")
     return name, value
 
 

@@ -39,9 +39,9 @@ class Share(NamedTuple):
             raise CheckpointError(f"{part.folder}: is partition {part.part}, not {peers.rank}; make or copy the partitions again")
         check_partitions(config, part, peers.world)
         if not peers.same(part.graph):
-            raise UsageError(f"{part.folder}: the workers have partitions of different graphs; copy them anew")
+            raise UsageError(f"{part.folder}: the workers have partitions of different graphs; copy them again")
         if not peers.same(features_of(config).get("attributes", "none")):
-            raise OptionError("--attributes", f"{config.attributes}: is not the same folder for all workers; copy it anew")
+            raise OptionError("--attributes", f"{config.attributes}: is not the same folder for all workers; copy it again")
         entities = part.entities.astype(np.int64)
         cores = [each.numpy() for each in peers.each(torch.from_numpy(entities[: part.num_core]))]
         alone = np.ones(part.manifest.common.entities, bool)

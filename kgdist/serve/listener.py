@@ -31,7 +31,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         ((family, _, _, _, address), *_) = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise OptionError("--host", f"{host} is no address ({getattr(error, 'strerror', None) or error})") from error
+        raise OptionError("--host", f"{host} is not an address ({getattr(error, 'strerror', None) or error})") from error
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

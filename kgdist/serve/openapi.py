@@ -15,7 +15,7 @@ STATUSES = {
     "408": "the body did not come in time",
     "409": "known facts cannot be left out: the run's data are not there",
     "413": "the body is too large",
-    "422": "the run has no answer: a score is no number",
+    "422": "the run has no answer: a score is not a number",
     "503": "too much is asked at the moment, or it took too long; ask again",
 }
 _NAME = {"type": "string"}

@@ -58,20 +58,20 @@ def test_values_of_every_kind(kind: str, settings: dict[str, Any], array: Any, e
 @pytest.mark.parametrize(
     ("kind", "array", "message"),
     [
-        ("numeric", ["1", None, "x1"], "e.tsv:4: column 'a': 'x1' is no number"),
-        ("numeric", ["1", "1_0"], "e.tsv:3: column 'a': '1_0' is no number"),
-        ("numeric", ["1", "-inf"], "e.tsv:3: column 'a': infinity is no number that can stand in an interval"),
+        ("numeric", ["1", None, "x1"], "e.tsv:4: column 'a': 'x1' is not a number"),
+        ("numeric", ["1", "1_0"], "e.tsv:3: column 'a': '1_0' is not a number"),
+        ("numeric", ["1", "-inf"], "e.tsv:3: column 'a': infinity cannot be put into an interval"),
         ("numeric", pa.array([[1.0]]), "e.tsv:2: column 'a': holds list<item: double>, expected numbers"),
-        ("date", ["1984", "today"], "e.tsv:3: column 'a': 'today' is no date, such as 1970, 1970-01 or 1970-01-31"),
-        ("date", ["1984-13"], "e.tsv:2: column 'a': '1984-13' is no date"),
+        ("date", ["1984", "today"], "e.tsv:3: column 'a': 'today' is not a date, such as 1970, 1970-01 or 1970-01-31"),
+        ("date", ["1984-13"], "e.tsv:2: column 'a': '1984-13' is not a date"),
         ("date", pa.array([1.5]), "e.tsv:2: column 'a': holds double, expected dates"),
         ("multi", pa.array([[1.5]]), "e.tsv:2: column 'a': holds list<item: double>, expected lists of words"),
         ("text", pa.array([["a"]]), "e.tsv:2: column 'a': holds list<item: string>, expected texts"),
         ("vector", ["1 2", None, "3"], "e.tsv:4: column 'a': a vector of 1 numbers, but the first has 2"),
-        ("vector", ["1 2", "3 x"], "e.tsv:3: column 'a': 'x' is no number"),
+        ("vector", ["1 2", "3 x"], "e.tsv:3: column 'a': 'x' is not a number"),
         ("vector", ["1 2", "3 inf"], "e.tsv:3: column 'a': a number of a vector is missing, infinite, or none"),
         ("vector", pa.array([[1.0, None]]), "e.tsv:2: column 'a': a number of a vector is missing, infinite, or none"),
-        ("vector", pa.array([["a"]]), "e.tsv:2: column 'a': 'a' is no number"),
+        ("vector", pa.array([["a"]]), "e.tsv:2: column 'a': 'a' is not a number"),
     ],
 )
 def test_what_is_none_is_told_by_its_line(kind: str, array: Any, message: str) -> None:
@@ -81,7 +81,7 @@ def test_what_is_none_is_told_by_its_line(kind: str, array: Any, message: str) -
 
 
 def test_a_format_that_is_not_met_is_told() -> None:
-    with pytest.raises(DataError, match="e.tsv:3: column 'a': '1984' is no date of the format '%d/%m/%Y'"):
+    with pytest.raises(DataError, match="e.tsv:3: column 'a': '1984' is not a date of the format '%d/%m/%Y'"):
         canonical("date", ["01/02/1984", "1984"], format="%d/%m/%Y")
 
 

@@ -49,7 +49,7 @@ attributes:
         ("key: 7\nattributes: {a: {kind: date}}\n", '1: key: must be a name, not 7; put it in "quotes"'),
         ("key: e\nnode_typ: x\nattributes: {a: {kind: date}}\n", "2: node_typ: is not known; did you mean node_type?"),
         ("key: e\nnode_type: ../x\nattributes: {a: {kind: date}}\n", "2: node_type: must be letters, digits"),
-        (HEAD + "  entity: {kind: date}\n", "3: attributes.entity: is the key; its names are no attribute"),
+        (HEAD + "  entity: {kind: date}\n", "3: attributes.entity: is the key; its names are not an attribute"),
         (HEAD + "  a: {kind: date}\n  a: {kind: text}\n", "4: a: set already in line 3"),
         (HEAD + "  a: {bins: 3}\n", "3: attributes.a.kind: is missing; it is one of numeric, date, "),
         (

@@ -193,9 +193,9 @@ def test_a_folder_is_whole_or_absent(tmp_path: Path, error: Any) -> None:
     ("content", "text", "message"),
     [
         ("entity\ta\n", "a: {kind: numeric}", "e.tsv: has no entities"),
-        ("entity\ta\nx\t1\ny\t2\nx\t3\n", "a: {kind: numeric}", "e.tsv:4: entity 'x' comes twice"),
+        ("entity\ta\nx\t1\ny\t2\nx\t3\n", "a: {kind: numeric}", "e.tsv:4: entity 'x' appears twice"),
         ("entity\ta\nx\t1\n\t2\n", "a: {kind: numeric}", "e.tsv:3: column 'entity', which names the entity, is empty"),
-        ("entity\ta\nx\t1\ny\ttwo\n", "a: {kind: numeric}", "e.tsv:3: column 'a': 'two' is no number"),
+        ("entity\ta\nx\t1\ny\ttwo\n", "a: {kind: numeric}", "e.tsv:3: column 'a': 'two' is not a number"),
         ("entity\tage\nx\t1\n", "ag: {kind: numeric}", "schema.yaml:3: attributes.ag: "),
         ("entity\tage\nx\t1\n", "ag: {kind: numeric}", "e.tsv has no column 'ag'; did you mean age?"),
         ("entity\ta\ta\nx\t1\t2\n", "a: {kind: numeric}", "e.tsv has the column 'a' twice"),
@@ -227,7 +227,7 @@ def test_a_dictionary_of_others(tmp_path: Path) -> None:
     path = write_tsv(tmp_path / "e.tsv", rows(9))
     with pytest.raises(DataError, match=r"none of its 9 entities is in the dictionary, such as 'e0'; is --dataset right\?"):
         made(tmp_path, path, vocabulary=Vocabulary.from_names(["x"]))
-    with pytest.raises(DataError, match=r"e.tsv:11: entity 'e0' comes twice"):
+    with pytest.raises(DataError, match=r"e.tsv:11: entity 'e0' appears twice"):
         made(tmp_path, write_tsv(path, [*rows(9), rows(1)[0]]), vocabulary=Vocabulary.from_names(["e0", "e1"]))
 
 
@@ -268,7 +268,7 @@ def test_a_folder_that_is_none_or_was_changed(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError):
         found["person"]["population"]
     np.save(starts, np.zeros(3, np.int64))
-    with pytest.raises(CheckpointError, match=r"0.starts.npy: not the array that manifest.json tells of"):
+    with pytest.raises(CheckpointError, match=r"0.starts.npy: not the array that manifest.json describes"):
         found["person"]["population"]
     with pytest.raises(CheckpointError, match=r"manifest.json: no such file"):
         open_attributes(tmp_path)

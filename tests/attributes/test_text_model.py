@@ -97,7 +97,7 @@ def refused(folder: Path, encoder: str, text: str = "rivers") -> str:
 
 
 def test_what_is_wrong_is_told_before_anything_is_read(model: Path, tmp_path: Path) -> None:
-    assert "is no folder; put the model there, or take encoder: hashed" in refused(tmp_path, "hashd")
+    assert "is not a folder; put the model there, or take encoder: hashed" in refused(tmp_path, "hashd")
     assert "dim: is of hashed texts" in refused(tmp_path, f"{model}, dim: 8")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")

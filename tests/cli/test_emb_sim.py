@@ -87,9 +87,9 @@ def test_words_are_answered_on_the_terminal(files: Path, capsys: pytest.CaptureF
 def test_a_topk_beyond_all_pairs_is_cut_with_a_note(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, count in [(["--format", "*"], 15), (["--format", "l_*", "--data_files", "left.txt"], 10)]:
         assert len(ask(*words, "--topK", "1000")) == count + 1
-        assert f"--topK {count}: there are no more pairs\n" in capsys.readouterr().err
+        assert f"--topK 1000: there are only {count} pairs\n" in capsys.readouterr().err
     assert len(ask("--format", "*", "--exec_mode", "batch_left", "--topK", "1000")) == 31
-    assert "--topK 5: there are no more pairs for each\n" in capsys.readouterr().err
+    assert "--topK 1000: there are only 5 pairs for each on the left\n" in capsys.readouterr().err
 
 
 def test_a_run_knows_its_names_and_embeddings(bench: Bench) -> None:
@@ -135,7 +135,7 @@ def test_what_cannot_be_is_refused_in_one_line(files: Path, bench: Bench) -> Non
         ([*emb, "--left", "1", "--exec_mode", "pairwise"], "--exec_mode: pairwise reads lists of left and right ones"),
         ([*emb, "--left", "1", "2", "--right", "2", "--exec_mode", "pairwise"], "there are 2 left and 1 right ones"),
         ([*emb, "--left", "6"], "--left: entity id 6 is out of range, allowed: 0 to 5"),
-        ([*emb, "--left", "one"], "--left: 'one' is no entity id"),
+        ([*emb, "--left", "one"], "--left: 'one' is not a valid entity id"),
         ([*emb, "--left", "one", "--raw_data"], "--raw_data: the names of the entities are not known here; give --mfile FILE"),
         ([*emb, "--mfile", "map.tsv", "--left", "oen"], "--left: no entity is called 'oen'; did you mean 'one'"),
         ([*emb, "--mfile", "short.tsv", "--left", "one"], "short.tsv: names 2 entities, but there are embeddings of 6"),

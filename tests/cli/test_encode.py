@@ -265,7 +265,7 @@ def test_triples_may_come_in_other_forms(inductive: Inductive) -> None:
     more = ["--format", "raw_udd_rth", "--delimiter", ",", "--header"]
     again = inductive.encode(run, "--triples", str(other), *more, out="other")
     assert (again / "entities.tsv").read_bytes() == (inductive.bench.root / "grown" / "entities.tsv").read_bytes()
-    np.testing.assert_allclose(embeddings(again)["entity"], plain, atol=1e-6)  # and a triple that comes twice counts once
+    np.testing.assert_allclose(embeddings(again)["entity"], plain, atol=1e-6)  # and a triple that appears twice counts once
 
 
 # ---------------------------------------------------------------------------------------------------------------- what is refused
@@ -341,7 +341,7 @@ def test_attributes_that_do_not_fit_are_refused(inductive: Inductive, refused: A
     write_tsv(wrong, [inductive.table[-1] | {"population": "many"}])
     assert refused(str(run), "--entities", str(wrong)).startswith(f"{wrong}:2: column 'population': ")
     write_tsv(wrong, [inductive.table[-1], inductive.table[-1]])
-    assert refused(str(run), "--entities", str(wrong)) == f"{wrong}:3: entity 'e17' comes twice"
+    assert refused(str(run), "--entities", str(wrong)) == f"{wrong}:3: entity 'e17' appears twice"
     write_tsv(wrong, [inductive.table[-1] | {"image": "1 2"}])
     assert refused(str(run), "--entities", str(wrong)).startswith(f"{wrong}:2: column 'image': a vector of 2 numbers")
 

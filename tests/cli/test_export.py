@@ -65,7 +65,7 @@ def test_maps_that_lie_with_the_data_are_found(bench: Bench) -> None:
 
 def test_what_is_no_whole_run_is_refused(bench: Bench) -> None:
     run = bench.train()
-    assert "--blank: has no say here" in refused(bench, str(run), "--blank", "-")
+    assert "--blank: has no effect here" in refused(bench, str(run), "--blank", "-")
     assert "no such run folder" in refused(bench, str(bench.root / "nothing"))
     assert "did you mean npy?" in refused(bench, str(run), "--to", "npz")
     entity = run / "toy_TransE_entity.npy"

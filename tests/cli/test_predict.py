@@ -131,7 +131,7 @@ def test_lists_side_by_side(rotate: Asked) -> None:
     rotate.is_best(rotate.lines(*words, "--topK", "2"), [triples], 2)
     rotate.is_best(rotate.lines(*words), [triples], 10)
     assert predict.main([str(rotate.run), *words]) == 0
-    assert "--topK 3: there are no more triples" in rotate.bench.capsys.readouterr().err
+    assert "only 3 triples fit the question" in rotate.bench.capsys.readouterr().err
 
 
 def test_known_triples_are_left_out(rotate: Asked) -> None:
@@ -339,7 +339,7 @@ def test_runs_that_cannot_be_asked(bench: Bench) -> None:
     np.save(array, content)
     for name in ("entities.tsv", "relations.tsv"):
         (run / name).unlink()
-    assert "'e1' is no entity id (an integer, 0 to 29)" in refused()
+    assert "'e1' is not a valid entity id (an integer, 0 to 29)" in refused()
     assert predict.main([str(run), "--head", "1", "--quiet"]) == 0
     np.save(array, content[0])
     assert "expected a table of float32, found float32[8]" in refused()

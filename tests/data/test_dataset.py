@@ -82,7 +82,7 @@ def test_unseen_entities_are_kept_and_counted(
             for _ in range(2):  # a report opens the data of its training again
                 raw(tmp_path, files)
         assert [record.message for record in caplog.records] == [
-            "mine: valid and test hold 2 entities and 1 relations that train lacks; no training triple tells of them"
+            "mine: valid and test hold 2 entities and 1 relations that train lacks; no training triple mentions them"
         ]
     (tmp_path / files[0]).write_text((tmp_path / files[0]).read_text() + "new\tr\tnewer\n")
     caplog.clear()

@@ -102,7 +102,7 @@ def test_names_that_no_file_could_carry_are_refused(bad: str) -> None:
 
 
 def test_a_repeated_name_is_refused() -> None:
-    with pytest.raises(ValueError, match="'b' comes twice"):
+    with pytest.raises(ValueError, match="'b' appears twice"):
         Vocabulary.from_names(["a", "b", "c", "b"])
 
 

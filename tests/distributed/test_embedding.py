@@ -256,7 +256,7 @@ def test_what_is_saved_can_be_read_and_gone_on_with(there: Storage, tmp_path: Pa
 def test_folders_of_something_else_are_refused(there: Storage, tmp_path: Path) -> None:
     embedding, optimizer = trained()
     embedding.save(tmp_path / "rows")
-    with pytest.raises(CheckpointError, match="it is no folder of a SparseAdagrad"):
+    with pytest.raises(CheckpointError, match="is not the folder of a SparseAdagrad"):
         optimizer.load(tmp_path / "rows")
     with pytest.raises(CheckpointError, match="it has .*'width': 3.* to be loaded is .*'width': 2"):
         DistEmbedding(COUNT, 2).load(tmp_path / "rows")
@@ -273,5 +273,5 @@ def test_folders_of_something_else_are_refused(there: Storage, tmp_path: Path) -
     ids = np.load(tmp_path / "rows" / "weight.ids.npy", allow_pickle=False)
     ids[0] = ids[1]
     np.save(tmp_path / "rows" / "weight.ids.npy", ids)
-    with pytest.raises(CheckpointError, match="an id comes twice"):
+    with pytest.raises(CheckpointError, match="an id appears twice"):
         embedding.load(tmp_path / "rows")

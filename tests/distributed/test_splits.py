@@ -148,8 +148,8 @@ def test_batches_are_made_even_by_ids_that_come_again() -> None:
     [
         ({"nodes": np.ones(COUNT + 1, bool)}, f"a mask for node_split: {COUNT + 1} rows are as many as no type"),
         ({"nodes": np.ones((COUNT, 1), bool)}, "a mask has one dimension"),
-        ({"nodes": np.arange(COUNT)}, "look like ids, of which 0 would be left out"),
-        ({"nodes": None}, "a mask says true or false of each node, and is no NoneType"),
+        ({"nodes": np.arange(COUNT)}, "look like ids, and id 0 would be left out"),
+        ({"nodes": None}, "a mask says true or false of each node, and is not a NoneType"),
         ({"ntype": "nope"}, "there is no type 'nope'; there are the nodes of type _N"),
         ({"partition_book": "g"}, "partition_book is what g.get_partition_book"),
         ({"rank": "0"}, "rank: must be an integer .* not '0'"),
@@ -163,9 +163,9 @@ def test_splits_that_cannot_be_are_refused(wrong: dict[str, Any], message: str) 
     with standalone(NODES, EDGES):
         with pytest.raises(UsageError, match=message):
             node_split(**{"nodes": np.ones(COUNT, bool)} | wrong)
-        with pytest.raises(UsageError, match="its rows are no nodes; take the other one"):
+        with pytest.raises(UsageError, match="its rows are not nodes; take the other one"):
             node_split(DistTensor((sum(EDGES),), torch.bool))
-        with pytest.raises(UsageError, match="its rows are no nodes of type 'nope'; leave out the type"):
+        with pytest.raises(UsageError, match="its rows are not nodes of type 'nope'; omit the type"):
             node_split(DistTensor((COUNT,), torch.bool), ntype="nope")
         assert len(node_split(np.ones(COUNT, bool), ntype="_N")) == COUNT
         for etype in ("_E", ("_N", "_E", "_N"), "_N:_E:_N"):

@@ -269,8 +269,8 @@ def test_methods_of_tensors_are_refused_in_words(there: Storage, name: str) -> N
         (np.array([2**64 - 1], np.uint64), "18446744073709551615 is too large"),
         ([[0, 1]], "in one dimension"),
         ([[0], [1, 2]], "not by a list"),
-        (slice("a", None), "is no slice of rows"),
-        (slice(0, 3, 0), "is no slice of rows"),
+        (slice("a", None), "is not a slice of rows"),
+        (slice(0, 3, 0), "is not a slice of rows"),
         ({1, 2}, "not by a set"),
     ],
 )

@@ -214,7 +214,7 @@ def test_damage_is_refused(tmp_path: Path) -> None:
         ("0\ta\n", "tsv.gz:1: expected the header id, label"),
         ("id\tlabel\n1\ta\n", "tsv.gz:2: expected id 0 and a label"),
         ("id\tlabel\n0\ta\tb\n", "tsv.gz:2: expected id 0 and a label"),
-        ("id\tlabel\n0\ta\n1\ta\n", "comes twice"),
+        ("id\tlabel\n0\ta\n1\ta\n", "appears twice"),
         ('id\tlabel\n0\t"a\n', "cannot be read"),
     ):
         ids.write_bytes(gzip.compress(text.encode()))

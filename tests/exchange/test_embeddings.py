@@ -217,7 +217,7 @@ def test_only_an_export_is_replaced(tmp_path: Path) -> None:
     assert (out / "mine.txt").read_text() == "precious"
     for strange, message in (
         (tmp_path, "holds other files"),
-        (out / "mine.txt", "is no folder"),
+        (out / "mine.txt", "is not a folder"),
         (out / "mine.txt/x", "cannot be"),
     ):
         before = tree(tmp_path)

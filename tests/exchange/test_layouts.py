@@ -181,7 +181,7 @@ def test_a_base_that_was_not_ours_is_left_where_it_would_lie(found: list[str]) -
 
 
 def test_names_that_become_one_are_refused() -> None:
-    with pytest.raises(OptionError, match="--base: two names .* would become one .*'dog' comes twice"):
+    with pytest.raises(OptionError, match="--base: two names .* would become one .*'dog' appears twice"):
         unbased(Vocabulary.from_names(["dog", BASE + "dog"]), BASE)
 
 
@@ -239,11 +239,11 @@ def test_weights_without_a_place_are_refused(made: Told, name: str) -> None:
 
 def test_what_has_no_say_is_refused() -> None:
     for name, options, message in (
-        ("libkge", {"delimiter": ","}, "--output_delimiter: has no say in the layout libkge"),
-        ("ntriples", {"delimiter": ","}, "--output_delimiter: has no say"),
+        ("libkge", {"delimiter": ","}, "--output_delimiter: has no effect in the layout libkge"),
+        ("ntriples", {"delimiter": ","}, "--output_delimiter: has no effect"),
         ("ntriples", {"base": "example"}, "--base: 'example' is not an absolute IRI"),
-        ("raw_udd_hrt", {"delimiter": ""}, "--output_delimiter: '' cannot part fields"),
-        ("raw_udd_hhh", {}, "--output_format: 'raw_udd_hhh' is no layout; use raw_udd_XYZ .* libkge"),
+        ("raw_udd_hrt", {"delimiter": ""}, "--output_delimiter: '' cannot separate columns"),
+        ("raw_udd_hhh", {}, "--output_format: 'raw_udd_hhh' is not a layout; use raw_udd_XYZ .* libkge"),
     ):
         with pytest.raises(OptionError, match=message):
             layout(name, **options)

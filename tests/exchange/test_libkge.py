@@ -159,7 +159,7 @@ def test_a_folder_and_its_data_set(bench: Bench, tmp_path: Path) -> None:
         ("distmult", None, {"model": (OrderedDict(), {})}, "has no rows of numbers _entity_embedder"),
         ("distmult", None, {"model": ({"_entity_embedder.projection.weight": torch.ones(2)}, {})}, "only rows can be taken over"),
         ("distmult", None, {"model": None}, "it has no model with options"),
-        ("distmult", None, {"dataset": {"meta": {"entity_ids": ["a", "a"], "relation_ids": []}}}, "name 'a' comes twice"),
+        ("distmult", None, {"dataset": {"meta": {"entity_ids": ["a", "a"], "relation_ids": []}}}, "name 'a' appears twice"),
         ("distmult", None, {"dataset": {"meta": {"entity_ids": ["a"], "relation_ids": ["b"]}}}, "rows of 7 entities, but there"),
     ],
 )

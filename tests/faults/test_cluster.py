@@ -131,7 +131,7 @@ def test_all_problems_are_told_before_anything_starts(space: Path, toy: Path, tm
         with Job(space, **LONG) as job:
             text = job.end(2, 60)
     assert f"machine_0 (127.0.0.1): 127.0.0.1:{port} is in use (pid {os.getpid()})" in text
-    assert "machine_1 (192.0.2.1): 192.0.2.1: is no address of this machine" in text
+    assert "machine_1 (192.0.2.1): 192.0.2.1: is not an address of this machine" in text
     assert "(2 problems; nothing was started)" in text and not (space / "ckpts" / "TransE_l2_toy_0").exists()
 
 

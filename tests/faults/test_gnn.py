@@ -95,7 +95,7 @@ def test_the_best_rows_are_encoded_by_all(tmp_path: Path) -> None:
     options = ENCODER | {"eval_interval": "6", "max_step": "60", "lr": "3", "encoder_lr": "1", "early_stop_patience": "2"}
     with Job(path, "--valid", **options) as job:
         text = job.end(0)
-    assert re.search(r"the embeddings of step \d+ are kept, which had the best validation MRR", text), text
+    assert re.search(r"kept: the embeddings of step \d+, with the best validation MRR", text), text
     check_embeddings(next(iter(path.glob("ckpts/*"))), "best")
 
 
@@ -183,7 +183,7 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
     ),
     "too many layers": ({"num_layers": "3"}, "--num_layers: the partitions reach 2 hops, and each layer needs one"),
     "security": ({"transport_security": "curve"}, "--transport_security: is about a parameter store"),
-    "steps": ({"force_sync_interval": "5"}, "--force_sync_interval: has no say here: the workers of --encoder"),
+    "steps": ({"force_sync_interval": "5"}, "--force_sync_interval: has no effect here: the workers of --encoder"),
     "by hand": ({"backend": "manual"}, "--backend: manual knows no workers of --encoder; start them by torchrun"),
     "attributes": ({"attributes": "/nowhere"}, "/nowhere"),
     "no weights": ({"has_edge_importance": "true"}, "--has_edge_importance: the triples of toy have no weights"),

@@ -189,7 +189,7 @@ def test_a_partition_of_another_graph_is_refused_before_anything_starts(tmp_path
     (tmp_path / "of_0" / "partition_0" / "halo.0.npy").unlink()
     with ScriptJob(tmp_path, "say('started')", num_trainers="1", part_config="of_0/g.json") as job:
         printed = job.end(2, 60)
-    line = r"partition_1: is partition 0 of graph (\w+)..., but .*/g.json tells of partition 1 of graph \1...;"
+    line = r"partition_1: is partition 0 of graph (\w+)..., but .*/g.json names partition 1 of graph \1...;"
     assert re.search(line, printed), printed
     assert "partition_0/halo.0.npy: missing; make or copy the partition again" in printed and "trainer 0:" not in printed
 

@@ -151,7 +151,7 @@ def test_compiling_is_told_once_and_only_when_it_happens(tmp_path: Path) -> None
     first, second = (run(told, XDG_CACHE_HOME=os.fspath(tmp_path)).stderr for _ in range(2))
     assert first.count("compiling the loops of this run, once for this machine") == 1 and "compiling" not in second
     (tmp_path / "file").write_text("")
-    assert "anew each time, for" in run(told, XDG_CACHE_HOME=os.fspath(tmp_path / "file")).stderr
+    assert "again each time, because" in run(told, XDG_CACHE_HOME=os.fspath(tmp_path / "file")).stderr
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_the_logarithm_is_one() -> None:
 def test_weights_that_are_none_are_refused(weight: float) -> None:
     weights = np.ones(12, np.float32)
     weights[7] = weight
-    with pytest.raises(UsageError, match="edge 7: its 'w' is no weight: give numbers that are 0 or more"):
+    with pytest.raises(UsageError, match="edge 7: its 'w' is not a weight: give numbers >= 0"):
         ask(star(4), [0, 1], 2, weights=weights, prob="w")
     with pytest.raises(UsageError, match=r"one number each: 12 of them, not an array of \(11,\)"):
         ask(star(4), [0], 2, weights=weights[1:], prob="w")

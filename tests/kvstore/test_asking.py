@@ -90,7 +90,7 @@ def assigning(width: int = 3, **fields: Any) -> Message:
         (assigning(ids=np.array([-1, 1])), "rows -1 to 1"),
         (assigning(ids=None, first=2), "rows 2 to 3 of table raw"),
         (assigning(ids=None, first=-(1 << 63)), "of table raw"),
-        (ASSIGN._replace(parts=(PART, PART), values=np.zeros(12, np.uint8)), "a table comes twice"),
+        (ASSIGN._replace(parts=(PART, PART), values=np.zeros(12, np.uint8)), "a table appears twice"),
         (ASSIGN._replace(parts=(PART._replace(table=6, width=4),), values=np.zeros(8, np.uint8)), "in dtype 3: they travel in 1"),
         (ASSIGN._replace(dtype=1, values=np.zeros(6, np.float32)), "in dtype 1: they travel in 3"),
         (ASSIGN._replace(dtype=1, parts=(PART._replace(table=6, width=4),), values=np.full(8, np.nan, np.float32)), "not finite"),

@@ -65,7 +65,7 @@ def test_memory_made_at_run_time_is_mapped_by_a_process_that_was_there_before() 
         assert other.wait(patience(60)) == 0
     assert made.array.tolist() == [[2, 2], [8, 8], [2, 2]]
     gone = made.handle(pid=True)
-    with pytest.raises(KgdistError, match=r"descriptor \d+ is no int16\[30000\]"):
+    with pytest.raises(KgdistError, match=r"descriptor \d+ is not int16\[30000\]"):
         SharedArray.attach(gone | {"shape": [30_000]})
     made.close()
     with pytest.raises(KgdistError, match="it has ended, or is of another user"):

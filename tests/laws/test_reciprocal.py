@@ -113,7 +113,7 @@ def test_a_triple_s_own_score_is_that_of_its_tail(twins: Twins) -> None:
 @pytest.mark.parametrize("each", ["all", "head", "relation", "tail"])
 def test_sets_are_answered_for_the_end_that_is_asked_for(twins: Twins, each: str) -> None:
     """Heads are missing where they are not given, or where the best of each tail are wanted; else tails are. How long the lists
-    are has no say."""
+    are has no effect."""
     lists = {"head": np.array([3, 11, 4]), "relation": np.array([2, 0]), "tail": np.array([18, 5, 1, 8, 9, 10, 2])}
     for given in ("hrt", "hr", "rt", "h", "t", "r", ""):
         asked = [ids if name[0] in given else None for name, ids in lists.items()]

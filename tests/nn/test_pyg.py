@@ -196,9 +196,9 @@ def test_features_are_read_and_written_by_the_store() -> None:
         (lambda: next(iter(nodes(typed(), [2], torch.arange(3)))), "name one of author, paper, venue"),
         (
             lambda: next(iter(nodes(typed(), [2], ("people", torch.arange(3))))),
-            "type 'people', which is none of author, paper, venue",
+            "type 'people', which is not one of author, paper, venue",
         ),
-        (lambda: next(iter(pairs_of(("author", "reads", "paper")))), r"which is none of \('author', 'writes', 'paper'\), "),
+        (lambda: next(iter(pairs_of(("author", "reads", "paper")))), r"which is not one of \('author', 'writes', 'paper'\), "),
         (lambda: next(iter(nodes(world(), [2], torch.tensor([1, 1]), batch_size=2))), "node 1 stands more than once"),
         (lambda: next(iter(nodes(world(), [2], torch.tensor([N])))), f"there is no node {N}"),
         (lambda: next(iter(nodes(world(), [2], torch.arange(3), input_time=torch.arange(3)))), "leave the times"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-IDLE = "has no say here: the partitions are taken as they are; drop it"
+IDLE = "has no effect here: partitions are taken as they are; drop it"
 BOTH_ENDS = "searches all heads or all tails, but both are listed; leave it out"
 NEEDS_GPU = "needs a GPU: add --gpu 0, or drop it to train on the CPU"
 REFUSED = [
@@ -21,7 +21,7 @@ REFUSED = [
     (
         "dist-train",
         "--backend ray-train --encoder sage --num_client_proc 2",
-        "--num_client_proc: has no say with --backend ray-train, which places one worker for each partition; drop it",
+        "--num_client_proc: has no effect with --backend ray-train, which places one worker for each partition; drop it",
     ),
     ("launch", "--backend ray-train x", "--backend: ray-train runs the workers of kgdist-dist-train --encoder; scripts take ray"),
     ("dist-train", "--candidates all", "--candidates: not an option of kgdist-dist-train, but of kgdist-train"),
@@ -35,7 +35,7 @@ REFUSED = [
     (
         "dist-train",
         "--backend ray --ip_config a",
-        "--ip_config: has no say with --backend ray, which places the machines; drop it",
+        "--ip_config: has no effect with --backend ray, which places the machines; drop it",
     ),
     (
         "dist-train",
@@ -101,7 +101,11 @@ REFUSED = [
         "--method dglke --entity_types a",
         "--entity_types: is for --layout kgdist and --edges: others hold no types; drop it",
     ),
-    ("partition", "--verify --entity_types a", "--entity_types: has no say here: the partitions are taken as they are; drop it"),
+    (
+        "partition",
+        "--verify --entity_types a",
+        "--entity_types: has no effect here: partitions are taken as they are; drop it",
+    ),
     ("train", "--plateau_patience 3", "--plateau_patience: goes with --lr_schedule plateau; add that, or drop it"),
     ("train", "--encoder sage --own_rows", "--own_rows: goes with --attributes: without these all entities have rows; drop it"),
     (
@@ -234,7 +238,7 @@ REFUSED = [
         "-k 2 --edges --method streaming",
         "--method: streaming divides entities alone; with --edges take hdrf, dbh, random or metis",
     ),
-    ("partition", "-k 2 --edges --method dbh --balance triples", "--balance: has no say here: dbh evens out triples; drop it"),
+    ("partition", "-k 2 --edges --method dbh --balance triples", "--balance: has no effect here: dbh evens out triples; drop it"),
     ("partition", "-k 65 --edges --method dbh", "--num_parts: --edges makes 64 partitions at most, not 65"),
     ("partition", "-k 2 --edges --method dbh --fanout 25", "--fanout: needs a number for each of the 2 hops (--expand), not 1"),
     ("partition", "--verify --edges --expand 2", f"--expand: {IDLE}"),
@@ -307,7 +311,7 @@ REFUSED = [
         "--exec_mode: pairwise reads lists of left and right ones side by side; --format l_r has both",
     ),
     ("emb-sim", "run --left a --ids --mfile f", "--ids: says that the lists hold ids, --mfile that they hold names"),
-    ("export", "--blank -", "--blank: has no say here: only --to word2vec changes names; drop it"),
+    ("export", "--blank -", "--blank: has no effect here: only --to word2vec changes names; drop it"),
     ("convert", "--data_files a", "--output_path: say which folder to write"),
     (
         "convert",
@@ -351,7 +355,7 @@ REFUSED = [
     (
         "preprocess",
         "--entities e --draft_schema --out o",
-        "--out: has no say here: --draft_schema writes a schema and nothing else; drop one of them",
+        "--out: has no effect here: --draft_schema writes a schema and nothing else; drop one of them",
     ),
     ("preprocess", "--entities e", "--schema: say what the columns are; --draft_schema guesses a first one"),
     ("preprocess", "--entities e f --schema s", "--schema: one for each file of --entities: not 1 for 2"),

@@ -322,7 +322,7 @@ def test_other_things_are_not_replaced(tmp_path: Path) -> None:
     assert verify_partitions(tmp_path / "toy.json").total()["edges"]
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "toy.json").write_text("{}")
-    with pytest.raises(OptionError, match="tells of no partitions"):
+    with pytest.raises(OptionError, match="is not the description of partitions"):
         partition_graph(world, "toy", 2, tmp_path / "b", part_method="random")
 
 
@@ -369,11 +369,11 @@ def test_missing_and_foreign_partitions_are_refused_in_one_line(root: Path) -> N
     with pytest.raises(CheckpointError, match="partition_1: no such folder"):
         open_partitions(root / "toy.json")
     shutil.copytree(other / "partition_1", root / "partition_1")
-    with pytest.raises(CheckpointError, match="partition_1: is partition 1 of graph .*, but .*json tells of partition 1"):
+    with pytest.raises(CheckpointError, match="partition_1: is partition 1 of graph .*, but .*json names partition 1"):
         load_partition(root / "toy.json", 1)
     shutil.rmtree(root / "partition_1")
     shutil.copytree(root / "partition_0", root / "partition_1")
-    with pytest.raises(CheckpointError, match="partition_1: is partition 0 of graph .*, but .*json tells of partition 1"):
+    with pytest.raises(CheckpointError, match="partition_1: is partition 0 of graph .*, but .*json names partition 1"):
         load_partition(root / "toy.json", 1)
     with pytest.raises(CheckpointError, match="a partition of a graph, which DistGraph opens; wanted is one of triples"):
         Partition.open(root / "partition_0")

@@ -63,6 +63,6 @@ def test_a_source_that_is_no_node_is_named_when_it_is_met(node: int, root: Path)
 def test_a_number_of_partitions_that_is_none_is_refused(parts: str, root: Path) -> None:
     file = root / "toy.json"
     file.write_text(file.read_text().replace('"num_parts": 3', f'"num_parts": {parts}'))
-    with pytest.raises(Exception, match="toy.json: (tells of no partitions|there is no partition)") as error:
+    with pytest.raises(Exception, match="toy.json: (does not describe partitions|there is no partition)") as error:
         open_partition(file, 0)
     assert "\n" not in str(error.value)

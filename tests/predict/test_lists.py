@@ -74,10 +74,10 @@ def test_what_is_wrong_with_names(tmp_path: Path, raw: bytes, line: int | None, 
         (b"0\n9\n", 2, "entity id 9 is out of range, allowed: 0 to 8"),
         (b"0\n-1\n", 2, "entity id -1 is out of range"),
         (b"0\n" + b"9" * 40, 2, "entity id 99999"),
-        (b"1.0\n", 1, "'1.0' is no entity id (an integer, 0 to 8)"),
-        (b"1\ndog.n.01\n", 2, "'dog.n.01' is no entity id"),
-        (b"0x1\n", 1, "'0x1' is no entity id"),
-        (b"1\n \n", 2, "' ' is no entity id"),
+        (b"1.0\n", 1, "'1.0' is not a valid entity id (an integer, 0 to 8)"),
+        (b"1\ndog.n.01\n", 2, "'dog.n.01' is not a valid entity id"),
+        (b"0x1\n", 1, "'0x1' is not a valid entity id"),
+        (b"1\n \n", 2, "' ' is not a valid entity id"),
     ],
 )
 def test_what_is_wrong_with_ids(tmp_path: Path, raw: bytes, line: int, says: str) -> None:
@@ -98,7 +98,7 @@ def test_words_are_refused_by_their_option() -> None:
         (BY_ID, "9", "--left: entity id 9 is out of range"),
         (BY_ID, "-1", "--left: entity id -1 is out of range"),
         (BY_ID, "9" * 30, "--left: entity id 9999"),
-        (BY_ID, "dog", "--left: 'dog' is no entity id"),
+        (BY_ID, "dog", "--left: 'dog' is not a valid entity id"),
     ]:
         with pytest.raises(OptionError) as found:
             kind.words("--left", [*(["0"] if kind is BY_ID else []), word])

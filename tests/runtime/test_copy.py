@@ -338,7 +338,7 @@ def test_a_script_and_the_partitions_of_its_graph_go_to_their_machines(
     assert main(words) == 0 and capsys.readouterr().out.count("complete already") == 2 + 2 + 4
     for more, line in (
         (["--part_config", str(work / "no.json")], "--part_config: .*no.json: no such file"),
-        (["--part_config", str(work / "code" / "train.py")], "train.py: is no file of partitions"),
+        (["--part_config", str(work / "code" / "train.py")], "train.py: is not a file of partitions"),
         (["--script_folder", "none"], "--script_folder: .*none: no such folder"),
     ):
         assert main([*words, *more]) == 2
@@ -360,7 +360,7 @@ def test_an_answer_that_is_none_is_told_in_a_line(copying: Copying, tmp_path: Pa
         fake.write_text(f"#!/bin/sh\nread order\necho '{json.dumps(answer)}'\nread more\n")
         fake.chmod(0o755)
         with pytest.raises(
-            KgdistError, match=r"^machine_0 \(127.0.0.1\): answers .* to 'look', which is none; is kgdist the same"
+            KgdistError, match=r"^machine_0 \(127.0.0.1\): answers .* to 'look', which is not an answer; is it the same"
         ):
             send([copying.delivery()], copying.server.options(remote_python=str(fake)), copying.lines.append)
     odd = LOOK | {"have": [1, {}, "a.npy"], "parts": {"b.npy": "x", "c.npy": 10**9, "../d": 3, MANIFEST: -1}}

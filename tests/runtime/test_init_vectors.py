@@ -109,7 +109,7 @@ def test_vectors_that_cannot_be_are_refused(tmp_path: Path) -> None:
     for text, says in (
         ("a 1 2\nb 1\n", "v.txt:2: expected a word and 2 numbers with a blank between, found 1 numbers"),
         ("a 1 2\nb 1 nan\n", "v.txt:2: the vector of 'b' holds a number that is not finite"),
-        ("a 1 2\nb 1 x\n", "v.txt:2: what stands behind the word are not all numbers"),
+        ("a 1 2\nb 1 x\n", "v.txt:2: not every field after the word is a number"),
     ):
         file.write_text(text)
         with pytest.raises(DataError, match=says):

@@ -334,9 +334,9 @@ def test_a_job_file_is_its_owners_alone_and_says_so(tmp_path: Path, caplog: pyte
         file.write(path)
     for change, words in (
         ({"version": "0"}, "was written by kgdist 0"),
-        ({"port": "5"}, "is no job file"),
-        ({"keys": {}}, "is no job file"),
-        ({"more": 1}, "is no job file"),
+        ({"port": "5"}, "is not a job file"),
+        ({"keys": {}}, "is not a job file"),
+        ({"more": 1}, "is not a job file"),
     ):
         path.write_text(json.dumps(json.loads(path.read_text()) | change))
         with pytest.raises(UsageError, match=words):
@@ -352,9 +352,9 @@ def test_a_job_file_is_its_owners_alone_and_says_so(tmp_path: Path, caplog: pyte
     with pytest.raises(UsageError, match=f"has ended \\(pid {child.pid}\\); start that first"):
         JobFile.read(path)
     file.write(path)
-    assert "was left behind by a job that is over; it is written anew" in caplog.text
+    assert "was left behind by a job that is over; it is written again" in caplog.text
     path.write_text("[]")
-    with pytest.raises(UsageError, match="is no job file"):
+    with pytest.raises(UsageError, match="is not a job file"):
         file.write(path)
     file.remove(path)
     assert path.exists()  # it is not ours

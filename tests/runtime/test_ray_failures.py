@@ -43,7 +43,7 @@ def test_workers_that_are_lost_begin_again_until_it_is_too_often() -> None:
     ("error", "kind", "line"),
     [
         (OptionError("--attributes", "is no folder"), UsageError, "worker 1: --attributes: is no folder"),
-        (Diverged("the loss is no number"), KgdistError, "worker 1: the loss is no number"),
+        (Diverged("the loss is not a number"), KgdistError, "worker 1: the loss is not a number"),
         (ValueError("too bad\nfor words"), KgdistError, "worker 1: ValueError: too bad"),
     ],
 )

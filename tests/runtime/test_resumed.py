@@ -67,7 +67,7 @@ def test_rows_of_another_partition_are_refused_before_the_partition_is_sent(save
     lines = checks.problems(planned(saved, "b" * 64, resume="run"), 1, copied=copied)
     (line,) = [line for line in lines if line.startswith("--resume")]
     assert line.startswith(f"--resume: {place(saved, 200)} was trained on another partition of the data (graph aaaaaaaaaaaa, ")
-    assert line.endswith("this one is bbbbbbbbbbbb); put the partitions back that it was made with, or train anew")
+    assert line.endswith("this one is bbbbbbbbbbbb); put the partitions back that it was made with, or train again")
 
 
 CHANGES: list[tuple[Change, str]] = [

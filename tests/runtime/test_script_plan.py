@@ -53,7 +53,7 @@ def test_the_documents_command_line_means_what_it_says() -> None:
         (["--extra_envs", "A=1", "python3 x.py"], "--extra_envs: expected NAME=VALUE, not 'python3 x.py'; another option ends"),
         (["'python3 x.py'"], "--command: 'python3 x.py' is one word, so no program: take away the inner quotes"),
         (['"python3 x.py"'], "--command: 'python3 x.py' is one word, so no program"),
-        (["A=1 python3 x.py"], "--command: no shell reads it, so 'A=1' is no variable: give it by --extra_envs"),
+        (["A=1 python3 x.py"], "--command: no shell reads it, so 'A=1' is not a variable: give it by --extra_envs"),
         (["cd x && python3 y.py"], "--command: no shell reads it, so '&&' has no meaning: give a shell of your own, bash -c '"),
         (["cd x; python3 y.py"], "--command: no shell reads it, so 'x;' has no meaning"),
         (["python3 x.py > log"], "--command: no shell reads it, so '>' has no meaning"),

@@ -130,7 +130,7 @@ def test_a_changed_host_key_is_always_refused(sshd: Sshd, home: Path, tmp_path: 
     path.write_text(text)
     for accept in (False, True):
         line = refused(sshd, accept_new_host_keys=accept)
-        assert f"is not the one of {path}:2; if the machine was set up anew, delete that line" in line
+        assert f"is not the one of {path}:2; if the machine was reinstalled, delete that line" in line
     assert path.read_text() == text
 
 

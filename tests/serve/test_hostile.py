@@ -177,13 +177,13 @@ def test_an_answer_that_is_late_or_fails_is_told_to_its_client_alone(server: Ser
 
     def failing(live: Any, questions: Any) -> Any:
         if questions[0].what == "relation":
-            raise EvaluationError("a score is no number")
+            raise EvaluationError("a score is not a number")
         if questions[0].what == "score":
             raise MemoryError
         return compute(live, questions)
 
     monkeypatch.setattr(gatherer, "compute", failing)
-    assert server.ask("/predict", {"head": "e1", "tail": "e2"}) == (422, {"error": "a score is no number"})
+    assert server.ask("/predict", {"head": "e1", "tail": "e2"}) == (422, {"error": "a score is not a number"})
     assert server.ask("/score", {**GOOD, "tail": "e2"})[0] == 503
     assert server.ask("/predict", {"questions": [GOOD, {"head": "e1", "tail": "e2"}]})[0] == 422
     assert server.ask("/predict", GOOD)[0] == 200

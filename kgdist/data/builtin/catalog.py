@@ -103,7 +103,7 @@ def ensure(name: str, path: PathLike, *, data_url: str | None = None) -> Path:
     with contextlib.nullcontext() if known.packaged else locked(path / f".{name}.lock", PATIENCE):
         if not _has_train(folder):  # else another process was faster
             if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
-                raise DataError(folder, "is there, but has no train.txt; move it away, and it is fetched anew")
+                raise DataError(folder, "is there, but has no train.txt; move it away, and it is fetched again")
             _bring(name, known, path, folder, base)
     return folder
 
@@ -134,7 +134,7 @@ def _bring(name: str, known: BuiltIn, path: Path, folder: Path, base: str) -> No
         refused = path / f"{name}.zip.refused"
         os.replace(ours, refused)
         what = str(error).removeprefix(f"{error.path}: ")
-        raise DataError(url, f"{what}; kept as {refused}, the same command fetches it anew, or {advice}") from error
+        raise DataError(url, f"{what}; kept as {refused}, the same command fetches it again, or {advice}") from error
     ours.unlink()
 
 
@@ -238,6 +238,6 @@ def _unknown(name: str, path: Path) -> OptionError:
     maybe = f"did you mean {lower[close[0]]}? " if close else ""
     return OptionError(
         "--dataset",
-        f"{name!r} is no built-in set and no folder of {path} with a train.txt; {maybe}built in are {', '.join(BUILTIN)}; "
+        f"{name!r} is neither a built-in set nor a folder of {path} with a train.txt; {maybe}built in are {', '.join(BUILTIN)}; "
         "for files of your own give --format raw_udd_hrt --data_files TRAIN [VALID TEST]",
     )

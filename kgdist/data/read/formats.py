@@ -81,7 +81,7 @@ def check_delimiter(delimiter: str) -> None:
     """Raise OptionError for a string that cannot part the fields of a line."""
     if not delimiter or set(delimiter) & set("\n\r\0"):
         raise OptionError(
-            "--delimiter", f"{delimiter!r} cannot part fields; give one or more characters other than line ends and NUL"
+            "--delimiter", f"{delimiter!r} cannot separate columns; give one or more characters other than line ends and NUL"
         )
     try:
         delimiter.encode()

@@ -97,7 +97,7 @@ class ScriptSite(Site):
         except FileNotFoundError:
             return [f"--part_config {path}: no such file here; kgdist-copy sends it"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            return [f"--part_config {path}: is no file of partitions ({type(error).__name__}: {error})"]
+            return [f"--part_config {path}: is not a file of partitions ({type(error).__name__}: {error})"]
         self.graph = hashlib.sha256(text).hexdigest()
         if parts != len(self.plan.machines):
             lists, divided = counted(len(self.plan.machines), "machine"), counted(parts, "partition")

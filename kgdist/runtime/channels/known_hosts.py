@@ -146,7 +146,7 @@ def check_host_key(login: Login, known: KnownHosts, kind: str, blob: bytes, *, a
     if verdict.word == "revoked":
         raise UsageError(one_line(f"{what} is revoked by {verdict.place}; it must not be used any more"))
     if verdict.word == "changed":
-        advice = "if the machine was set up anew, delete that line; if not, somebody may be listening"
+        advice = "if the machine was reinstalled, delete that line; if not, somebody may be listening"
         raise UsageError(one_line(f"{what} is not the one of {verdict.place}; {advice}"))
     if verdict.place:
         log.warning("%s: @cert-authority is not supported, so %s needs a host key of its own there", verdict.place, login.host)

@@ -52,7 +52,7 @@ class JobFile:
                 raise UsageError(f"{path}: is of a job of another machine; delete it if that is over, or give another --job")
             if old.alive:
                 raise UsageError(f"{path}: is of a launcher that runs (pid {old.pid}); give another --job")
-            log.warning("%s: was left behind by a job that is over; it is written anew", path)
+            log.warning("%s: was left behind by a job that is over; it is written again", path)
         write_json(path, vars(self) | {"keys": self.keys.to_json()}, private=True)
 
     def remove(self, path: Path) -> None:
@@ -74,7 +74,7 @@ class JobFile:
         try:
             found = cls._of(read_json(path))
         except (CheckpointError, TypeError, AttributeError) as error:
-            raise UsageError(f"{path}: is no job file of a launcher with --backend manual") from error
+            raise UsageError(f"{path}: is not a job file of a launcher with --backend manual") from error
         if not mine:
             return found
         if stat.S_IMODE(path.stat().st_mode) & 0o077:

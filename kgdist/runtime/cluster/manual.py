@@ -226,7 +226,7 @@ class Reception:
                         try:
                             self._hear(bytes(frames[0]), message)
                         except (AttributeError, LookupError, TypeError, ValueError) as error:
-                            log.warning("a message that is none of ours was ignored (%s: %s)", type(error).__name__, error)
+                            log.warning("a message that is not one of ours was ignored (%s: %s)", type(error).__name__, error)
                 for peer in list(self._peers.values()):
                     self._look_after(peer)
             strangers = len(list(self._wire.events())) + self._transport.strangers

@@ -58,7 +58,7 @@ def parts_of(path: Path) -> int:
     except FileNotFoundError as error:
         raise OptionError("--part_config", f"{path}: no such file") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise OptionError("--part_config", f"{path}: is no file of partitions ({type(error).__name__}: {error})") from error
+        raise OptionError("--part_config", f"{path}: is not a file of partitions ({type(error).__name__}: {error})") from error
 
 
 def deliveries(folder: Path, target: Path, machines: list[Machine]) -> Iterator[Delivery]:

@@ -235,7 +235,7 @@ class Sender:
             elif all(isinstance(heard.value.get(key), kind) for key, kind in ANSWERS[order["do"]].items()):
                 return dict(heard.value)
             else:
-                message = f"answers {str(heard.value)[:100]} to {order['do']!r}, which is none; is kgdist the same there?"
+                message = f"answers {str(heard.value)[:100]} to {order['do']!r}, which is not an answer; is it the same kgdist?"
                 raise KgdistError(one_line(f"{self.machine.name}: {message}"))
 
     def _ended(self, ending: Ending) -> KgdistError:

@@ -98,7 +98,7 @@ def test_another_archive_is_refused_and_fetched_anew_next_time(
 ) -> None:
     right, wrong = site.files["/tiny.zip"], {**GOOD, **change}
     site.files["/tiny.zip"] = zipped({name: content for name, content in wrong.items() if content is not None})
-    after = r"kept as .*tiny.zip.refused, .* fetches it anew, or fetch it by hand to .*tiny.zip or, unpacked, to .*tiny, or"
+    after = r"kept as .*tiny.zip.refused, .* fetches it again, or fetch it by hand to .*tiny.zip or, unpacked, to .*tiny, or"
     with pytest.raises(DataError, match=f"^{site.url}/tiny.zip: .*{message}.*; {after}"):
         ensure("tiny", tmp_path, data_url=site.url)
     assert names(tmp_path) == ["tiny.zip.refused"] and not (tmp_path.parent / "evil").exists()
