@@ -24,7 +24,9 @@ from kgdist.options.parse import understand
 from kgdist.training.callbacks import Callback
 
 _CONSOLE = ("debug", "json")  # manners of a command
-_NAMED = ("dataset", "data_path", "format", "data_files", "delimiter", "header", "data_url", "has_edge_importance", "split")
+_NAMED = (
+    "dataset", "data_path", "format", "data_files", "delimiter", "header", "quoted", "data_url", "has_edge_importance", "split",
+)  # fmt: skip
 
 
 def load(
@@ -62,7 +64,7 @@ def load_dataset(data: Any, *, valid: Any = None, test: Any = None, **options: A
             written once, as Parquet, below `data_path`, where a run finds them again.
         valid, test: the other splits, in the form of `data`; not for a name or a folder.
         options: data options of the command line by name: dataset (what it shall be called), data_path, format, delimiter,
-            header, has_edge_importance, data_url, split (shares of train, valid and test: (.8, .1, .1)).
+            header, quoted, has_edge_importance, data_url, split (shares of train, valid and test: (.8, .1, .1)).
     Raises DataError (file and line), UsageError, OptionError.
 
     >>> graph = kgdist.load_dataset([("anna", "likes", "bo"), ("bo", "likes", "cy")], test=[("anna", "likes", "cy")])
@@ -80,6 +82,7 @@ def load_dataset(data: Any, *, valid: Any = None, test: Any = None, **options: A
         files=list(checked["data_files"]) or None,
         delimiter=checked["delimiter"],
         header=checked["header"],
+        quoted=checked["quoted"],
         weighted=checked["has_edge_importance"],
         data_url=checked["data_url"],
         split=checked["split"],
@@ -185,7 +188,7 @@ def _alone(what: str, *splits: Any) -> None:
 def _written(splits: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     from kgdist.data.memory import write_triples  # only here: it takes pyarrow
 
-    for name in ("format", "data_files", "delimiter", "header", "data_url"):
+    for name in ("format", "data_files", "delimiter", "header", "quoted", "data_url"):
         if name in options:
             raise OptionError(name, "has no place beside triples in memory")
     names = {

@@ -16,8 +16,9 @@ from kgdist.options.tools import ConvertOptions
 def main(argv: Sequence[str]) -> int:
     options: ConvertOptions = parse.parse_tool("convert", argv)
     from kgdist.base import log
-    from kgdist.data.dataset import load_dataset
-    from kgdist.data.read.formats import RDF, SPLITS
+    from kgdist.data.dataset import HEADER, load_dataset
+    from kgdist.data.read.columns import Spec
+    from kgdist.data.read.formats import RDF, SPLITS, Format, has_header
     from kgdist.data.read.lines import suffix
     from kgdist.exchange import graphs, layouts
 
@@ -33,6 +34,7 @@ def main(argv: Sequence[str]) -> int:
         files=list(options.data_files) or None,
         delimiter=options.delimiter,
         header=options.header,
+        quoted=options.quoted,
         weighted=options.has_edge_importance,
     )
     dictionaries = 2 if options.input_format.startswith("udd_") else 0
@@ -40,7 +42,12 @@ def main(argv: Sequence[str]) -> int:
     files = {split: Path(options.data_path, name) for split, name in zip(SPLITS, names, strict=False)}
     if options.base is not None and from_ntriples:
         dataset = graphs.without_base(dataset, options.base)
-    source = graphs.Written(dataset, files, options.header)
+    form = Format.parse(options.input_format)
+    spec = Spec(
+        form.order, options.delimiter, HEADER[options.header], limits=(0, 0) if dictionaries else None, quoted=options.quoted
+    )
+    headed = frozenset(split for split, file in files.items() if (has_header(file, spec) if spec.header is None else spec.header))
+    source = graphs.Written(dataset, files, headed)
     for path in graphs.convert(source, options.output_format, write, Path(str(options.output_path)), force=options.force):
         log.say(str(path))
     return 0

@@ -31,8 +31,15 @@ def main(argv: Sequence[str]) -> int:
     elif where.is_dir():
         dataset = load_dataset(where)
     else:
-        form = {"format": options.format, "delimiter": options.delimiter, "header": options.header}
-        dataset = load_dataset(where, valid=valid, test=test, **form)
+        dataset = load_dataset(
+            where,
+            valid=valid,
+            test=test,
+            format=options.format,
+            delimiter=options.delimiter,
+            header=options.header,
+            quoted=options.quoted,
+        )
     facts = inspection.inspect(dataset)
     if not options.json:
         for line in inspection.lines(facts, options.most):

@@ -216,7 +216,8 @@ def source(config: Config) -> dict[str, Any]:
     """The options by which the data set can be read again from its files."""
     home = Path(config.data_path).expanduser().absolute()  # which is not where the partitions are
     files, split = [str(home / file) for file in config.data_files], list(config.split)
-    named = {"format": config.format, "data_files": files, "delimiter": config.delimiter, "header": config.header}
+    text = {"delimiter": config.delimiter, "header": config.header, "quoted": config.quoted}
+    named = {"format": config.format, "data_files": files, **text}
     return {**named, "split": split} if split else named
 
 

@@ -143,6 +143,7 @@ def dictionary(options: PreprocessOptions) -> Vocabulary | None:
         files=list(options.data_files) or None,
         delimiter=options.delimiter,
         header=options.header,
+        quoted=options.quoted,
     ).entities
 
 

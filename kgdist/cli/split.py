@@ -31,6 +31,7 @@ def main(argv: Sequence[str]) -> int:
         files=[file.name],
         delimiter=options.delimiter,
         header=options.header,
+        quoted=options.quoted,
     )
     triples = whole.train.array
     families = None

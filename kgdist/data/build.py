@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,14 +17,14 @@ import pyarrow as pa
 
 from kgdist.base.errors import DataError
 from kgdist.base.files import load_npy
-from kgdist.base.log import bar
+from kgdist.base.log import bar, log
 from kgdist.data import leaks
 from kgdist.data.cache import Appender
 from kgdist.data.held_out import hold_out
 from kgdist.data.names import Interner, as_binary, parts
 from kgdist.data.read.columns import NOUNS, Rows, Spec, shown
 from kgdist.data.read.dictionary import read_dictionary
-from kgdist.data.read.formats import Sources, read_rows
+from kgdist.data.read.formats import Sources, has_header, read_rows
 from kgdist.data.vocabulary import Vocabulary
 
 _PIECE = 1 << 20  # triples looked at once
@@ -45,7 +46,11 @@ def build(
     contents, splits = [], {}
     for split, path in sources.splits.items():
         weights = weighted if split == "train" or not weighted else None
-        spec = Spec(sources.order, sources.delimiter, sources.header, weights, limits)
+        spec = Spec(sources.order, sources.delimiter, sources.header, weights, limits, sources.quoted)
+        if spec.header is None:
+            spec = replace(spec, header=has_header(path, spec))
+            if spec.header:
+                log.info("%s: the first line names the columns, and is skipped (--header auto)", path)
         splits[split], digests = _split(folder, split, path, spec, encoder)
         contents += digests
     if shares:
@@ -84,7 +89,7 @@ def _encoder(sources: Sources, given: tuple[Vocabulary, Vocabulary] | None) -> E
 
 
 def _dictionary(path: Path, sources: Sources) -> Vocabulary:
-    names = read_dictionary(path, sources.delimiter, counted=sources.counted, header=sources.header)
+    names = read_dictionary(path, sources.delimiter, counted=sources.counted, header=sources.header, quoted=sources.quoted)
     return Vocabulary.numbered(names) if isinstance(names, int) else Vocabulary(*parts(as_binary(names)))
 
 

@@ -25,6 +25,7 @@ from kgdist.data.read.formats import Format, Sources, built_in_files, user_files
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.options.config import Config
 
+HEADER = {"no": False, "yes": True, "auto": None}  # --header, and what Spec calls it
 NOTABLE = 0.1  # share of held-out triples that inverse relations answer, from which a result is another one
 TRIES = 50  # of reading a cache that others replace meanwhile
 _told: set[tuple[Path, str]] = set()  # folder and digest of the caches that this process has warned of
@@ -80,7 +81,8 @@ def load_dataset(
     format: str = "built_in",
     files: Sequence[PathLike] | None = None,
     delimiter: str = "\t",
-    header: bool = False,
+    header: str = "no",
+    quoted: bool = False,
     weighted: bool = False,
     data_url: str | None = None,
     split: Sequence[float] = (),
@@ -88,21 +90,26 @@ def load_dataset(
 ) -> Dataset:
     """Load a data set in one of the formats of formats.py.
 
-    `path` and `name`: --data_path and --dataset; `files`: --data_files, relative to `path`. `header`: the first line of
-    each file is skipped. `weighted`: the triples to train on have a fourth column, a positive weight; other splits may have
-    it. `data_url`: where built-in sets are fetched instead of their usual place. `split`: shares of train, valid and test, which
-    a data set of train alone is divided into. With `vocabularies` (entities, relations of a saved run) names get the ids of
-    those.
+    `path` and `name`: --data_path and --dataset; `files`: --data_files, relative to `path`. `header`: whether the first line of
+    each file is skipped, no, yes or auto (where it names columns). `quoted`: fields may be quoted as in CSV. `weighted`: the
+    triples to train on have a fourth column, a positive weight; other splits may have it. `data_url`: where built-in sets are
+    fetched instead of their usual place. `split`: shares of train, valid and test, which a data set of train alone is divided
+    into. With `vocabularies` (entities, relations of a saved run) names get the ids of those.
 
     Triples are kept as they are, repeated ones too. Entities and relations of valid and test that train lacks are kept,
     with a warning. Raises DataError (file, line, what is expected), OptionError (options that contradict each other),
     KgdistError (nowhere to write).
     """
     source = {"dataset": name, "data_path": os.fspath(path), "format": format, "has_edge_importance": weighted}
-    source |= {"data_files": tuple(os.fspath(file) for file in files or ()), "delimiter": delimiter, "header": header}
+    source |= {
+        "data_files": tuple(os.fspath(file) for file in files or ()),
+        "delimiter": delimiter,
+        "header": header,
+        "quoted": quoted,
+    }
     source |= {"data_url": data_url, "split": tuple(split)}
     form = Format.parse(format)
-    sources = _sources(form, path, name, files, delimiter, header, data_url)
+    sources = _sources(form, path, name, files, delimiter, header, quoted, data_url)
     if split:
         check_shares(split, [other for other in sources.splits if other != "train"])
     options = {
@@ -111,6 +118,7 @@ def load_dataset(
         "counted": sources.counted,
         "delimiter": delimiter,
         "header": header,
+        "quoted": quoted,
         "weighted": weighted,
         "files": {role: _relative(file, sources.home) for role, file in sources.roles.items()},
         "vocabularies": vocabularies and [vocabulary.digest for vocabulary in vocabularies],
@@ -153,13 +161,21 @@ def _build(
 
 
 def _sources(
-    form: Format, path: PathLike, name: str, files: Sequence[PathLike] | None, delimiter: str, header: bool, data_url: str | None
+    form: Format,
+    path: PathLike,
+    name: str,
+    files: Sequence[PathLike] | None,
+    delimiter: str,
+    header: str,
+    quoted: bool,
+    data_url: str | None,
 ) -> Sources:
     if form.kind != "built_in":
         if data_url is not None:
             raise OptionError("--data_url", "goes with --format built_in only")
-        return user_files(path, form, files, delimiter, header)
-    for option, given in (("--data_files", files), ("--delimiter", delimiter != "\t"), ("--header", header)):
+        return user_files(path, form, files, delimiter, HEADER[header], quoted)
+    idle = {"--data_files": files, "--delimiter": delimiter != "\t", "--header": header != "no", "--quoted": quoted}
+    for option, given in idle.items():
         if given:
             raise OptionError(option, "does not go with --format built_in; name your own files' format raw_udd_hrt or udd_hrt")
     return built_in_files(path, name, data_url)
@@ -228,6 +244,7 @@ def open_dataset(config: Config, vocabularies: tuple[Vocabulary, Vocabulary] | N
         files=list(config.data_files) or None,
         delimiter=config.delimiter,
         header=config.header,
+        quoted=config.quoted,
         weighted=config.has_edge_importance,
         data_url=config.data_url,
         split=config.split,

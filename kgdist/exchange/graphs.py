@@ -65,11 +65,11 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Written:
-    """What is written: a data set, and the files its splits came from, for errors."""
+    """What is written: a data set, and the files its splits came from, and which of these begin with a header, for errors."""
 
     dataset: Dataset
     files: Mapping[str, Path]
-    header: bool = False
+    headed: frozenset[str] = frozenset()  # splits
     tick: Callable[[int], object] = lambda triples: None
 
     def pieces(self, split: str) -> Iterator[Piece]:
@@ -98,7 +98,7 @@ class Written:
         path, number = self.files.get(piece.split, Path(piece.split)), piece.first + row + 1
         if suffix(path) in (*RDF, ".parquet", ".pq"):  # a triple is no line there
             return DataError(path, f"triple {number}: {what}")
-        return DataError(path, what, line=number + self.header)
+        return DataError(path, what, line=number + (piece.split in self.headed))
 
 
 Writer = Callable[[Written, Path], None]
@@ -115,7 +115,7 @@ def convert(graph: Written, name: str, write: Writer, out: Path, *, force: bool 
     sizes = {"entities": len(dataset.entities), "relations": len(dataset.relations), "splits": splits}
     about = {"format": name, "kgdist_version": __version__, "dataset": dataset.name, **sizes}
     with bar(total=sum(splits.values()), desc=f"writing {name}", unit=" triples") as progress:
-        ticking = Written(dataset, graph.files, graph.header, progress.update)
+        ticking = Written(dataset, graph.files, graph.headed, progress.update)
         with listed_folder(out, about, force=force) as folder:
             write(ticking, folder)
     return sorted(out.iterdir())

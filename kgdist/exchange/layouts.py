@@ -93,7 +93,7 @@ def write_libkge(graph: Written, folder: Path) -> None:
     refuse_weights(graph, "libkge")
     dataset = graph.dataset
     _write_dictionaries(graph, folder, "entity_ids.del", "relation_ids.del")
-    _write_names(Written(dataset, graph.files, graph.header), folder, names)
+    _write_names(Written(dataset, graph.files, graph.headed), folder, names)
     facts: dict[str, object] = {}
     for kind in ("entity_ids", "relation_ids"):
         facts |= {f"files.{kind}.filename": f"{kind}.del", f"files.{kind}.type": "map"}

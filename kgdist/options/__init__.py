@@ -11,6 +11,7 @@ model_file.py      the names and files of score functions of your own
 of_brought.py      the options of what a user brings beside triples
 of_encoders.py     the options of graph encoders
 of_entities.py     the options of attributes of entities, and of entities never seen
+of_files.py        how files of triples are laid out
 of_graphs.py       the options of commands that work on triples alone
 of_objectives.py   the options of what a training makes small
 of_other_tests.py  the options of what kgdist-eval can test besides ranks of entities

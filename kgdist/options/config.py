@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from kgdist.options.built_in import BUILT_IN
 from kgdist.options.cluster import ClusterOptions, PartitionOptions
 from kgdist.options.of_brought import BroughtOptions
 from kgdist.options.of_encoders import EncoderOptions
+from kgdist.options.of_files import HEADER, QUOTED, clean_delimiter, clean_format
 from kgdist.options.of_objectives import ObjectiveOptions
 from kgdist.options.of_other_tests import OtherTestOptions
 from kgdist.options.option import Option, option, table
@@ -29,7 +29,6 @@ _HERE = ("train", "eval")  # reading files, and GPUs: not when many machines tra
 _ALONE = ("train",)
 _EVAL = ("eval",)
 _PARTITION = ("partition",)
-_FORMAT = re.compile(r"(raw_udd|udd)_(?:\{([hrt]{3})\}|([hrt]{3}))")
 
 _data = partial(option, group="data")
 _model = partial(option, group="model")
@@ -46,26 +45,8 @@ def _plain_name(text: str) -> str:
     return text
 
 
-def clean_format(text: str) -> str:
-    """A format of triples as it is kept. Raises ValueError for one that is none."""
-    if text == "built_in":
-        return text
-    match = _FORMAT.fullmatch(text)
-    columns = (match[2] or match[3]) if match else ""
-    if match is None or len(set(columns)) != 3:
-        raise ValueError(f"must be built_in, or raw_udd_XYZ or udd_XYZ with XYZ the order of h, r and t, not {text[:60]!r}")
-    return f"{match[1]}_{columns}"
-
-
 def _whole_path(text: str) -> str:
     return os.path.abspath(os.path.expanduser(text))
-
-
-def _delimiter(text: str) -> str:
-    text = text.replace("\\t", "\t")
-    if "\n" in text or "\r" in text:
-        raise ValueError("must not hold a line break")
-    return text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,11 +83,18 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     delimiter: str = _data(
         "\t",
         "what separates the columns of your own files",
-        clean=_delimiter,
+        clean=clean_delimiter,
         dglke=(*_HERE, "partition"),
         metavar="TEXT",
     )
-    header: bool = _data(False, "the first line of each of your own files is a header", ours=(*_HERE, "partition"))
+    header: str = _data(
+        "no",
+        "whether the first line of each of your own files is a header, and skipped: no; yes, the same as --header alone; auto, "
+        "where it names columns (head relation tail and the like, or words instead of ids)",
+        **HEADER,
+        ours=(*_HERE, "partition"),
+    )
+    quoted: bool = _data(False, QUOTED, ours=(*_HERE, "partition"))
     has_edge_importance: bool = _data(
         False,
         "the fourth column of your own files is the weight of the triple, > 0; it multiplies both the positive and the "

@@ -219,7 +219,7 @@ def of_partitioning(o: Config, given: Given) -> Rows:
     if o.metadata is None:
         return
     yield o.out is None, "metadata", "needs --out, the folder that gets the partitions"
-    for name in ("dataset", "data_path", "format", "data_files", "delimiter", "header", "data_url", "features"):
+    for name in ("dataset", "data_path", "format", "data_files", "delimiter", "header", "quoted", "data_url", "features"):
         yield name in given, name, "contradicts --metadata, which names the files of the graph; drop it"
     yield o.has_edge_importance, "has_edge_importance", "contradicts --metadata: weights are data of its edges; drop it"
     yield "layout" in given and o.layout != "graph", "layout", "contradicts --metadata: a graph is written as one; drop it"
@@ -328,7 +328,7 @@ def of_preprocessing(o: PreprocessOptions, given: Given) -> Rows:
     yield o.draft_schema and count > 1, "draft_schema", f"guesses from one file, not from {count}: call it for each"
     yield o.draft_schema and len(o.schema) > 1, "schema", "one file gets the schema that is drafted"
     if o.draft_schema:
-        idle = ("fit_on", "dataset", "data_path", "format", "data_files", "delimiter", "header")
+        idle = ("fit_on", "dataset", "data_path", "format", "data_files", "delimiter", "header", "quoted")
         for name in (*idle, "executor", "num_workers", "ray_address", "gpu", "chunk_size", "out", "report"):
             yield name in given, name, "has no effect here: --draft_schema writes a schema and nothing else; drop one of them"
         return
@@ -339,7 +339,7 @@ def of_preprocessing(o: PreprocessOptions, given: Given) -> Rows:
     yield o.num_workers is not None and o.executor == "local", "num_workers", "needs --executor process, or ray"
     yield o.ray_address is not None and o.executor != "ray", "ray_address", "needs --executor ray"
     yield o.gpu >= 0 and o.executor != "local", "gpu", "goes with --executor local: one process computes on it"
-    for name in ("data_path", "format", "data_files", "delimiter", "header"):
+    for name in ("data_path", "format", "data_files", "delimiter", "header", "quoted"):
         yield o.dataset is None and name in given, name, "says where a data set is; give its name, too: --dataset"
     own = "own files need --format raw_udd_hrt (names) or udd_hrt (integer ids)"
     yield o.format == "built_in" and o.data_files, "data_files", own
@@ -351,7 +351,7 @@ def of_encoding(o: EncodeOptions, given: Given) -> Rows:
     yield nothing, "triples", "say what is known of the new entities: --triples, --entities with their attributes, or both"
     names = "new entities have names, and no ids yet: raw_udd_XYZ"
     yield not o.format.startswith("raw_udd_"), "format", names
-    for name in ("format", "delimiter", "header"):
+    for name in ("format", "delimiter", "header", "quoted"):
         idle = o.triples is None and o.test is None and name in given
         yield idle, name, "says what --triples and --test are, and there is neither; drop it"
 

@@ -7,7 +7,7 @@ import dataclasses
 import os
 from functools import partial
 
-from kgdist.options.config import clean_format
+from kgdist.options.of_files import HEADER, QUOTED, clean_format
 from kgdist.options.option import option, page_file
 
 _what = partial(option, group="input")
@@ -44,7 +44,10 @@ class EntityOptions:
     )
     data_files: tuple[str, ...] = _what((), "the data set's files, as for a training", metavar="FILE")
     delimiter: str = _what("\t", "what separates the columns of --data_files")
-    header: bool = _what(False, "the first line of each of --data_files is a header, and is skipped")
+    header: str = _what(
+        "no", "the first line of each of --data_files is a header, and skipped: no, yes (--header alone), or auto", **HEADER
+    )
+    quoted: bool = _what(False, f"of --data_files: {QUOTED}")
     executor: str = _how(
         "local",
         "where the work is done: in this process, in processes of this machine, or in tasks of Ray (needs the extra "
@@ -100,7 +103,10 @@ class NewEntityOptions:
         clean=clean_format,
     )
     delimiter: str = _what("\t", "what separates the columns of --triples and --test")
-    header: bool = _what(False, "the first line of each of these is a header, and is skipped")
+    header: str = _what(
+        "no", "the first line of each of these is a header, and skipped: no, yes (--header alone), or auto", **HEADER
+    )
+    quoted: bool = _what(False, f"of these: {QUOTED}")
     data_path: str | None = _what(None, "folder of the data that the run was trained on, if it has moved", metavar="FOLDER")
     attributes: str | None = _what(
         None, "folder of the attributes that the run was trained with, if it has moved", clean=_whole_path, metavar="FOLDER"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 
-from kgdist.options.config import clean_format
+from kgdist.options.of_files import HEADER, QUOTED, clean_format
 from kgdist.options.option import option, page_file
 
 _what = partial(option, group="input")
@@ -20,7 +20,10 @@ class SplittingOptions:
     file: str | None = _what(None, "the triples, text or Parquet or N-Triples, compressed or not", metavar="FILE")
     format: str = _what("raw_udd_hrt", "the order of its columns, as for a training: raw_udd_XYZ", clean=clean_format)
     delimiter: str = _what("\t", "what separates the columns")
-    header: bool = _what(False, "the first line is a header, and skipped")
+    header: str = _what(
+        "no", "the first line is a header, and skipped: no, yes (--header alone), or auto: if it names columns", **HEADER
+    )
+    quoted: bool = _what(False, QUOTED)
     ratio: tuple[float, ...] = _how((0.8, 0.1, 0.1), "shares of train, valid and test, which add up to 1", low=0, high=1)
     seed: int = _how(0, "which of the possible splits is made", low=0)
     no_leaks: bool = _how(
@@ -46,7 +49,12 @@ class InspectingOptions:
     data_path: str = _what("data", "where known data sets lie, or are downloaded to", metavar="FOLDER")
     format: str = _what("raw_udd_hrt", "what files are: raw_udd_XYZ, as for a training", clean=clean_format)
     delimiter: str = _what("\t", "what separates the columns")
-    header: bool = _what(False, "the first line of each file is a header, and skipped")
+    header: str = _what(
+        "no",
+        "the first line of each file is a header, and skipped: no, yes (--header alone), or auto: if it names columns",
+        **HEADER,
+    )
+    quoted: bool = _what(False, QUOTED)
     most: int = _output(10, "relations that are shown of each kind", low=1)
     report: str | None = _output(
         None,
@@ -71,5 +79,10 @@ class ConvertingOptions:
         "raw_udd_hrt", "what the files are: raw_udd_XYZ, udd_XYZ or built_in, as for a training", clean=clean_format
     )
     delimiter: str = _what("\t", "what separates the columns")
-    header: bool = _what(False, "the first line of each file is a header, and skipped")
+    header: str = _what(
+        "no",
+        "the first line of each file is a header, and skipped: no, yes (--header alone), or auto: if it names columns",
+        **HEADER,
+    )
+    quoted: bool = _what(False, QUOTED)
     has_edge_importance: bool = _what(False, "a fourth column holds the weight of a triple, and is kept")

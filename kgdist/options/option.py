@@ -139,6 +139,10 @@ class Option:
             parts.append(f"<= {self.high:.12g}" if self.high < 2**53 else "< 2**63")
         return " ".join([noun, " and ".join(parts)]).strip() + "".join(f", or {extra}" for extra in self.besides)
 
+    def takes(self, word: str) -> bool:
+        """Whether `word` is one of the values that this option chooses from."""
+        return word in self.choices or word.lower() in _BOOLS
+
     def refuse(self, value: object) -> OptionError:
         """The error for a value that cannot be."""
         endless = self.kind is float and str(value).strip("+-.").lower() in ("inf", "infinity")

@@ -171,9 +171,16 @@ def expand(command: str, argv: Sequence[str]) -> list[str]:
         row = rows.get(full)
         if row is not None and row.kind is bool and equals:
             words.append(full if row.read(value) else _OFF + row.name)
+        elif row is not None and row.bare is not None and not equals and command in POSITIONAL and _own(row, argv[place + 1 :]):
+            words.append(f"{full}={row.bare}")  # the next word is the command's own
         else:
             words.append(full + equals + value)
     return words
+
+
+def _own(row: Option, words: Sequence[str]) -> bool:
+    """Whether the word after the flag of an option that may stand alone is no value of it."""
+    return bool(words) and not row.takes(words[0])
 
 
 def _full(command: str, name: str, rows: Mapping[str, Option]) -> str:

@@ -213,6 +213,7 @@ class ConvertOptions(ConvertingOptions, ToolOptions):
     force: bool = _output(False, "replace what an earlier kgdist-convert has written there")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitOptions(SplittingOptions, ToolOptions):
     """kgdist-split."""
 

@@ -14,15 +14,10 @@ from kgdist.base.errors import counted
 from kgdist.base.text_table import TextTable
 from kgdist.data.dataset import Dataset
 from kgdist.data.leaks import Families, Link, find, overlap, portions
+from kgdist.data.read.header import names_columns
 from kgdist.data.statistics import CATEGORIES, relation_categories
 from kgdist.data.vocabulary import Vocabulary
 
-# What the first line of a file says when it names its columns.
-HEADERS = (
-    {"head", "h", "subject", "s", "source", "src", "from", "e1", "entity1", "start", "node1", "head_id", "subject_id"},
-    {"relation", "r", "rel", "predicate", "p", "relationship", "type", "edge", "label", "property", "relation_id"},
-    {"tail", "t", "object", "o", "target", "dst", "to", "e2", "entity2", "end", "node2", "tail_id", "object_id"},
-)
 MOJIBAKE = ("\ufffd", "Ã©", "Ã¼", "Ã¶", "Ã¤", "Ã¨", "â€™", "â€œ", "Ð°", "Ñ€")  # UTF-8 read as Latin-1, and what was no UTF-8
 FREQUENT = 12  # relations that are named with their triples
 QUOTED = 0.5  # share of names that are in quotation marks, from which they are none of the names' own
@@ -110,9 +105,8 @@ def _header(dataset: Dataset) -> list[str] | None:
     for triples in dataset.splits.values():
         head, relation, tail = triples.array[0].tolist()
         words = [dataset.entities[head], dataset.relations[relation], dataset.entities[tail]]
-        named = sum(word.strip().lower() in known for word, known in zip(words, HEADERS, strict=True))
         often = sum(int(np.count_nonzero(each.array[:, 1] == relation)) for each in dataset.splits.values())
-        if named >= 2 and often <= len(dataset.splits):
+        if names_columns(dict(zip("hrt", words, strict=True))) and often <= len(dataset.splits):
             return words
     return None
 
@@ -127,10 +121,12 @@ def findings(facts: Mapping[str, Any]) -> Iterator[Finding]:
     """What endangers a result, and what mends it."""
     if facts["header"]:
         yield Finding(
-            f"the first line of a file looks like the names of columns ({' '.join(facts['header'])})", "--header skips it"
+            f"the first line of a file looks like the names of columns ({' '.join(facts['header'])})", "--header auto skips it"
         )
     if facts["quoted"] >= QUOTED:
-        yield Finding(f"{facts['quoted']:.0%} of the names are in quotation marks, which become part of them", "take them off")
+        yield Finding(
+            f"{facts['quoted']:.0%} of the names are in quotation marks, which become part of them", "--quoted takes them off"
+        )
     if facts["mojibake"]:
         what = f"{facts['mojibake']:.2%} of the names look like text in another encoding"
         yield Finding(what, "convert the files to UTF-8")

@@ -119,7 +119,7 @@ class Trained:
         """
         opened, dataset = self.opened, self.dataset
         config = opened.run.config.replace(
-            data_path=str(out.absolute()), format="built_in", data_files=(), delimiter="\t", header=False, split=(),
+            data_path=str(out.absolute()), format="built_in", data_files=(), delimiter="\t", header="no", quoted=False, split=(),
             has_edge_importance=False, data_url=None,
         )  # fmt: skip
         held = {name: [each.array] for name, each in dataset.splits.items() if name != "train"}

@@ -10,6 +10,7 @@ from kgdist.attributes.unseen import names_in, transform_unseen
 from kgdist.base.errors import OptionError, counted
 from kgdist.base.listed_folder import check_replaceable
 from kgdist.base.log import log, say
+from kgdist.data.dataset import HEADER
 from kgdist.data.growing import Growing, among, known_names, read_named
 from kgdist.data.read.columns import Spec
 from kgdist.data.read.formats import Format, check_delimiter
@@ -72,12 +73,13 @@ def newcomers(options: EncodeOptions, trained: Trained) -> Newcomers:
 def spec_of(options: EncodeOptions, trained: Trained) -> Spec:
     """How the rows of --triples and --test are laid out; weights, which messages have no use for, may be there where the run had
     some."""
-    check_delimiter(options.delimiter)
+    check_delimiter(options.delimiter, options.quoted)
     return Spec(
         Format.parse(options.format).order,
         options.delimiter,
-        options.header,
+        HEADER[options.header],
         None if trained.opened.config.has_edge_importance else False,
+        quoted=options.quoted,
     )
 
 

@@ -65,7 +65,7 @@ class Round(NamedTuple):
         if self.part is None:
             return base
         where = {"data_path": str(folder.graph.absolute()), "format": FORMAT, "data_files": FILES}
-        return base.replace(**where, delimiter="\t", header=False, data_url=None, split=())
+        return base.replace(**where, delimiter="\t", header="no", quoted=False, data_url=None, split=())
 
 
 def trials_of(trials: int, rounds: int) -> list[int]:

@@ -102,7 +102,7 @@ def test_what_is_missing_or_has_no_say(bench: Bench) -> None:
         ((*own, *out, "--base", "http://example.org/"), "--base: has an effect only where N-Triples are read or written"),
         ((*own, *out, "--to", "ntriples"), "train.tsv:1: head 'e"),
         ((*own, "--out", str(bench.data)), "holds other files already; name a new folder"),
-        ((*own, *out, "--to", "udd_hrt", "--header=maybe"), "--header: must be true or false"),
+        ((*own, *out, "--to", "udd_hrt", "--header=maybe"), "--header: must be one of no, yes, auto"),
     ):
         assert message in refused(bench, *words)
     bench.data.joinpath("train.tsv").write_text("a\tb\n")

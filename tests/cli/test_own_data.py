@@ -104,6 +104,24 @@ def test_a_header_that_is_declared_is_none(tmp_path: Path, capsys: pytest.Captur
     assert found([*words, "--header"], capsys) == []
 
 
+def test_headers_and_quotes_are_taken_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = clean()
+    _quotes(files)
+    _header(files)
+    words = write(tmp_path, files)
+    assert len(found(words, capsys)) == 2
+    assert found(["--header", "auto", "--quoted", *words], capsys) == []
+    assert inspect.main(["--header", words[0], "--json"]) == 0  # the next word is a file
+    assert json.loads(capsys.readouterr().out)["splits"]["train"]["triples"] == len(files["train"]) - 1
+    assert split.main([words[0], "--header", "auto", "--quoted", "--out", str(tmp_path / "out"), "--quiet"]) == 0
+    parts = [(tmp_path / "out" / f"{name}.tsv").read_text().splitlines() for name in files]
+    assert sorted(itertools.chain(*parts)) == sorted("\t".join(triple).replace('"', "") for triple in files["train"][1:])
+    capsys.readouterr()
+    (tmp_path / "bad.tsv").write_text('"a"\tr\tb\n"c\tr\td\n')
+    assert split.main([str(tmp_path / "bad.tsv"), "--quoted", "--out", str(tmp_path / "none")]) == 2
+    assert "bad.tsv:2: the quotation mark that opens field 1 is never closed" in capsys.readouterr().err
+
+
 def test_for_people_and_of_a_known_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = clean()
     _inverse(files)

@@ -116,10 +116,10 @@ def test_weights(tmp_path: Path) -> None:
 
 def test_header_and_delimiter(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("head||rel||tail\na||r||b\n")
-    dataset = raw(tmp_path, ["train.csv"], header=True, delimiter="||")
+    dataset = raw(tmp_path, ["train.csv"], header="yes", delimiter="||")
     assert named(dataset, dataset.train) == [("a", "r", "b")]
     (tmp_path / "train.csv").write_text("head||rel||tail\n")
-    assert "holds no triples" in fails(lambda: raw(tmp_path, ["train.csv"], header=True, delimiter="||"))
+    assert "holds no triples" in fails(lambda: raw(tmp_path, ["train.csv"], header="yes", delimiter="||"))
 
 
 @pytest.mark.parametrize("name", ["with space", 'it\'s "quoted"', "$(touch pwned)", "-n", "~", "é\u05d0", "new\nline", ".."])

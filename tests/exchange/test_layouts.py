@@ -207,7 +207,7 @@ def test_a_refusal_names_the_first_triple(monkeypatch: pytest.MonkeyPatch) -> No
         pass
     with pytest.raises(DataError, match=r"train.tsv:4: tail 'x\|y'"), written(made, "raw_udd_thr", "|"):
         pass
-    headed = Written(made.dataset, made.files, header=True)
+    headed = Written(made.dataset, made.files, headed=frozenset(made.dataset.splits))
     with pytest.raises(DataError, match=r"train.tsv:5: relation"), written(headed, "raw_udd_rht", "|"):
         pass
     parquet = Written(made.dataset, {"train": Path("train.parquet")})

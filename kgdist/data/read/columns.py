@@ -27,11 +27,12 @@ class Spec:
 
     order: str = "hrt"  # what the columns hold
     delimiter: str = "\t"
-    header: bool = False
+    header: bool | None = False  # the first line is skipped; None where it names columns (header.py)
     weights: bool | None = False  # a fourth column: True required, False refused, None where the first row has it
     limits: tuple[int, int] | None = (
         None  # numbers of entities and relations when the columns hold ids, None when they hold names
     )
+    quoted: bool = False  # fields may stand in quotation marks, as in CSV
 
     def expected(self, width: int) -> str:
         """The words for a right row."""

@@ -10,6 +10,7 @@ pyarrow.compute takes a tenth of a second to import, so it is imported where it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +20,36 @@ import pyarrow as pa
 from kgdist.base.errors import DataError
 from kgdist.data.names import MAX_IDS, as_binary, hash_names, lengths
 from kgdist.data.read.columns import shown
-from kgdist.data.read.lines import blocks, check_file, each_line
-from kgdist.data.read.text import read_columns
+from kgdist.data.read.header import names_entry
+from kgdist.data.read.lines import Lines, blocks, check_file, each_line
+from kgdist.data.read.text import read_columns, split_line
 
 EXPECTED = "one name or `id<delimiter>name` a line"
 
 
-def read_dictionary(path: Path, delimiter: str = "\t", *, counted: bool = False, header: bool = False) -> Any:
+def read_dictionary(
+    path: Path, delimiter: str = "\t", *, counted: bool = False, header: bool | None = False, quoted: bool = False
+) -> Any:
     """The names in id order, pa.LargeStringArray[n], or the count (int) alone.
 
-    `header`: the first line is skipped. `counted`: the first line is the number of lines that follow, as in
-    `entity2id.txt`; when none follow, that number is returned. Raises DataError with the line (both lines, for a repeat or
-    a gap).
+    `header`: the first line is skipped; None: if it names two columns. `quoted`: fields may be. `counted`: the first line is the
+    number of lines that follow, as in `entity2id.txt`; when none follow, that number is returned. Raises DataError with the line
+    (both lines, for a repeat or a gap).
     """
     check_file(path, EXPECTED)
+    if header is None:
+        fields = _first_fields(next(blocks(path), None), delimiter, quoted)
+        header = names_entry([field.decode("utf-8", "replace") for field in fields])
+    if quoted:
+        return _quoted(path, delimiter, header)
     names = None if counted else _in_order(path, delimiter, header)
     return _in_any_order(path, delimiter, counted, header) if names is None else names
+
+
+def _first_fields(block: Lines | None, delimiter: str, quoted: bool) -> list[bytes]:
+    """Of the first line; none where its quotation marks are wrong."""
+    fields = [] if block is None else split_line(block.raw[: block.raw.index(b"\n")].removesuffix(b"\r"), delimiter, quoted)
+    return [] if isinstance(fields, str) else fields
 
 
 def _in_order(path: Path, delimiter: str, header: bool) -> Any:
@@ -92,25 +107,56 @@ def _in_any_order(path: Path, delimiter: str, counted: bool, header: bool) -> An
         message = f"expected `id<delimiter>name`, found {found}; is --delimiter right?"
         raise DataError(path, message, line=first + int(alone[0]))
     else:
-        names, ids = _columns(path, lines, delimiter, first)
+
+        def halves(reverse: bool) -> tuple[Any, Any]:
+            """What is before and behind the first delimiter, or the last one."""
+            values = pc.split_pattern(lines, delimiter, max_splits=1, reverse=reverse).flatten()
+            return values.take(pa.array(np.arange(0, len(values), 2))), values.take(pa.array(np.arange(1, len(values), 2)))
+
+        names, ids = _columns(path, lines, halves, first)
     _check(path, lines, names, ids, first)
     return names.take(pa.array(np.argsort(ids)))
 
 
-def _columns(path: Path, lines: Any, delimiter: str, first: int) -> tuple[Any, np.ndarray]:
-    """(names, ids) of lines of two columns, in file order."""
-    import pyarrow.compute as pc
+def _quoted(path: Path, delimiter: str, header: bool) -> Any:
+    """The names of a file whose fields may be quoted, in id order."""
+    pieces: list[dict[str, Any]] = []
+    width = 1
+    for block in blocks(path, header=header):
+        if not pieces:
+            width = max(1, len(_first_fields(block, delimiter, True)))
+        types = {f"{number}": pa.large_string() for number in range(width)}
+        columns = read_columns(block.raw, types, delimiter, quoted=True) if width < 3 else None
+        if columns is None:
+            for number, line, message in each_line(block):
+                fields = split_line(line, delimiter, True)
+                if message or isinstance(fields, str):
+                    raise DataError(path, message or str(fields), line=number)
+                if len(fields) != min(width, 2):
+                    raise DataError(path, f"expected {EXPECTED}, found {shown(line)}; is --delimiter right?", line=number)
+        assert columns is not None
+        pieces.append(columns)
+    if not pieces:
+        raise DataError(path, f"is empty, expected {EXPECTED}")
+    first = 2 if header else 1
+    left, right = (pa.concat_arrays([piece[name] for piece in pieces]) for name in ("0", f"{width - 1}"))
+    if width == 1:
+        numbers = integers(left)
+        names, ids = left, numbers if numbers is not None and _is_range(numbers) else np.arange(len(left))
+    else:
+        names, ids = _columns(path, left, lambda reverse: (left, right), first)
+    _check(path, names, names, ids, first)
+    return names.take(pa.array(np.argsort(ids)))
 
-    def halves(reverse: bool) -> tuple[Any, Any]:
-        """What is before and behind the first delimiter, or the last one."""
-        values = pc.split_pattern(lines, delimiter, max_splits=1, reverse=reverse).flatten()
-        return values.take(pa.array(np.arange(0, len(values), 2))), values.take(pa.array(np.arange(1, len(values), 2)))
 
-    left, rest = halves(reverse=False)
+def _columns(path: Path, lines: Any, halves: Callable[[bool], tuple[Any, Any]], first: int) -> tuple[Any, np.ndarray]:
+    """(names, ids) of lines of two columns, in file order; `halves(reverse)` are the columns, split at the first or last
+    delimiter."""
+    left, rest = halves(False)
     left_ids = integers(left)
     if left_ids is not None and _is_range(left_ids):
         return rest, left_ids
-    body, right = halves(reverse=True)
+    body, right = halves(True)
     right_ids = integers(right)
     if right_ids is not None and (_is_range(right_ids) or left_ids is None):
         return body, right_ids

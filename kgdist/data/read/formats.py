@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kgdist.base.errors import DataError, OptionError
@@ -63,7 +63,8 @@ class Sources:
     relations: Path | None = None
     counted: bool = False  # the dictionary files begin with their count (Freebase)
     delimiter: str = "\t"
-    header: bool = False  # every file begins with a line to skip
+    header: bool | None = False  # every file begins with a line to skip; None: those whose first line names columns
+    quoted: bool = False  # fields may stand in quotation marks
 
     @property
     def roles(self) -> dict[str, Path]:
@@ -77,8 +78,8 @@ class Sources:
         return list(self.roles.values())
 
 
-def check_delimiter(delimiter: str) -> None:
-    """Raise OptionError for a string that cannot part the fields of a line."""
+def check_delimiter(delimiter: str, quoted: bool = False) -> None:
+    """Raise OptionError for a string that cannot part the fields of a line, or not those that may be quoted."""
     if not delimiter or set(delimiter) & set("\n\r\0"):
         raise OptionError(
             "--delimiter", f"{delimiter!r} cannot separate columns; give one or more characters other than line ends and NUL"
@@ -87,13 +88,22 @@ def check_delimiter(delimiter: str) -> None:
         delimiter.encode()
     except UnicodeEncodeError as error:
         raise OptionError("--delimiter", f"{delimiter!r} is not valid Unicode") from error
+    if quoted and (len(delimiter) > 1 or not delimiter.isascii() or delimiter == '"'):
+        raise OptionError(
+            "--quoted", f"goes with a delimiter of one ASCII character that is no quotation mark, not {delimiter!r}"
+        )
 
 
 def user_files(
-    path: PathLike, form: Format, files: Sequence[PathLike] | None, delimiter: str = "\t", header: bool = False
+    path: PathLike,
+    form: Format,
+    files: Sequence[PathLike] | None,
+    delimiter: str = "\t",
+    header: bool | None = False,
+    quoted: bool = False,
 ) -> Sources:
     """The files of a raw_udd or udd data set, looked for under `path`. Raises OptionError if their number is wrong."""
-    check_delimiter(delimiter)
+    check_delimiter(delimiter, quoted)
     least, words = (1, "train [valid [test]]") if form.kind == "raw_udd" else (3, "entities relations train [valid [test]]")
     if files is None or not least <= len(files) <= least + 2:
         found = "none is" if not files else f"{len(files)} are"
@@ -111,7 +121,7 @@ def user_files(
     entities, relations, *rest = paths if ids else (None, None, *paths)
     splits = {split: file for split, file in zip(SPLITS, rest, strict=False) if file is not None}
     home = Path(path) if Path(path).is_dir() else splits["train"].parent
-    return Sources(home, splits, form.order, ids, entities, relations, delimiter=delimiter, header=header)
+    return Sources(home, splits, form.order, ids, entities, relations, delimiter=delimiter, header=header, quoted=quoted)
 
 
 def built_in_files(path: PathLike, name: str, data_url: str | None) -> Sources:
@@ -154,6 +164,8 @@ def read_rows(path: Path, spec: Spec) -> Iterator[Rows]:
     follow.
     """
     kind = suffix(path)
+    if spec.header is None:
+        spec = replace(spec, header=has_header(path, spec))
     if kind == ".nt":
         from kgdist.data.read.ntriples import read_ntriples
 
@@ -169,3 +181,12 @@ def read_rows(path: Path, spec: Spec) -> Iterator[Rows]:
     from kgdist.data.read.text import read_text
 
     return read_text(path, spec)
+
+
+def has_header(path: Path, spec: Spec) -> bool:
+    """Whether a file of text begins with the names of its columns. Raises DataError for one that cannot be read."""
+    if suffix(path) in (*RDF, ".parquet", ".pq"):
+        return False
+    from kgdist.data.read.text import begins_with_names
+
+    return begins_with_names(path, spec)

@@ -42,6 +42,8 @@ def check_spec(path: Path, spec: Spec, kind: str) -> None:
         raise OptionError("--format", f"{path} is {kind}, which holds names as head, relation, tail: use raw_udd_hrt")
     if spec.header:
         raise OptionError("--header", f"{path} is {kind}, which has no header line")
+    if spec.quoted:
+        raise OptionError("--quoted", f"{path} is {kind}, which has rules of its own for quotation marks; drop it")
     if spec.weights:
         raise OptionError("--has_edge_importance", f"{path} is {kind}, which has no column of weights")
 

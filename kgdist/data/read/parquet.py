@@ -29,6 +29,8 @@ def read_parquet(path: Path, spec: Spec) -> Iterator[Rows]:
         raise DataError(path, "a compressed Parquet file cannot be read; decompress it (Parquet compresses by itself)")
     if spec.header:
         raise OptionError("--header", f"{path} is a Parquet file, which has no header line")
+    if spec.quoted:
+        raise OptionError("--quoted", f"{path} is a Parquet file, which needs no quotation marks; drop it")
     try:
         with parquet.ParquetFile(path) as file:
             columns = _columns(path, file.schema_arrow, spec)
