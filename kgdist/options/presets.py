@@ -216,7 +216,7 @@ ROWS: tuple[Preset, ...] = (
           eval_interval=5450),
     _full("wn18", "ComplEx", "fast", (645, 200, .1), ("n3", .05), 20, .95, _KBC, eval_interval=1425),
     _full("wn18rr", "ComplEx", "best", (500, 1000, .1), ("n3", .1), 50, .49, _KBC, eval_interval=1120),
-    _full("wn18rr", "RESCAL", "best", (1024, 256, .1), ("dura", .1), 100, .498, _DURA, eval_interval=1100, init="xavier",
+    _full("wn18rr", "RESCAL", "best", (512, 256, .1), ("dura", .1), 150, .498, _DURA, eval_interval=2190, init="xavier",
           answer_weight=.1),
 )
 # fmt: on

@@ -28,6 +28,7 @@ from starlette.types import Message, Receive, Scope, Send
 from kgdist.base.errors import KgdistError
 from kgdist.base.log import log
 from kgdist.options.tools import ServeOptions
+from kgdist.serve import explorer
 from kgdist.serve.answering import Limits, Refused, facts_of, read, told
 from kgdist.serve.gatherer import Gatherer
 from kgdist.serve.live import Current
@@ -35,7 +36,7 @@ from kgdist.serve.openapi import description
 
 Made = TypeVar("Made")
 ASKED = ("/predict", "/similar", "/score", "/explain")
-OPEN = ("/healthz", "/openapi.json")  # without a token: they say nothing of the run
+OPEN = ("/healthz", "/openapi.json", *explorer.PATHS)  # without a token: they say nothing of the run
 ROOM = 1_000_000  # answers of all requests that are inside
 PIECE = 1 << 16  # bytes of a long answer that are written at a time, as fast as the client takes them
 LONG = 2000  # answers from which on the event loop does not write them itself
@@ -80,6 +81,7 @@ class App:
             Route("/openapi.json", self._openapi),
             Route("/entities", self._names),
             Route("/facts", self._facts),
+            *(Route(path, _page) for path in explorer.PATHS),
             *(Route(path, self._ask, methods=["GET", "POST"]) for path in ASKED),
         ]
         self._paths = {route.path for route in routes}
@@ -238,6 +240,8 @@ class App:
                 "facts": live.known is not None,
                 "calibrated": live.calibration is not None,
                 "taken_over": self.current.taken_over,
+                "max_k": self.options.max_k,
+                "max_questions": self.options.max_questions,
             }
         return Json({"status": "ok", **more})
 
@@ -288,6 +292,11 @@ async def _read(request: Request, most: int) -> bytes | None:
     return b"".join(pieces) if size <= most else None
 
 
+async def _page(request: Request) -> Response:
+    path = request.url.path
+    return Response(explorer.content(path), headers=explorer.HEADERS, media_type=explorer.PATHS[path])
+
+
 async def _said(request: Request, error: Exception) -> Response:
     """Of Starlette's own: no such path, no such method."""
     assert isinstance(error, HTTPException)
@@ -312,7 +321,8 @@ def _word(name: str, value: str) -> Any:
 
 def _complete(names: Any, text: str, most: int) -> list[str]:
     try:
-        return names.complete(text, most)  # type: ignore[no-any-return]
+        whole = [text] if text in names else []
+        return [*whole, *(name for name in names.complete(text, most) if name != text)][:most]
     except UnicodeEncodeError:
         return []
 

@@ -50,6 +50,7 @@ class Browser:
         self.number = 0
         self.session: str | None = None
         self.problems: list[str] = []
+        self.own = ("file:", "data:", "blob:")  # where pages may load from
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -90,15 +91,15 @@ class Browser:
             self.problems.append(" ".join(str(word.get("value", word.get("description"))) for word in facts["args"]))
         elif method == "Log.entryAdded" and facts["entry"]["level"] in ("error", "warning"):
             self.problems.append(facts["entry"]["text"])
-        elif method == "Network.requestWillBeSent" and not facts["request"]["url"].startswith(("file:", "data:", "blob:")):
+        elif method == "Network.requestWillBeSent" and not facts["request"]["url"].startswith(self.own):
             self.problems.append(f"the page loads {facts['request']['url'][:200]}")
 
-    def open(self, page: Path, *, width: int, dark: bool, height: int = 900) -> None:
-        """Load the page and wait until its charts are drawn."""
+    def open(self, page: Path | str, *, width: int, dark: bool, height: int = 900) -> None:
+        """Load the page, a file or an address, and wait until it is whole."""
         self.scheme(dark=dark)
         self.resize(width, height)
         self.ask("delete document.documentElement?.dataset.drawn")  # of the page before
-        self.call("Page.navigate", url=page.as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         self.wait("document.documentElement?.dataset.drawn === 'yes'")
 
     def scheme(self, *, dark: bool) -> None:
@@ -131,6 +132,14 @@ class Browser:
         if "exceptionDetails" in found:
             raise RuntimeError(found["exceptionDetails"]["exception"]["description"])
         return found["result"].get("value")
+
+    def press(self, key: str) -> None:
+        """A key of the keyboard, down and up: Tab, Enter, ArrowDown, or a letter."""
+        text = "\r" if key == "Enter" else key if len(key) == 1 else ""
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "ArrowUp": 38, "ArrowDown": 40}
+        code = codes[key] if len(key) > 1 else ord(key.upper())
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text, windowsVirtualKeyCode=code)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
     def photograph(self, file: Path, *, whole: bool = True) -> None:
         """A PNG of the page: all of it, or what the window shows."""

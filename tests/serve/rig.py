@@ -27,10 +27,15 @@ PATIENCE = patience(30.0)
 TOKEN = "correct-horse-battery-staple"
 
 
-def trained(folder: Path, *words: str) -> Path:
-    """A run of DistMult on a random graph of 30 entities, whose data lie beside it."""
+def graph(folder: Path) -> None:
+    """Write a random graph of 30 entities."""
     for name, split in zip(FILES, random_splits(), strict=True):
-        write(folder / "data" / name, split)
+        write(folder / name, split)
+
+
+def trained(folder: Path, *words: str, graph: Callable[[Path], None] = graph) -> Path:
+    """A run of DistMult on `graph`, whose data lie beside it."""
+    graph(folder / "data")
     source = ["--data_path", str(folder / "data"), "--dataset", "toy", "--format", "raw_udd_hrt", "--data_files", *FILES]
     before = set(folder.glob("ckpts/*"))
     own = ["--model_name", "DistMult", "--quiet", *words]

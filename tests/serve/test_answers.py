@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import kgdist
-from kgdist.serve import answering
+from kgdist.serve import answering, explorer
 from tests.cli.graphs import FILES
 from tests.serve.rig import PATIENCE, Served
 
@@ -167,7 +167,7 @@ def test_names_and_facts(server: Served, oracle: Oracle) -> None:
 def test_what_programs_read(server: Served) -> None:
     _, document = server.ask("/openapi.json")
     routes = {route.path for route in server.app._routes.routes}  # type: ignore[attr-defined]
-    assert set(document["paths"]) == routes - {"/metrics", "/openapi.json"}
+    assert set(document["paths"]) == routes - {"/metrics", "/openapi.json", *explorer.PATHS}
     status, text = server.ask("/metrics")
     assert status == 200
     values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
