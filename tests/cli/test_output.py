@@ -79,7 +79,7 @@ def test_the_best_validation_is_kept(bench: Bench) -> None:
     assert last.step == 40 and not np.array_equal(last.arrays["entity"], kept["entity"])  # resuming goes on from the last
     assert json.loads((run / "valid.json").read_text())["step"] == 40
     trained = metrics(run)
-    assert bench.eval(run) == trained and f"step {best['step']} are kept" in bench.out()
+    assert bench.eval(run) == trained and f"kept: the embeddings of step {best['step']}," in bench.out()
 
 
 def test_a_resumed_run_remembers_its_best(bench: Bench) -> None:

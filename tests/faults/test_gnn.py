@@ -173,7 +173,7 @@ def test_epochs_go_on_with_other_workers(tmp_path: Path) -> None:
         assert done.returncode == 0 and line in done.stdout, done.stdout + done.stderr
         assert f"validated at step {last} of {last}" in done.stdout  # the best rows are of another step of that number
         assert checkpoint.numbered(folder)[0][0] == last
-        check_embeddings(folder, "best" if "are kept" in done.stdout else "")
+        check_embeddings(folder, "best" if "kept: the embeddings" in done.stdout else "")
 
 
 BAD: dict[str, tuple[dict[str, str], str]] = {

@@ -211,15 +211,15 @@ def test_precedence_is_defaults_preset_file_flags(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "given", "cores", "expected", "said"),
     [
-        ("train", {}, 4, 1, "--num_proc 4 would use 4, each does --max_step steps"),
+        ("train", {}, 4, 1, "--num_proc 4 uses 4 (each does --max_step steps)"),
         ("train", {"max_epoch": 2.0}, 4, 1, "they divide the epochs"),
         ("train", {}, 1, 1, None),
         ("train", {"preset": True}, 4, 4, "--num_proc 4"),
         ("train", {"preset": True}, 96, 8, "--num_proc 8"),
         ("train", {"preset": True}, 1, 1, None),
         ("train", {"preset": True, "max_epoch": 2.0}, 4, 4, "--num_proc 4"),
-        ("train", {"preset": True, "seed": 0}, 4, 1, "--num_proc 4 would use 4"),
-        ("train", {"preset": True, "max_step": 9}, 4, 1, "--num_proc 4 would use 4"),
+        ("train", {"preset": True, "seed": 0}, 4, 1, "--num_proc 4 uses 4"),
+        ("train", {"preset": True, "max_step": 9}, 4, 1, "--num_proc 4 uses 4"),
         ("train", {"preset": True, "num_proc": 3}, 4, 3, None),
         ("train", {"num_thread": 2}, 4, 1, None),
         ("train", {"gpu": (0, 1)}, 4, 1, None),

@@ -135,7 +135,7 @@ def no_data(run: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (drop("metrics.jsonl"), "the run has no metrics.jsonl"),
+        (drop("metrics.jsonl"), "metrics.jsonl is missing"),
         (put("metrics.jsonl", '{"kind": "train"}\n[]\n{"kind": "train", "step": NaN}\nx'), "4 lines cannot be read"),
         (drop("test.json"), "the run has no test.json"),
         (put("test.json", '{"all": 3}'), "not the metrics that kgdist-eval saves"),

@@ -121,5 +121,5 @@ def test_a_word_on_the_line_of_a_script_is_one_of_ours_or_refused(word: tuple[st
     table = LINES[way]
     assert word_of(json.loads(json.dumps(message)), table) == next(iter(message.items()))
     for wrong in ({**message, "more": junk}, {}, {"x": junk}):
-        with pytest.raises(ProtocolError, match="none of our words"):
+        with pytest.raises(ProtocolError, match="is not one of our words"):
             word_of(wrong, table)
