@@ -183,7 +183,7 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
     ),
     "too many layers": ({"num_layers": "3"}, "--num_layers: the partitions reach 2 hops, and each layer needs one"),
     "security": ({"transport_security": "curve"}, "--transport_security: is about a parameter store"),
-    "steps": ({"force_sync_interval": "5"}, "--force_sync_interval: has no effect here: the workers of --encoder"),
+    "steps": ({"force_sync_interval": "5"}, "--force_sync_interval: has no effect: the workers of --encoder"),
     "by hand": ({"backend": "manual"}, "--backend: manual knows no workers of --encoder; start them by torchrun"),
     "attributes": ({"attributes": "/nowhere"}, "/nowhere"),
     "no weights": ({"has_edge_importance": "true"}, "--has_edge_importance: the triples of toy have no weights"),

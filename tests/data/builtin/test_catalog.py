@@ -203,7 +203,7 @@ def test_many_processes_may_ask_at_once(site: Site, tmp_path: Path) -> None:
     [("fb15k", "FB15k"), ("FB15K237", "FB15k-237"), ("WN18RR", "wn18rr"), ("word-net", "wordnet"), ("Bio KG", "biokg")],
 )
 def test_a_name_that_is_nearly_right_is_suggested(tmp_path: Path, name: str, guess: str) -> None:
-    with pytest.raises(OptionError, match=rf"^--dataset: '{name}' is no .*; did you mean {guess}\? built in are wordnet, "):
+    with pytest.raises(OptionError, match=rf"^--dataset: '{name}' is neither .*; did you mean {guess}\? built in are wordnet, "):
         ensure(name, tmp_path / "data")
     assert not (tmp_path / "data").exists()
 
