@@ -4,7 +4,7 @@ attributes_report.py  the page of a folder of attributes
 charts.py      numbers to figures
 comparison.py  several runs side by side: facts, text forms, page
 facts.py       what a run's embeddings tell: ranks, degrees, domains, examples, a picture
-inspection.py  what a data set is like, and what of it would make a result worth less
+inspection.py  what a data set is like, and what of it would distort results
 inspection_report.py  the page of a data set
 page.py        a template and its facts to one file with all in it
 report.py      report.html

@@ -1,4 +1,4 @@
-"""What a data set is like before anything is trained on it, and what of it would make a result worth less.
+"""What a data set is like before anything is trained on it, and what of it would distort results.
 
 Counts are exact: every triple is looked at. Findings name what is wrong and the option or command that mends it.
 """
