@@ -182,7 +182,7 @@ def test_a_partition_of_another_graph_is_refused_before_anything_starts(tmp_path
     (tmp_path / "of_1" / "partition_1").rename(tmp_path / "of_0" / "partition_1")
     with ScriptJob(tmp_path, "say('started')", num_trainers="1", part_config="of_0/g.json") as job:
         printed = job.end(2, 60)
-    line = rf"error: machine_1 \(127.0.0.1\): {tmp_path}/of_0/partition_1: is partition 1 of graph \w+..., but .* names partition 1 "
+    line = rf"machine_1 \(127.0.0.1\): {tmp_path}/of_0/partition_1: is partition 1 of graph \w+..., but .* names partition 1 "
     assert re.search(line, printed) and "trainer 0:" not in printed, printed
     shutil.rmtree(tmp_path / "of_0" / "partition_1")
     shutil.copytree(tmp_path / "of_0" / "partition_0", tmp_path / "of_0" / "partition_1")
