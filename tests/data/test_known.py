@@ -54,6 +54,9 @@ def test_relations_are_those_of_all_triples_between(splits: list[np.ndarray], sc
     heads, tails = np.random.default_rng(seed).integers(0, ENTITIES, (2, 40))
     offsets, ids = known.relations(heads * scale, tails * scale)
     facts = set(map(tuple, np.concatenate([split([]), *splits]).tolist()))
+    relations = np.arange(40) % RELATIONS
+    wanted = [fact in facts for fact in zip(heads.tolist(), relations.tolist(), tails.tolist(), strict=True)]
+    assert all(known.holds(heads * scale, relations, tails * scale, side).tolist() == wanted for side in Side)
     assert offsets[0] == 0 and offsets[-1] == len(ids)
     for b, (head, tail) in enumerate(zip(heads.tolist(), tails.tolist(), strict=True)):
         assert ids[offsets[b] : offsets[b + 1]].tolist() == [r for r in range(RELATIONS) if (head, r, tail) in facts]
