@@ -18,13 +18,16 @@ copyright = "the authors of kgdist"
 release = version = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["images"]
+exclude_patterns = ["images", "static"]
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_title = f"kgdist {__version__}"
 html_copy_source = False
 html_show_sphinx = False
 
 myst_heading_anchors = 3
+myst_enable_extensions = ["attrs_inline"]  # for the classes of pictures
 nitpicky = True
 nitpick_ignore_regex = [("py:class", ".*")]  # types of other libraries, and of parts that have no page here
 smartquotes = False  # two dashes are the beginning of a flag
@@ -66,7 +69,14 @@ def _outside(app: Any, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"\[([^\]\n]+)\]\((\.\./[^)\s]+)\)", named, source[0])
 
 
+def _light_and_dark(app: Any, page: str, source: list[str]) -> None:
+    """A picture NAME-light.webp, as pages show it elsewhere, is NAME-dark.webp for who reads the site in dark."""
+    both = r"![\1](\2-light.webp){.only-light}\n![\1](\2-dark.webp){.only-dark}"
+    source[0] = re.sub(r"^!\[(.*)\]\((\S+)-light\.webp\)$", both, source[0], flags=re.MULTILINE)
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("source-read", _outside)
+    app.connect("source-read", _light_and_dark)
     app.connect("autodoc-process-docstring", _as_restructured)

@@ -11,7 +11,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from docs import reference
+from kgdist.options.commands import EXAMPLES
+from tests import docs_blocks
+from tests.docs_blocks import blocks
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
@@ -20,6 +25,7 @@ MADE = {*(f"docs/{name}" for name in reference.pages()), "docs/scaling.md"}  # f
 ROWS = [line.split("\t") for line in (ROOT / "tests/odd_phrases.tsv").read_text(encoding="utf-8").splitlines()[1:]]
 ODD = [(re.compile(pattern), better) for pattern, better in ROWS]
 ANY = re.compile("|".join(pattern for pattern, _ in ROWS))
+SHELL_WIDTH = 90  # columns that a line to copy may take: a block of the site shows no more without scrolling
 
 
 def prose(text: str) -> str:
@@ -72,7 +78,37 @@ def test_numbers_are_written_one_way() -> None:
     assert not found, "\n".join(found)
 
 
-def test_the_rules_see_what_they_forbid() -> None:
+def long_shell_lines(name: str) -> Iterator[str]:
+    """Lines of a page's shell blocks that are too long; in a block without a language, only those of our commands."""
+    for block in blocks(name):
+        if not block.kind or block.kind.startswith("bash"):
+            ours = False
+            for number, line in enumerate(block.text.splitlines(), block.line + 1):
+                ours = ours or block.kind != "" or line.lstrip("$ ").startswith("kgdist")
+                if ours and len(line) > SHELL_WIDTH:
+                    yield f"{name}:{number}: {len(line)} columns: {line.strip()}"
+                ours = ours and line.endswith("\\")
+
+
+def test_lines_to_copy_are_short() -> None:
+    """Longer ones are broken by a backslash."""
+    found = [line for page in PAGES for line in long_shell_lines(str(page.relative_to(ROOT)))]
+    for command, text in EXAMPLES.items():
+        found += [f"{command} --help: {line}" for line in text.splitlines() if line[:2] == "  " and len(line) > SHELL_WIDTH]
+    assert not found, "\n".join(found)
+
+
+def test_lines_of_the_readme_are_short() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 150
+    assert [line for line in lines if len(line) > 130 and not line.startswith(("|", "  <img", "  <source"))] == []
+
+
+def test_the_rules_see_what_they_forbid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```bash\n{0}\n```\n\n```\n{0}\nkgdist-x \\\n{0}\n```\n".format("x" * 91))
+    monkeypatch.setattr(docs_blocks, "ROOT", tmp_path)
+    assert [line.split(":")[1] for line in long_shell_lines("page.md")] == ["2", "8"]
     assert odd("127.0.0.1 is no\n address of this machine") == ["'is no address': better is not a ..."]
     assert odd("it is no longer there, and rules it out") == []
     assert next(printed(ROOT / "kgdist/version.py"))[1].count(".") == 2

@@ -46,10 +46,11 @@ EXAMPLES = {
     "train": """\
 examples:
   kgdist-train --dataset wordnet --model_name RotatE --preset
-  kgdist-train --model_name ComplEx --dataset wn18 --batch_size 1024 --neg_sample_size 1024 --hidden_dim 512 -g 200 \\
-      --lr 0.1 -adv -rc 1e-5 --max_step 20000 --test
-  kgdist-train --model_name DistMult --dataset mine --format raw_udd_hrt --data_files train.tsv valid.tsv test.tsv \\
-      --valid --early_stop_patience 3
+  kgdist-train --model_name ComplEx --dataset wn18 --batch_size 1024 \\
+      --neg_sample_size 1024 --hidden_dim 512 -g 200 --lr 0.1 -adv -rc 1e-5 \\
+      --max_step 20000 --test
+  kgdist-train --model_name DistMult --dataset mine --format raw_udd_hrt \\
+      --data_files train.tsv valid.tsv test.tsv --valid --early_stop_patience 3
 
 A flag may be shortened while it stays unambiguous (--model for --model_name). A switch that a preset or file turned on is
 turned off with --switch=false. The later of two equal flags counts; flags win over --config, and that over --preset.""",
@@ -62,28 +63,34 @@ A flag may be shortened while it stays unambiguous. Without flags all test tripl
     "partition": """\
 examples:
   kgdist-partition --dataset FB15k -k 4 --data_path ~/my_task
-  kgdist-partition --dataset mine --format raw_udd_hrt --data_files train.tsv valid.tsv test.tsv -k 8 --method streaming
+  kgdist-partition --dataset mine --format raw_udd_hrt \\
+      --data_files train.tsv valid.tsv test.tsv -k 8 --method streaming
   kgdist-partition --dataset FB15k --data_path ~/my_task --verify
-  kgdist-partition --dataset FB15k -k 4 --data_path ~/my_task --layout graph --features text=entity_text.npy --out ~/graph
-  kgdist-partition --dataset FB15k -k 4 --data_path ~/my_task --edges --expand 2 --fanout 25 10 --out ~/self_sufficient
+  kgdist-partition --dataset FB15k -k 4 --data_path ~/my_task --layout graph \\
+      --features text=entity_text.npy --out ~/graph
+  kgdist-partition --dataset FB15k -k 4 --data_path ~/my_task --edges --expand 2 \\
+      --fanout 25 10 --out ~/self_sufficient
   kgdist-partition --metadata mag/metadata.json -k 4 --method streaming --out mag_4
 
 The partitions are the folders partition_0, partition_1, ... in <data_path>/<dataset>. --dry_run prints sizes and cut only.""",
     "dist-train": """\
 example, on the first of four machines:
   kgdist-partition --dataset FB15k -k 4 --data_path ~/my_task
-  kgdist-dist-train --path ~/my_task --ip_config ~/my_task/ip_config.txt --copy --num_client_proc 16 \\
-      --model_name TransE_l2 --dataset FB15k --data_path ~/my_task --hidden_dim 400 --gamma 19.9 --lr 0.25 \\
-      --batch_size 1000 --neg_sample_size 200 --max_step 500 --log_interval 100 --test -adv \\
-      --regularization_coef 1.00E-09 --num_thread 1
+  kgdist-dist-train --path ~/my_task --ip_config ~/my_task/ip_config.txt --copy \\
+      --num_client_proc 16 --model_name TransE_l2 --dataset FB15k --data_path ~/my_task \\
+      --hidden_dim 400 --gamma 19.9 --lr 0.25 --batch_size 1000 --neg_sample_size 200 \\
+      --max_step 500 --log_interval 100 --test -adv --regularization_coef 1.00E-09 \\
+      --num_thread 1
 
 A line of ip_config.txt is `address [port [servers]]`, for example `192.168.0.11 30050 2`; # begins a comment. The model is saved
 below --save_path (ckpts) in the workspace of the first machine. --dry_run prints the plan and starts nothing.""",
     "launch": """\
 examples:
-  kgdist-launch --workspace ~/graphsage --num_trainers 2 --num_samplers 0 --num_servers 1 \\
-      --part_config 4part_data/ogbn-products.json --ip_config ~/graphsage/ip_config.txt "python3 train_dist.py --num-epochs 30"
-  kgdist-launch --backend local --ip_config ip_config.txt --num_trainers 2 --dry_run "python3 train.py"
+  kgdist-launch --workspace ~/graphsage --num_trainers 2 --num_samplers 0 \\
+      --num_servers 1 --part_config 4part_data/ogbn-products.json \\
+      --ip_config ~/graphsage/ip_config.txt "python3 train_dist.py --num-epochs 30"
+  kgdist-launch --backend local --ip_config ip_config.txt --num_trainers 2 \\
+      --dry_run "python3 train.py"
 
 Every trainer is a process of that command, with RANK, WORLD_SIZE, MASTER_ADDR and the like in its environment, so that
 torch.distributed.init_process_group("gloo") needs no arguments. A server runs the same command up to
@@ -91,9 +98,11 @@ kgdist.distributed.initialize(), serves there, and never returns. Servers are st
 that never does is run by the trainers alone. Their output appears here, with machine and rank. When one fails, all are ended.""",
     "copy": """\
 examples:
-  kgdist-copy --path ~/my_task --ip_config ~/my_task/ip_config.txt --dataset FB15k --data_path ~/my_task
-  kgdist-copy --workspace ~/graphsage --ip_config ~/graphsage/ip_config.txt --rel_data_path 4part_data \\
-      --part_config 4part_data/ogbn-products.json --script_folder code""",
+  kgdist-copy --path ~/my_task --ip_config ~/my_task/ip_config.txt --dataset FB15k \\
+      --data_path ~/my_task
+  kgdist-copy --workspace ~/graphsage --ip_config ~/graphsage/ip_config.txt \\
+      --rel_data_path 4part_data --part_config 4part_data/ogbn-products.json \\
+      --script_folder code""",
     "server": """\
 example, on the machine of the second line of ip_config.txt:
   kgdist-server kgdist_job.json --machine 1""",
@@ -102,15 +111,19 @@ example, on the machine of the second line of ip_config.txt:
   kgdist-client kgdist_job.json --machine 1""",
     "predict": """\
 examples:
-  kgdist-predict ckpts/RotatE_wordnet_0 --head dog.n.01 --relation hypernym --exclude_known
-  kgdist-predict --model_path ckpts/RotatE_wordnet_0 --format 'h_r_*' --data_files heads.txt relations.txt --exec_mode batch_head
+  kgdist-predict ckpts/RotatE_wordnet_0 --head dog.n.01 --relation hypernym \\
+      --exclude_known
+  kgdist-predict --model_path ckpts/RotatE_wordnet_0 --format 'h_r_*' \\
+      --data_files heads.txt relations.txt --exec_mode batch_head
 
 Lists are read as names if the run knows names, otherwise as ids. Several heads, relations and tails are combined.""",
     "emb-sim": """\
 examples:
   kgdist-emb-sim ckpts/RotatE_wordnet_0 --left dog.n.01
-  kgdist-emb-sim ckpts/RotatE_wordnet_0 --format '*' --sim_func l1 --topK 100 --output alike.tsv
-  kgdist-emb-sim --emb_file wn18_TransE_l2_entity.npy --format 'l_*' --data_files left.txt --exec_mode batch_left
+  kgdist-emb-sim ckpts/RotatE_wordnet_0 --format '*' --sim_func l1 --topK 100 \\
+      --output alike.tsv
+  kgdist-emb-sim --emb_file wn18_TransE_l2_entity.npy --format 'l_*' \\
+      --data_files left.txt --exec_mode batch_left
 
 Higher scores are more similar; l2 and l1 are distances with a minus sign. If one side is *, an embedding is not compared with
 itself; if both are, every pair counts once.""",
@@ -121,8 +134,10 @@ examples:
     "import": """\
 examples:
   kgdist-import dglke_ckpts/TransE_l2_FB15k_0 --data_path ~/data
-  kgdist-import dglke_ckpts/ComplEx_mine_0 --entity_mfile entities.tsv --rel_mfile relations.tsv
-  kgdist-import my_pykeen_model --dataset mine --data_path mine --format raw_udd_hrt --data_files train.txt valid.txt test.txt
+  kgdist-import dglke_ckpts/ComplEx_mine_0 --entity_mfile entities.tsv \\
+      --rel_mfile relations.tsv
+  kgdist-import my_pykeen_model --dataset mine --data_path mine --format raw_udd_hrt \\
+      --data_files train.txt valid.txt test.txt
   kgdist-import kge/local/experiments/my_model --data_path kge/data/fb15k-237
 
 PyKEEN saves its models as pickles, which run code when they are read, so no command here reads one. First run
@@ -130,15 +145,19 @@ PyKEEN saves its models as pickles, which run code when they are read, so no com
 Checkpoints of LibKGE are pickles, too, but of plain data: they are read without running any code, or refused.""",
     "convert": """\
 examples:
-  kgdist-convert --data_path mine --data_files train.tsv valid.tsv test.tsv --to libkge --out mine_libkge
-  kgdist-convert --data_path mine --data_files graph.nt.gz --base http://example.org/ --to udd_hrt --out mine_ids
-  kgdist-convert --input_format built_in --dataset wordnet --to ntriples --base http://example.org/ --out wordnet_nt""",
+  kgdist-convert --data_path mine --data_files train.tsv valid.tsv test.tsv --to libkge \\
+      --out mine_libkge
+  kgdist-convert --data_path mine --data_files graph.nt.gz --base http://example.org/ \\
+      --to udd_hrt --out mine_ids
+  kgdist-convert --input_format built_in --dataset wordnet --to ntriples \\
+      --base http://example.org/ --out wordnet_nt""",
     "split": """\
 examples:
   kgdist-split graph.tsv --out mine
-  kgdist-split graph.csv.gz --delimiter , --header --ratio .9 .05 .05 --no_leaks --out mine
-  kgdist-train --dataset mine --data_path mine --format raw_udd_hrt --data_files train.tsv valid.tsv test.tsv \\
-      --model_name ComplEx --preset --test""",
+  kgdist-split graph.csv.gz --delimiter , --header --ratio .9 .05 .05 --no_leaks \\
+      --out mine
+  kgdist-train --dataset mine --data_path mine --format raw_udd_hrt \\
+      --data_files train.tsv valid.tsv test.tsv --model_name ComplEx --preset --test""",
     "inspect": """\
 examples:
   kgdist-inspect mine/train.tsv mine/valid.tsv mine/test.tsv
@@ -152,7 +171,8 @@ examples:
 examples:
   kgdist-preprocess --entities people.tsv --draft_schema --schema people.yaml
   kgdist-preprocess --entities people.tsv --schema people.yaml --out attributes
-  kgdist-preprocess --entities people.tsv --schema people.yaml --dataset FB15k --data_path ~/data --executor process
+  kgdist-preprocess --entities people.tsv --schema people.yaml --dataset FB15k \\
+      --data_path ~/data --executor process
 
 A schema says which column has the names of the entities, and what the others are:
   key: entity
@@ -167,15 +187,18 @@ A schema says which column has the names of the entities, and what the others ar
     "encode": """\
 examples:
   kgdist-encode ckpts/DistMult_wordnet_0 --triples new.tsv --out grown
-  kgdist-encode ckpts/DistMult_wordnet_0 --triples new.tsv --entities new_attributes.tsv --test held_out.tsv
+  kgdist-encode ckpts/DistMult_wordnet_0 --triples new.tsv --entities new_attributes.tsv \\
+      --test held_out.tsv
   kgdist-predict grown --head unicorn.n.01 --relation hypernym
 
 The run must have been trained with --encoder. The new run has the known entities, then the new ones; every command reads it.""",
     "tune": """\
 examples:
   kgdist-tune --dataset wordnet --model_name ComplEx --trials 30
-  kgdist-tune --dataset wordnet --model_name RotatE --preset --trials 50 --search search.yaml --out tune_rotate
-  kgdist-tune --dataset FB15k-237 --model_name ComplEx --max_step 10000 --trials 64 --rounds 3 --out tune_rounds
+  kgdist-tune --dataset wordnet --model_name RotatE --preset --trials 50 \\
+      --search search.yaml --out tune_rotate
+  kgdist-tune --dataset FB15k-237 --model_name ComplEx --max_step 10000 --trials 64 \\
+      --rounds 3 --out tune_rounds
   kgdist-train --config tune/best.yaml --test
 
 Besides its own options it takes those of kgdist-train, which apply to every trial. --search FILE lists the options to search,
@@ -194,19 +217,20 @@ examples:
   kgdist-serve ckpts/RotatE_wordnet_0 --port 9000 --max_k 100
   kgdist-serve ckpts/RotatE_wordnet_0 --host 0.0.0.0 --token_file token.txt
   curl '127.0.0.1:8080/predict?head=dog.n.01&relation=hypernym&k=3'
-  curl 127.0.0.1:8080/predict -d '{"k": 3, "questions": [{"head": "dog.n.01", "relation": "hypernym"}]}'
+  curl 127.0.0.1:8080/predict \\
+      -d '{"k": 3, "questions": [{"head": "dog.n.01", "relation": "hypernym"}]}'
 
-What can be asked is told at /openapi.json. It speaks HTTP: over a network that others share, put a proxy with TLS in front.
-SIGTERM and Ctrl-C end it when all requests that are inside are answered.""",
+/openapi.json describes what can be asked. It speaks HTTP: over a network that others share, put a proxy with TLS in front.
+SIGTERM and Ctrl-C end it once it has answered the requests it has received.""",
     "doctor": """\
 examples:
   kgdist doctor
   kgdist doctor --ip_config ip_config.txt --json""",
     "completion": """\
 examples:
-  eval "$(kgdist completion bash)"                         in ~/.bashrc
-  eval "$(kgdist completion zsh)"                          in ~/.zshrc, after compinit
-  kgdist completion fish | source                          in ~/.config/fish/config.fish""",
+  eval "$(kgdist completion bash)"     in ~/.bashrc
+  eval "$(kgdist completion zsh)"      in ~/.zshrc, after compinit
+  kgdist completion fish | source      in ~/.config/fish/config.fish""",
 }
 SHORT = {  # the options that -h shows, with the first examples; --help shows all
     "train": "dataset format data_files model_name preset hidden_dim lr max_epoch valid test num_proc gpu",
