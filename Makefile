@@ -139,10 +139,7 @@ bench-kvstore: $(STAMP)
 bench-messages: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/messages.py
 
-bench-bench-recipes: $(STAMP)
-	$(ONE_THREAD) $(BIN)/python benchmarks/recipes.py $(PAIRS)
-
-scaling: $(STAMP)
+bench-scaling: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/scaling_measure.py
 
 bench-attacks: $(STAMP)

@@ -189,3 +189,14 @@ def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
         parsed(Block("page", 1, "bash parsed", "kgdist-train --no_such_flag 3\n"))
     assert expand("kgdist-predict 'h_r_*' ~/x")[1] == "h_r_*" and "~" not in expand("ls ~/x")[1]
     assert "--max_step" not in smaller(["kgdist-train", "--max_epoch", "3"])
+
+
+def test_every_target_of_make_has_one_rule_and_pages_name_no_other() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    made = re.findall(r"^([a-z][a-z-]*):(?!=)", text, re.MULTILINE)
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)
+    assert sorted(made) == sorted(phony.split())
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.py")]
+    named = {word for page in pages for word in re.findall(r"`make ([a-z][a-z-]*)", page.read_text(encoding="utf-8"))}
+    assert len(named) > 20
+    assert named <= set(made), named - set(made)
