@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kgdist.base.errors import UsageError
 from kgdist.base.text_table import TextTable
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.evaluation.ranks import protocol_line, report_table
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
     import pyarrow
 
 SHOWN = 20  # rows of its text
+
+
+def _pandas() -> Any:
+    """The module, which no part of kgdist needs. Raises UsageError where it is not installed."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise UsageError("to_pandas needs pandas: pip install pandas, or take to_arrow") from error
+    return pandas
 
 
 class Table:
@@ -64,10 +74,8 @@ class Table:
         return list(self.columns.values())
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A data frame; needs pandas."""
-        import pandas
-
-        return pandas.DataFrame(self.columns)
+        """A data frame. Raises UsageError where pandas is not installed."""
+        return _pandas().DataFrame(self.columns)
 
     def to_arrow(self) -> pyarrow.Table:
         """An Arrow table."""
@@ -139,9 +147,9 @@ class Embeddings:
         return np.array(self.array, dtype=dtype, copy=True) if copy else np.asarray(self.array, dtype=dtype)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A data frame with the names as its index and d columns, which reads all rows; needs pandas."""
-        import pandas
-
+        """A data frame with the names as its index and d columns, which reads all rows. Raises UsageError where
+        pandas is not installed."""
+        pandas = _pandas()
         return pandas.DataFrame(np.asarray(self.array), index=pandas.Index(list(self.names), name=self.noun))
 
     def to_arrow(self) -> pyarrow.Table:

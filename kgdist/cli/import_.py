@@ -36,6 +36,9 @@ def main(argv: Sequence[str]) -> int:
         model = libkge.read(checkpoint, changes, names)
     elif any((folder / name).exists() for name in (pykeen.FACTS, "trained_model.pkl", "training_triples")):
         model = pykeen.read(folder, Config(**{"dataset": "pykeen"} | changes), names)
+    elif not (folder / "config.json").exists():
+        tools = "DGL-KE (config.json), PyKEEN (what examples/from_pykeen writes) or LibKGE (a checkpoint)"
+        raise CheckpointError(f"{folder}: not the model of {tools}")
     else:
         model = adopt.read_dglke(folder, read_run(folder).replace(**changes), names)
     log.say(f"saved in {adopt.adopt(model, options.save_path)}")

@@ -121,7 +121,7 @@ def category_chart(parts: Sequence[tuple[str, float | None, float | None]]) -> C
         for side, name in enumerate(("heads", "tails"))
     ]
     layout = {
-        "xaxis": {"title": {"text": "MRR"}, "range": [0, 1]},
+        "xaxis": {"title": {"text": "MRR"}, "rangemode": "tozero"},
         "yaxis": {"title": {"text": ""}, "autorange": "reversed"},
         "bargap": 0.35,
         "bargroupgap": 0.08,

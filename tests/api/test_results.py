@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import kgdist
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.files import read_json, write_json
 from kgdist.data.dataset import Dataset, Triples
@@ -147,3 +149,11 @@ def test_a_split_that_is_not_there_is_named(dataset: Dataset, model: Model, tabl
 def test_what_cannot_be_evaluated_is_refused_before_training(dataset: Dataset) -> None:
     with pytest.raises(OptionError, match="--neg_sample_size_eval"):
         Evaluator(dataset, config(neg_sample_size_eval=31))
+
+
+def test_pandas_is_asked_for_by_name_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as if not installed
+    table = kgdist.Table({"n": [1, 2]})
+    with pytest.raises(UsageError, match=r"^to_pandas needs pandas: pip install pandas, or take to_arrow$"):
+        table.to_pandas()
+    assert table.to_arrow().num_rows == 2

@@ -158,7 +158,7 @@ def test_without_a_file_the_search_begins_with_the_preset_and_is_never_below_it(
     first, best = found["trials"][0], found["best"]
     assert first["state"] == "finished" and best["mrr"] >= first["mrr"]
     assert first["params"] == {"lr": 0.1, "init_scale": 1e-3, "regularization_coef": first["params"]["regularization_coef"]} | {
-        "batch_size": 256
+        "batch_size": 64
     }
     config = read_run(next((tuning.root / "preset" / "trials").glob("0000/*/config.json")))
     assert (config.hidden_dim, config.candidates, config.reciprocal) == (8, "all", True)
