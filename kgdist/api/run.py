@@ -256,15 +256,16 @@ class Run:
     ) -> dict[str, Any]:
         """Tell true triples from false ones by a threshold for each relation; see `kgdist.predict.classification.classify`.
 
-        `valid` and `test`: files of labelled triples, by which thresholds are chosen and which are tested on; without them the
-        splits, with one false triple drawn for each. Raises UsageError, DataError (file:line).
+        `valid` and `test`: files of labelled triples, in the form of the run's data files, by which thresholds are chosen and
+        which are tested on; without them the splits, with one false triple drawn for each. Raises UsageError, DataError
+        (file:line).
 
         >>> run.classify()["accuracy"]
         """
         from kgdist.predict.classification import classify
 
         files = [os.fspath(file) for file in (valid, test) if file is not None]
-        return classify(self._predictor, self.dataset, files, seed=seed)
+        return classify(self._predictor, self.dataset, files, form=self.config, seed=seed)
 
     # ---- what others get of it
 

@@ -46,7 +46,8 @@ def main(argv: Sequence[str]) -> int:
         from kgdist.predict.classification import classify, lines
         from kgdist.predict.engine import Predictor
 
-        told = classify(Predictor.of(opened, config.num_thread), dataset, config.classify_files, seed=config.seed)
+        predictor = Predictor.of(opened, config.num_thread)
+        told = classify(predictor, dataset, config.classify_files, form=config, seed=config.seed)
     evaluator = Evaluator(dataset, config)
     report = evaluator.run(opened.model, opened.tables, "test", Path(trained.path))
     if told:

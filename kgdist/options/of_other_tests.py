@@ -29,7 +29,7 @@ class OtherTestOptions:
     classify_files: tuple[str, ...] = option(
         (),
         "the same with negatives of your own: a file to choose thresholds by and one to test on, of lines with head, relation, "
-        "tail and label, 1 for true and -1 or 0 for false, separated by tabs",
+        "tail and label, 1 for true and -1 or 0 for false; --delimiter, --header and --quoted hold for them, too",
         group="evaluation",
         ours=("eval",),
         metavar="FILE",

@@ -22,6 +22,8 @@ from kgdist.base.types import Side
 from kgdist.data.dataset import Dataset
 from kgdist.data.known import KnownTriples
 from kgdist.data.read.lines import blocks, check_file, each_line
+from kgdist.data.read.text import split_line
+from kgdist.options.config import Config
 from kgdist.predict.engine import Predictor
 
 DRAWS = 20  # times another entity is drawn when a corrupted triple turns out to be known
@@ -35,19 +37,25 @@ class Labelled(NamedTuple):
     true: np.ndarray  # bool[N]
 
 
-def read_labelled(path: Path, dataset: Dataset, delimiter: str = "\t") -> Labelled:
-    """Lines of head, relation, tail and label: 1 is true, -1 or 0 false. Raises DataError (file:line)."""
+def read_labelled(path: Path, dataset: Dataset, delimiter: str = "\t", header: str = "no", quoted: bool = False) -> Labelled:
+    """Lines of head, relation, tail and label: 1 is true, -1 or 0 false. `header`: as the data set's files have it, "yes" skips
+    the first line, "auto" where its last field is no label. Raises DataError (file:line)."""
     check_file(path, "lines of head, relation, tail and label (1, -1 or 0)")
     rows, labels, numbers = [], [], []
     for block in blocks(path):
         for number, line, wrong in each_line(block):
-            fields = [] if wrong else line.decode().split(delimiter)
+            parted = wrong or split_line(line, delimiter, quoted)
+            if isinstance(parted, str):
+                raise DataError(path, parted, line=number)
+            fields = [field.decode() for field in parted]
+            if number == 1 and (header == "yes" or (header == "auto" and fields[-1].strip() not in LABELS)):
+                continue
             if len(fields) != 4:
                 raise DataError(
-                    path, wrong or f"expected head, relation, tail and label, found {counted(len(fields), 'field')}", line=number
+                    path, f"expected head, relation, tail and label, found {counted(len(fields), 'field')}", line=number
                 )
             if fields[3].strip() not in LABELS:
-                raise DataError(path, f"label {fields[3][:40]!r} is none: 1 is true, -1 or 0 false", line=number)
+                raise DataError(path, f"label {fields[3][:40]!r} is not a label: 1 is true, -1 or 0 false", line=number)
             rows.append(fields[:3])
             labels.append(LABELS[fields[3].strip()])
             numbers.append(number)
@@ -134,21 +142,29 @@ def areas(scores: np.ndarray, true: np.ndarray) -> dict[str, float | None]:
     return {"auc-roc": roc, "auc-pr": float((gained * hits / (last + 1)).sum()) / positives}
 
 
-def classify(predictor: Predictor, dataset: Dataset, files: Sequence[str | Path] = (), *, seed: int = 0) -> dict[str, Any]:
+def classify(
+    predictor: Predictor,
+    dataset: Dataset,
+    files: Sequence[str | Path] = (),
+    *,
+    form: Config | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
     """The report, plain values for JSON.
 
     "count", "true", "accuracy", "auc-roc", "auc-pr"; "threshold", of all relations together, and "global", how many triples were
     held against that one; "negatives", which is "given" or "drawn"; "relations": id -> "name", "count", "true", "threshold",
     "accuracy", "auc-roc", "auc-pr".
 
-    `files`: labelled triples to choose thresholds by and to be tested on, see `read_labelled`; without them the splits valid and
-    test, and drawn negatives. Raises UsageError for a data set without these splits, DataError, OptionError for a number of files
-    other than two.
+    `files`: labelled triples to choose thresholds by and to be tested on, read as `form` says (`read_labelled`); without them the
+    splits valid and test, and drawn negatives. Raises UsageError for a data set without these splits, DataError, OptionError for
+    a number of files other than two.
     """
     if files and len(files) != 2:
         raise OptionError("--classify_files", f"takes two files of labelled triples, VALID and TEST, {len(files)} given")
     if files:
-        valid, test = (read_labelled(Path(file), dataset) for file in files)
+        how = () if form is None else (form.delimiter, form.header, form.quoted)
+        valid, test = (read_labelled(Path(file), dataset, *how) for file in files)
     else:
         valid, test = _with_drawn(dataset, seed)
     first, second = (predictor.score(each[:, 0], each[:, 1], each[:, 2]) for each in (valid.triples, test.triples))

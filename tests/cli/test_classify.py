@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import kgdist
+from kgdist.base.errors import DataError
+from kgdist.predict.classification import read_labelled
 from tests.cli.graphs import Bench, metrics
 
 
@@ -39,7 +41,7 @@ def test_an_evaluation_says_it_and_files_are_taken(bench: Bench) -> None:
     before = json.dumps(metrics(run))
     first = files[0].read_text().splitlines()
     for lines, said in (
-        ([*first[:3], first[3][:-1] + "yes"], "v:4: label 'yes' is none"),
+        ([*first[:3], first[3][:-1] + "yes"], "v:4: label 'yes' is not a label"),
         ([first[0].rpartition("\t")[0], *first[1:]], "v:1: expected head, relation, tail and label, found 3 fields"),
         (["nobody" + first[0][first[0].index("\t") :], *first[1:]], "v:1: head 'nobody' is not in the graph"),
         (first[:5], "has no false triple"),
@@ -49,3 +51,27 @@ def test_an_evaluation_says_it_and_files_are_taken(bench: Bench) -> None:
         assert said in bench.eval_refused(run, "--classify_files", *map(str, files))
     assert "takes two files" in bench.eval_refused(run, "--classify_files", str(files[1]))
     assert json.dumps(metrics(run)) == before
+
+
+def test_files_are_read_as_those_of_the_data_set(bench: Bench) -> None:
+    """As a spreadsheet writes them, here: commas, quotation marks, a line of names."""
+    for name in ("train", "valid", "test"):
+        rows = [line.split("\t") for line in (bench.data / f"{name}.tsv").read_text().splitlines()]
+        wrong = [(tail, relation, head) for head, relation, tail in rows]
+        for path, labels in ((f"{name}.csv", [[]]), (f"labelled_{name}.csv", [["1"], ["-1"]])):
+            lines = [["head", "relation", "tail", "label"][: 3 + len(labels[0])]]
+            lines += [[*row, *label] for part, label in zip((rows, wrong), labels, strict=False) for row in part]
+            (bench.data / path).write_text("".join(",".join(f'"{field}"' for field in line) + "\n" for line in lines))
+    files = [str(bench.data / f"labelled_{name}.csv") for name in ("valid", "test")]
+    for header in ("auto", "yes"):
+        words = ["--data_files", "train.csv", "valid.csv", "test.csv", "--delimiter", ",", "--header", header, "--quoted"]
+        run = bench.train("--model_name", "DistMult", *words)
+        found = bench.eval(run, "--classify_files", *files)["classification"]
+        assert found == kgdist.load(run).classify(*files)
+        assert found["negatives"] == "given" and found["count"] == 2 * found["true"] > 0
+    loaded = kgdist.load(run)
+    assert read_labelled(bench.data / "labelled_test.csv", loaded.dataset, ",", "yes", True).true.sum() == found["true"]
+    with pytest.raises(DataError, match=r"labelled_test.csv:1: label 'label' is not a label"):
+        read_labelled(bench.data / "labelled_test.csv", loaded.dataset, ",", "no", True)
+    with pytest.raises(DataError, match=r"labelled_test.csv:1: expected head, relation, tail and label, found 1 field$"):
+        read_labelled(bench.data / "labelled_test.csv", loaded.dataset)
