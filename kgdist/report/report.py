@@ -128,6 +128,7 @@ def _metrics(report: Mapping[str, Any], published: Mapping[str, float], source: 
         "columns": in_order([*METRICS, *report["all"][ties]]),
         "rows": _rows(report, ties, published, source),
         "chart": charts.category_chart(parts) if parts else None,
+        "classified": _classified(report.get("classification")),
         "protocol": protocol,
     }
 
@@ -141,10 +142,23 @@ def _rows(report: Mapping[str, Any], ties: str, published: Mapping[str, float], 
     rows += [(f"published: {source}", None, published)] if published else []
     rows += [_row(f"baseline: {BASELINES[name]}", count, part) for name, part in _parts(report, "baselines") if name in BASELINES]
     rows += [_row(f"{side}s", part.get("count"), part.get(ties)) for side, part in _parts(report, "sides")]
+    if isinstance(asked := report.get("missing_relations"), Mapping):
+        rows.append(_row("relations, (head, ?, tail)", asked.get("count"), asked))
     for category, part in _parts(report, "categories"):
         rows.append(_row(category, part.get("count"), part))
         rows += [_row(f"{category} {side}s", half.get("count"), half) for side, half in _parts(part, "sides")]
     return rows
+
+
+def _classified(found: object) -> Mapping[str, Any] | None:
+    """What `kgdist-eval --classify` found, where it is whole."""
+    wanted = {"count": int, "true": int, "accuracy": float, "negatives": str}
+    if not isinstance(found, Mapping) or not all(isinstance(found.get(name), kind) for name, kind in wanted.items()):
+        return None
+    areas = {name: found.get(name) for name in ("auc-roc", "auc-pr")}  # none where all are true, or none is
+    return {name: found[name] for name in wanted} | {
+        name: area if isinstance(area, float) else None for name, area in areas.items()
+    }
 
 
 def _intervals(report: Mapping[str, Any], metrics: Any) -> Sequence[tuple[str, Mapping[str, Any]]]:

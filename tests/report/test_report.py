@@ -117,6 +117,24 @@ def test_the_published_row_stands_beside(copied: Path) -> None:
     assert any("DGL-KE, 1 GPU" in text for text in shown)
 
 
+def test_other_tests_stand_beside_the_ranks(copied: Path) -> None:
+    assert "True or false" not in Seen(write_report(copied)).texts
+    assert eval_command.main([str(copied), "--classify", "--rank_relations", "--report"]) == 0
+    found = json.loads((copied / "test.json").read_text())
+    shown = Seen(copied / "report.html").texts
+    at = shown.index("True or false")
+    figures = [f"{found['classification'][name]:.3f}" for name in ("accuracy", "auc-roc", "auc-pr")]
+    assert [shown[shown.index(name, at) + 1] for name in ("accuracy", "AUC-ROC", "AUC-PR")] == figures
+    at = shown.index("relations, (head, ?, tail)")
+    assert shown[at + 1 : at + 3] == [str(found["missing_relations"]["count"]), f"{found['missing_relations']['mrr']:.3f}"]
+    for damage in ({"classification": 3, "missing_relations": "x"}, {"classification": {"count": 1}}):
+        (copied / "test.json").write_text(json.dumps(found | damage))
+        assert "True or false" not in Seen(write_report(copied)).texts
+    (copied / "test.json").write_text(json.dumps(found | {"classification": found["classification"] | {"auc-pr": "much"}}))
+    shown = Seen(write_report(copied)).texts
+    assert shown[shown.index("AUC-PR", shown.index("True or false")) + 1] == "–"
+
+
 def drop(name: str) -> Callable[[Path], None]:
     """A damage: files are gone."""
     return lambda run: [file.unlink() for file in run.glob(name)] and None
