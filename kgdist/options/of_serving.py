@@ -7,8 +7,8 @@ from functools import partial
 
 from kgdist.options.option import option
 
-_what = partial(option, group="what is asked")
-_how = partial(option, group="how it is answered")
+_what = partial(option, group="input")
+_how = partial(option, group="server")
 _limit = partial(option, group="limits")
 
 
@@ -28,9 +28,7 @@ class ServingOptions:
     max_body: int = _limit(256, "KiB of a request's body", low=1, high=1 << 20)
     max_k: int = _limit(1000, "answers to one question", low=1, high=50_000)
     max_questions: int = _limit(256, "questions of one request", low=1, high=50_000)
-    max_requests: int = _limit(
-        1024, "requests that are inside at a time; more are asked to come again (503)", low=1, high=1 << 20
-    )
+    max_requests: int = _limit(1024, "requests in progress at a time; more are told to come again (503)", low=1, high=1 << 20)
     timeout: float = _limit(
         10.0, "seconds that a request may take to come, and then to be answered and read", low=0.1, high=86400
     )
