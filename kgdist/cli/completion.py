@@ -10,6 +10,7 @@ from typing import Any
 from kgdist.base.errors import UsageError
 from kgdist.base.log import say
 from kgdist.cli.command import command
+from kgdist.data.builtin.catalog import BUILTIN
 from kgdist.options import parse
 from kgdist.options.commands import OF_UMBRELLA, TEXTS
 from kgdist.options.tools import CompletionOptions
@@ -28,6 +29,8 @@ def described(command: str, shtab: Any) -> parse.Parser:
             continue
         if row.choices:
             action.choices = row.choices
+        elif row.name == "dataset":
+            action.choices = tuple(BUILTIN)  # or the name of one's own
         elif row.metavar in ("FOLDER", "RUN"):
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
         elif row.metavar is not None and row.metavar.startswith("FILE"):

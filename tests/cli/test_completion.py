@@ -17,6 +17,7 @@ CASES = {
     "kgdist-train --model_name Tr": {name for name in BUILT_IN if name.startswith("Tr")},
     "kgdist-train --lr 0.1 --neg_deg": {"--neg_deg_sample", "--neg_deg_sample_eval"},
     "kgdist-eval --rank_ties o": {"optimistic"},
+    "kgdist-train --dataset wn1": {"wn18", "wn18rr"},
     "kgdist dist": {"dist-train"},
     "kgdist train --optim": {"--optimizer"},
     "kgdist completion z": {"zsh"},
