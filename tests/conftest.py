@@ -22,6 +22,9 @@ from pathlib import Path
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # read by the libraries when they are first imported
 
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # below nohup; trainings would do as it does, and be none the wiser
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 

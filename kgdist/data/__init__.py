@@ -17,6 +17,7 @@ queries.py     the queries of each step, where every entity is a candidate
 split.py       one file divided into train, valid and test
 statistics.py  what a graph is like, counted from its triples
 subgraph.py    the part that some entities span
+suspects.py    what was probably not meant: a header as a triple, quoted names, repeats
 vectors.py     vectors of entities that other tools have made
 vocabulary.py  names <-> ids
 weighing.py    what triples weigh by how often their parts occur

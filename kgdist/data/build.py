@@ -18,7 +18,7 @@ import pyarrow as pa
 from kgdist.base.errors import DataError
 from kgdist.base.files import load_npy
 from kgdist.base.log import bar, log
-from kgdist.data import leaks
+from kgdist.data import leaks, suspects
 from kgdist.data.cache import Appender
 from kgdist.data.held_out import hold_out
 from kgdist.data.names import Interner, as_binary, parts
@@ -28,6 +28,7 @@ from kgdist.data.read.formats import Sources, has_header, read_rows
 from kgdist.data.vocabulary import Vocabulary
 
 _PIECE = 1 << 20  # triples looked at once
+NAMES = 200  # of entities and of relations, whose quotation marks are looked for
 
 
 def build(
@@ -67,7 +68,7 @@ def build(
         "splits": splits,
         "unseen": _unseen(folder, list(splits), len(entities), len(relations)),
         "padded": [entities.padded(), relations.padded()],
-        "overlap": _overlap(folder, list(splits), len(relations)),
+        **_seen(folder, list(splits), entities, relations),
         "digest": hashlib.sha256("\n".join([entities.digest, relations.digest, *contents]).encode()).hexdigest(),
     }
 
@@ -132,17 +133,23 @@ def _unseen(folder: Path, splits: list[str], entities: int, relations: int) -> l
     return [int((other & ~own).sum()) for own, other in zip(known, met, strict=True)]
 
 
-def _overlap(folder: Path, splits: list[str], relations: int) -> list[float]:
-    """(share of valid and test triples that are also in train, share of the others whose statement train makes in another form),
-    of a sample where they are many: some nanoseconds a triple. `kgdist-inspect` counts them all."""
-    if len(splits) < 2:
-        return [0.0, 0.0]
+def _seen(folder: Path, splits: list[str], entities: Vocabulary, relations: Vocabulary) -> dict[str, Any]:
+    """What a training warns of. "overlap": the share of valid and test triples that are also in train, and that of the others
+    whose statement train makes in another form; "repeated": the share of training triples that stand there before; "header" and
+    "quoted": see suspects.py. All of a sample where triples or names are many: some nanoseconds a triple. `kgdist-inspect` counts
+    them all."""
     arrays = [load_npy(folder / f"{split}.npy", mmap=True) for split in splits]
     everywhere, asked = leaks.sample(arrays)
-    families = leaks.Families.of(leaks.find([everywhere], relations), relations)
+    train = everywhere.triples[everywhere.split == 0]
+    families = leaks.Families.of(leaks.find([everywhere], len(relations)), len(relations))
     found = leaks.overlap([asked], families, len(splits))
     held_out = max(1, int(found.triples[1:].sum()))
-    return [float(count[1:].sum() / held_out) for count in (found.known, found.answered)]
+    return {
+        "overlap": [float(count[1:].sum() / held_out) for count in (found.known, found.answered)],
+        "repeated": suspects.repeated(train) / max(1, len(train)),
+        "header": suspects.header(arrays, entities, relations),
+        "quoted": suspects.share(entities, relations, suspects.in_quotes, NAMES),
+    }
 
 
 # ---- rows of names or ids -> int32[n, 3] (head, relation, tail)

@@ -22,6 +22,7 @@ from kgdist.base.log import log
 from kgdist.data import cache
 from kgdist.data.held_out import check_shares
 from kgdist.data.read.formats import Format, Sources, built_in_files, user_files
+from kgdist.data.suspects import QUOTED
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.options.config import Config
 
@@ -222,7 +223,16 @@ def _warn(name: str, meta: dict[str, Any]) -> None:
             entities,
             relations,
         )
-    known, answered = meta.get("overlap", (0.0, 0.0))  # a cache of before has none
+    if meta["header"]:
+        words = " ".join(meta["header"])
+        log.warning("%s: the first line of a file looks like the names of columns (%s); --header auto skips it", name, words)
+    if meta["quoted"] >= QUOTED:
+        share = f"{meta['quoted']:.0%} of the names are in quotation marks"
+        log.warning("%s: %s, which become part of them; --quoted takes them off", name, share)
+    if meta["repeated"] > 0:
+        share = f"{max(meta['repeated'], 1e-4):.2%} of the training triples"
+        log.warning("%s: %s are repeated, and count as often; kgdist-split leaves repeats out", name, share)
+    known, answered = meta["overlap"]
     if known > 0:
         share = f"{max(known, 1e-4):.2%} of the valid and test triples are also in train"
         log.warning("%s: %s, so their ranks say little; kgdist-split makes new splits", name, share)

@@ -19,7 +19,9 @@ import numpy as np
 SHARE = 0.8
 LEAST = 3  # pairs in common: fewer are chance
 AT_ONCE, PIECE = 8 << 20, 1 << 20  # triples sorted at once; looked at together
-SAMPLE, ASKED = 1 << 14, 1 << 12  # triples that `sample` takes to find links, about, and held-out ones that it takes
+# Triples that `sample` takes to find links, about: all of a small graph, then a sixteenth, but no more than the last, so that it
+# costs little beside reading the files; and held-out ones that it takes.
+WHOLE, SAMPLE, ASKED = 1 << 13, 1 << 14, 1 << 12
 _FLAGS = 20  # bits of a hash by which most pairs that nobody asks about are told from the others
 _GOLDEN = np.uint32(0x9E3779B1)
 
@@ -103,11 +105,12 @@ def sample(splits: Sequence[np.ndarray]) -> tuple[Portion, Portion]:
     """(the triples of pairs at random, to find links in, those of the pairs that some of the held-out triples have); all there
     are, where these are few. One pass over the triples, some nanoseconds each."""
     total, held_out = sum(map(len, splits)), sum(map(len, splits[1:]))
-    if total <= SAMPLE:
+    if total <= WHOLE:
         everything = _gathered(splits, None)
         return everything, everything
     limit, asked = (
-        np.uint32(min(2**32 - 1, most * 2**32 // max(count, 1))) for most, count in ((SAMPLE, total), (ASKED, held_out))
+        np.uint32(min(2**32 - 1, most * 2**32 // max(count, 1)))
+        for most, count in ((min(SAMPLE, max(WHOLE, total // 16)), total), (ASKED, held_out))
     )
     flags = np.zeros(1 << _FLAGS, bool)
     shift = np.uint32(32 - _FLAGS)

@@ -5,22 +5,21 @@ Counts are exact: every triple is looked at. Findings name what is wrong and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kgdist.base.errors import counted
 from kgdist.base.text_table import TextTable
+from kgdist.data import suspects
 from kgdist.data.dataset import Dataset
 from kgdist.data.leaks import Families, Link, find, overlap, portions
-from kgdist.data.read.header import names_columns
 from kgdist.data.statistics import CATEGORIES, relation_categories
 from kgdist.data.vocabulary import Vocabulary
 
 MOJIBAKE = ("\ufffd", "Ã©", "Ã¼", "Ã¶", "Ã¤", "Ã¨", "â€™", "â€œ", "Ð°", "Ñ€")  # UTF-8 read as Latin-1, and what was no UTF-8
 FREQUENT = 12  # relations that are named with their triples
-QUOTED = 0.5  # share of names that are in quotation marks, from which they are none of the names' own
 
 
 class Finding(NamedTuple):
@@ -72,9 +71,9 @@ def inspect(dataset: Dataset) -> dict[str, Any]:
             "entities": int(np.count_nonzero(unseen)),
             "relations": len(np.setdiff1d(held_out[:, 1], arrays[0][:, 1])),
         },
-        "header": _header(dataset),
-        "quoted": _share(dataset, lambda name: len(name) > 1 and name[0] == name[-1] == '"'),
-        "mojibake": _share(dataset, lambda name: any(sign in name for sign in MOJIBAKE)),
+        "header": suspects.header(arrays, dataset.entities, dataset.relations),
+        "quoted": suspects.share(dataset.entities, dataset.relations, suspects.in_quotes),
+        "mojibake": suspects.share(dataset.entities, dataset.relations, lambda name: any(sign in name for sign in MOJIBAKE)),
     }
     return facts | {"findings": [str(each) for each in findings(facts)]}
 
@@ -98,32 +97,13 @@ def _link(link: Link, names: Vocabulary) -> dict[str, Any]:
     }
 
 
-def _header(dataset: Dataset) -> list[str] | None:
-    """The first triple of a split, where it is the names of columns and no triple."""
-    if dataset.entities.count is not None or dataset.relations.count is not None:
-        return None
-    for triples in dataset.splits.values():
-        head, relation, tail = triples.array[0].tolist()
-        words = [dataset.entities[head], dataset.relations[relation], dataset.entities[tail]]
-        often = sum(int(np.count_nonzero(each.array[:, 1] == relation)) for each in dataset.splits.values())
-        if names_columns(dict(zip("hrt", words, strict=True))) and often <= len(dataset.splits):
-            return words
-    return None
-
-
-def _share(dataset: Dataset, says: Callable[[str], bool]) -> float:
-    """The share of names of entities or of relations of which it is true, the larger one."""
-    named = [names for names in (dataset.entities, dataset.relations) if names.count is None]
-    return max((sum(says(name) for name in names) / max(1, len(names)) for names in named), default=0.0)
-
-
 def findings(facts: Mapping[str, Any]) -> Iterator[Finding]:
     """What endangers a result, and what mends it."""
     if facts["header"]:
         yield Finding(
             f"the first line of a file looks like the names of columns ({' '.join(facts['header'])})", "--header auto skips it"
         )
-    if facts["quoted"] >= QUOTED:
+    if facts["quoted"] >= suspects.QUOTED:
         yield Finding(
             f"{facts['quoted']:.0%} of the names are in quotation marks, which become part of them", "--quoted takes them off"
         )

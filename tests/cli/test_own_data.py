@@ -176,7 +176,14 @@ def test_what_was_split_is_clean_and_whole(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"), [(_in_train, "15.00% of the valid and test triples are also in train"), (_inverse, "in another form")]
+    ("fault", "said"),
+    [
+        (_header, "looks like the names of columns (head relation tail); --header auto"),
+        (_quotes, "100% of the names are in quotation marks, which become part of them; --quoted"),
+        (_repeated, "of the training triples are repeated"),
+        (_in_train, "15.00% of the valid and test triples are also in train"),
+        (_inverse, "in another form"),
+    ],
 )
 def test_a_training_warns_of_what_endangers_its_result(
     fault: Callable[[Files], None], said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
