@@ -211,7 +211,8 @@ ROWS: tuple[Preset, ...] = (
     # Batches are of queries: as many as have 1,000 answers on average, of at most 4 each.
     _full("FB15k", "ComplEx", "fast", (420, 200, .1), ("n3", 7.5e-4), 100, .83, _KBC, eval_interval=9640),
     _full("FB15k", "ComplEx", "best", (840, 1000, .05), ("n3", 5e-3), 20, .84, _KBC, eval_interval=4820),
-    _full("FB15k-237", "ComplEx", "fast", (415, 200, .1), ("n3", .05), 20, .35, _KBC, eval_interval=2725),
+    _full("FB15k-237", "ComplEx", "fast", (415, 200, .2), ("n3", .05), 40, .35, _KBC, eval_interval=5450, relation_loss=.25,
+          lr_schedule="cosine"),
     _full("FB15k-237", "ComplEx", "best", (415, 2000, .1), ("n3", .05), 100, .388, _RELATIONS, relation_loss=4,
           eval_interval=5450),
     _full("wn18", "ComplEx", "fast", (645, 200, .1), ("n3", .05), 20, .95, _KBC, eval_interval=1425),
