@@ -41,7 +41,7 @@ def recipe(model: type[Model], dataset: str, sizes: Sizes, *, alone: bool = True
     values: dict[str, Any] = {"loss_genre": "Softmax", "reciprocal": True, "optimizer": "adagrad", "max_epoch": _epochs(sizes)}
     values |= _rows(model, sizes) | _candidates(model, sizes, alone) | dict(model.recipe)
     if sizes.valid:
-        values |= {"valid": True, "eval_interval": max(1, _steps(values, sizes) // 10)}
+        values["valid"] = True
     values = {name: OPTIONS[name].check(value) for name, value in values.items() if value is not None}
     return Preset(model.name, dataset, MappingProxyType(values), None, None, SOURCE)
 
@@ -72,12 +72,6 @@ def _epochs(sizes: Sizes) -> int:
     return next(
         epochs for most, epochs in ((20_000, 100), (100_000, 50), (400_000, 30), (float("inf"), 20)) if sizes.triples <= most
     )
-
-
-def _steps(values: dict[str, Any], sizes: Sizes) -> int:
-    """About how many steps that is: against all entities a step has queries, of two answers each or so, of either side."""
-    one = sizes.triples / values["batch_size"]
-    return int(values["max_epoch"] * one)
 
 
 def slow_start(model: type[Model], config: Config, explicit: Collection[str]) -> Iterator[str]:

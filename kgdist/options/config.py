@@ -191,7 +191,9 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     # ---- evaluation
     test: bool = _evaluation(False, "evaluate on the test split after training", dglke=_TRAIN)
     valid: bool = _evaluation(False, "evaluate on the valid split every --eval_interval steps", dglke=_TRAIN)
-    eval_interval: int = _evaluation(10000, "steps between two validations", low=1, dglke=_TRAIN)
+    eval_interval: int = _evaluation(
+        0, "steps between two validations; 0: a tenth of the training, but at most 10,000", low=0, dglke=_TRAIN
+    )
     early_stop_patience: int = _evaluation(
         0, "stop after this many validations without a better MRR, and keep the best; 0: never. Needs --valid", low=0, ours=_TRAIN
     )

@@ -60,7 +60,7 @@ def doubts(config: Config, explicit: Collection[str]) -> Iterator[str]:
     usual = OPTIONS["regularization_coef"].default
     if config.regularizer != "lp" and "regularization_coef" not in explicit and config.regularization_coef == usual:
         yield f"--regularization_coef {usual:g} is what lp takes; {config.regularizer} does little below .001 (docs/choosing.md)"
-    if config.lr_schedule == "plateau" and config.valid and config.max_epoch is None:
+    if config.lr_schedule == "plateau" and config.valid and config.max_epoch is None and config.eval_interval:
         looks = config.max_step // config.eval_interval
         if looks <= config.plateau_patience:
             rest = "the rate is never lowered, for which a smaller --eval_interval is needed"

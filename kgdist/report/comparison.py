@@ -25,6 +25,7 @@ from kgdist.report.run_facts import RunFacts, read, shown
 from kgdist.report.standings import Standing, columns_of, standings
 
 OTHERS = ("valid mrr", "triples/s", "seconds")
+CLASSIFIED = "accuracy"  # of triple classification, where a run has it
 SMALLER = ("mr", "median", "seconds")  # columns of which less is better
 UNSHOWN = ("model_path", "save_path", "resume", "config", "preset", "report", "tensorboard")  # say nothing about a run's quality
 
@@ -54,7 +55,8 @@ def compare(paths: Sequence[str | Path], sort: str = "mrr") -> Comparison:
     values = {name: [shown(getattr(folder.config, name)) for folder in folders] for name in OPTIONS if _tells(name)}
     differing = {name: column for name, column in values.items() if len(set(column)) > 1}
     rows = [_results(folder) for folder in folders]
-    columns = [*in_order([*METRICS, *(name for row in rows for name in row)]), *OTHERS]
+    classified = [CLASSIFIED] * any(CLASSIFIED in row for row in rows)
+    columns = [*in_order([*METRICS, *(name for row in rows for name in row if name != CLASSIFIED)]), *classified, *OTHERS]
     order = _order(sort, columns, names, rows, differing, folders)
     results = {column: [rows[place].get(column) for place in order] for column in columns}
     sets = {folder.config.dataset for folder in folders}
@@ -129,7 +131,10 @@ def _tells(name: str) -> bool:
 
 def _results(folder: RunFacts) -> dict[str, float | None]:
     others = {"valid mrr": folder.best_valid, "triples/s": folder.speed, "seconds": folder.seconds}
-    return {**(folder.metrics() or {}), **others}
+    found = folder.test.get("classification") if folder.test is not None else None
+    accuracy = found.get("accuracy") if isinstance(found, dict) else None
+    classified = {CLASSIFIED: accuracy} if isinstance(accuracy, float) else {}
+    return {**(folder.metrics() or {}), **classified, **others}
 
 
 def _rules(folder: RunFacts) -> str:
@@ -285,6 +290,13 @@ def write_page(found: Comparison, path: PathLike) -> None:
     page.write(path, "compare.html", drawn=bool(curves), **facts)
 
 
+def _legend(found: Comparison) -> list[str]:
+    """What curves are called: by the one or two options that tell the runs apart, or else by the runs."""
+    told = [", ".join(f"{name} {value}" for name, value in zip(found.options, values, strict=True))
+            for values in zip(*found.options.values(), strict=True)]  # fmt: skip
+    return told if len(found.options) <= 2 and len(set(told)) == len(found.names) > 1 else found.names
+
+
 def _curves(found: Comparison) -> list[charts.Chart]:
     several = any(folder.config.num_proc > 1 for folder in found.folders)
     made = []
@@ -293,6 +305,6 @@ def _curves(found: Comparison) -> list[charts.Chart]:
         ("Validation MRR", "Of the valid split; higher is better.", "valid", "mrr", False),
         ("Throughput", "Positive triples per second.", "train", "triples_per_second", True),
     ):
-        lines = [(name, folder.curves.get(kind, []), key) for name, folder in zip(found.names, found.folders, strict=True)]
+        lines = [(name, folder.curves.get(kind, []), key) for name, folder in zip(_legend(found), found.folders, strict=True)]
         made.append(charts.curves(title, caption, lines, x="step of each process" if several else "step", zero=zero))
     return [chart for chart in made if chart is not None]

@@ -6,7 +6,9 @@ missing. Its words are in templates/report.html.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +199,8 @@ def _relations(found: Mapping[int, RelationMetrics]) -> dict[str, Any] | None:
     many = [part for part in found.values() if part.queries >= FEW] or list(found.values())
     many.sort(key=lambda part: -part.mrr)
     often = sorted(found.values(), key=lambda part: -part.queries)
-    whole, half = len(many) <= 2 * LISTED, (len(many) + 1) // 2
+    whole = len(many) <= 2 * LISTED
+    half = (len(many) + 1) // 2 if len(many) > LISTED else len(many)  # a few fit one list
     return {
         "all": whole,  # whether the two lists together have all
         "count": len(many),
@@ -245,5 +248,16 @@ def _made(folder: RunFacts) -> dict[str, Any]:
     changed, same = options(folder.config)
     saved = read_json(folder.path / "config.json").get("kgdist_version")
     trained = [("trained by kgdist", saved)] if isinstance(saved, str) else []
-    made = [*trained, *versions(), *machine()]
-    return {"command": command(folder.config), "changed": changed, "same": same, "machine": made}
+    if (began := folder.began) is not None:
+        trained.append(("began", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(began))))
+    if (seconds := folder.seconds) is not None:
+        trained.append(("took", str(timedelta(seconds=round(seconds)))))
+    if folder.digest:
+        trained.append(("data, SHA-256", folder.digest[:16]))
+    return {
+        "command": command(folder.config),
+        "changed": changed,
+        "same": same,
+        "trained": trained,
+        "machine": [*versions(), *machine()],
+    }

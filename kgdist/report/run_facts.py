@@ -64,6 +64,11 @@ class RunFacts:
         return self.path.absolute().name
 
     @property
+    def began(self) -> float | None:
+        """When the first row of metrics.jsonl was written, in seconds since 1970."""
+        return min((row["time"] for rows in self.curves.values() for row in rows if "time" in row), default=None)
+
+    @property
     def seconds(self) -> float | None:
         """From the first row of metrics.jsonl to the last: training and validation, without the steps before the first row."""
         times = [row["time"] for rows in self.curves.values() for row in rows if "time" in row]

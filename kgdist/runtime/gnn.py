@@ -33,7 +33,7 @@ from kgdist.runtime.checks import check_data
 from kgdist.runtime.cluster.training_plan import partition_folder
 from kgdist.runtime.course import Result
 from kgdist.runtime.interrupt import Interrupts
-from kgdist.runtime.job import Seat, meetings_of, shapes_of, warm_up, weights_of
+from kgdist.runtime.job import Seat, meetings_of, shapes_of, steps_of, warm_up, weights_of, with_interval
 from kgdist.runtime.local import Session, train
 from kgdist.runtime.share import Share
 from kgdist.runtime.solo import SoloControl
@@ -345,6 +345,7 @@ def _train(config: Config, callbacks: Iterable[Callback], known: tuple[str | Non
         share = Share.of(config, peers)
         config = config.replace(**share.part.manifest.common.source)
         seat = share.seat(config, peers)
+        config = with_interval(config, steps_of(config, seat.triples, seat.machines))
         warm_up(config, weighted=share.part.core.weights is not None)  # all at once, while nobody waits for anybody
         dataset = share.dataset(config, peers)
         if dataset is None:

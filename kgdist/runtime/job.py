@@ -86,6 +86,11 @@ def steps_of(config: Config, triples: Triples | int, machines: int = 1) -> int:
     return max(1, math.ceil(config.max_epoch * epoch_of(config, triples, machines)))
 
 
+def with_interval(config: Config, steps: int) -> Config:
+    """With the `--eval_interval` of so many steps, where none was given: ten validations show a curve, and few cost little."""
+    return config if config.eval_interval else config.replace(eval_interval=min(10_000, math.ceil(steps / 10)))
+
+
 def bytes_of(config: Config, shapes: Mapping[str, tuple[int, int]]) -> int:
     """Of tables of these shapes, with the optimiser's state."""
     widths = OPTIMIZERS[config.optimizer]().widths

@@ -47,6 +47,7 @@ from kgdist.runtime.job import (
     trainer_of,
     warm_up,
     weights_of,
+    with_interval,
 )
 from kgdist.runtime.observe import Observer, curves_writer, watched
 from kgdist.runtime.processes.control import SharedControl, WorkerControl
@@ -105,6 +106,7 @@ class Session:
         self.interrupts = interrupts
         self.model = model_of(config)
         self.epoch, self.total = (count(config, *self._shared()) for count in (epoch_of, steps_of))
+        self.config = config = with_interval(config, self.total)
         self.meeting = meetings_of(config)
         self.start = [0] * config.num_proc  # steps done by each process before
         self.best, self.features = dict(NEVER), features_of(config)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from kgdist.cli import compare as command
+from kgdist.cli import eval as eval_command
 from kgdist.cli import train as train_command
 from kgdist.evaluation.ranks import METRICS
-from kgdist.report.comparison import UNSHOWN, compare
+from kgdist.report.comparison import UNSHOWN, _legend, compare, write_page
 from tests.cli.graphs import Bench
 
 
@@ -57,6 +58,40 @@ def test_only_options_that_differ(ckpts: Path) -> None:
     for name, values in found.options.items():
         assert len(set(values)) > 1 and name not in UNSHOWN
     assert compare([ckpts / "DistMult_toy_0"]).options == {}
+
+
+def test_curves_are_called_by_what_tells_the_runs_apart(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, None)  # type: ignore[arg-type]
+    for words in (("--lr", "0.1"), ("--lr", "0.3"), ("--lr", "0.3", "--seed", "7"), ("--lr", "0.1", "--gamma", "3")):
+        assert train_command.main(bench.flags(*words, "--log_interval", "5", "--quiet")) == 0
+    runs = [bench.ckpts / f"TransE_toy_{number}" for number in range(4)]
+
+    def legend(*chosen: int) -> list[str]:
+        found = compare([runs[place] for place in chosen], sort="run")
+        names = [f"TransE_toy_{place}" for place in chosen]
+        assert found.names == names
+        write_page(found, tmp_path / "page.html")
+        page = (tmp_path / "page.html").read_text()
+        wanted = _legend(found)
+        assert all(json.dumps(name) in page for name in wanted)
+        return ["name" if one == name else one for one, name in zip(wanted, names, strict=True)]
+
+    assert legend(0, 1) == ["lr 0.1", "lr 0.3"]
+    assert legend(0, 1, 2) == ["lr 0.1, seed 0", "lr 0.3, seed 0", "lr 0.3, seed 7"]
+    assert legend(0, 1, 2, 3) == ["name"] * 4, "three options are too long a name"
+    shutil.copytree(runs[0], runs[0].with_name("TransE_toy_9"))
+    runs.append(runs[0].with_name("TransE_toy_9"))
+    found = compare([runs[0], runs[4]])
+    assert _legend(found) == found.names
+
+
+def test_triple_classification_is_a_column_where_a_run_has_it(ckpts: Path, tmp_path: Path) -> None:
+    assert "accuracy" not in compare([ckpts]).results
+    run = shutil.copytree(ckpts / "DistMult_toy_0", tmp_path / "classified")
+    assert eval_command.main([str(run), "--classify", "--quiet"]) == 0
+    found = compare([ckpts, run], sort="accuracy")
+    accuracy = json.loads((run / "test.json").read_text())["classification"]["accuracy"]
+    assert found.names[0] == "classified" and found.results["accuracy"] == [accuracy, None, None, None]
 
 
 def test_a_run_without_metrics_has_blanks_and_a_note(ckpts: Path) -> None:

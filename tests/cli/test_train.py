@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from kgdist.cli import train
+from kgdist.options.configfile import read_run
 from kgdist.runs import checkpoint
 from tests.cli.graphs import MODELS, Bench, embeddings, grid_splits, metrics, random_splits, rows, state, write
 from tests.patience import patience
@@ -96,6 +97,16 @@ def test_epochs_are_steps(bench: Bench) -> None:
     assert checkpoint.latest(again).step == 10
     bench.resume(again, "--max_step", "25")
     assert state(again) == state(run)
+
+
+@pytest.mark.parametrize(("words", "every"), [(["--max_step", "37"], 4), (["--max_epoch", "3"], 3), (["--max_step", "5"], 1)])
+def test_ten_validations_unless_told_otherwise(bench: Bench, words: list[str], every: int) -> None:
+    run = bench.train("--valid", *words)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [row["step"] for row in rows if row["kind"] == "valid"]
+    last = checkpoint.latest(run).step
+    assert steps == [*range(every, last, every), last]
+    assert read_run(run).eval_interval == every, "a run that goes on keeps to it"
 
 
 @pytest.mark.parametrize("more", [["--num_proc", "2", "--worker", "thread"], ["--batch_size", "32"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import re
 import shutil
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from kgdist.cli import eval as eval_command
 from kgdist.cli import train as train_command
+from kgdist.options.configfile import DIGEST
 from kgdist.report import charts, page
 from kgdist.report.report import write_report
 from kgdist.runs.rundir import open_run
@@ -103,6 +105,20 @@ def test_metrics_are_those_of_the_run(hostile: Path) -> None:
         assert f"{part['mrr']:.3f}" in shown
     names = [part["name"][:79] for part in report["relations"].values()]
     assert all(any(name in text for text in shown) for name in names)
+
+
+def test_the_training_stands_beside_the_page(copied: Path) -> None:
+    (copied / "metrics.jsonl").write_text("".join(
+        json.dumps({"kind": "valid", "step": step, "time": 1_700_000_000 + 30 * step, "mrr": mrr}) + "\n"
+        for step, mrr in ((1, 0.25), (2, 0.5), (3, 0.125))
+    ))  # fmt: skip
+    shown = Seen(write_report(copied)).texts
+    at = shown.index("MRR ON VALID")
+    assert shown[at + 1 : at + 3] == ["0.500", "the best of 3 validations"]
+    at = shown.index("The training")
+    rows = dict(itertools.pairwise(shown[at : shown.index("Where this page was made")]))
+    assert rows["began"] == "2023-11-14 22:13 UTC" and rows["took"] == "0:01:00"
+    assert rows["data, SHA-256"] == json.loads((copied / "config.json").read_text())[DIGEST][:16]
 
 
 def test_the_published_row_stands_beside(copied: Path) -> None:

@@ -27,6 +27,7 @@ from kgdist.runtime.cluster.training_plan import TrainingPlan, partition_folder,
 from kgdist.runtime.course import Result
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.ip_config import Machine
+from kgdist.runtime.job import steps_of, with_interval
 from kgdist.runtime.storage import Storage
 
 
@@ -58,14 +59,15 @@ def plan_of(config: Config, machines: list[Machine]) -> tuple[TrainingPlan, Part
     partition = Partition.open(partition_folder(config, 0))
     check_job(config, machines, partition)
     security = secured(config.transport_security, [machine.address for machine in machines])
+    triples = sum(partition.manifest.common.triples)
     plan = TrainingPlan(
-        config=config,
+        config=with_interval(config, steps_of(config, triples, len(machines))),
         machines=machines,
         run=uuid.uuid4().hex[:16],
         attempt=0,
         graph=partition.graph,
         book=partition.book,
-        triples=sum(partition.manifest.common.triples),
+        triples=triples,
         security=security,
         models=digest_of(config.model_file) if config.model_file else None,
     )
