@@ -21,7 +21,7 @@ LEAST = 3  # pairs in common: fewer are chance
 AT_ONCE, PIECE = 8 << 20, 1 << 20  # triples sorted at once; looked at together
 # Triples that `sample` takes to find links, about: all of a small graph, then a sixteenth, but no more than the last, so that it
 # costs little beside reading the files; and held-out ones that it takes.
-WHOLE, SAMPLE, ASKED = 1 << 13, 1 << 14, 1 << 12
+WHOLE, LOWEST, SAMPLE, ASKED = 1 << 13, 1 << 12, 1 << 14, 1 << 12
 _FLAGS = 20  # bits of a hash by which most pairs that nobody asks about are told from the others
 _GOLDEN = np.uint32(0x9E3779B1)
 
@@ -110,7 +110,7 @@ def sample(splits: Sequence[np.ndarray]) -> tuple[Portion, Portion]:
         return everything, everything
     limit, asked = (
         np.uint32(min(2**32 - 1, most * 2**32 // max(count, 1)))
-        for most, count in ((min(SAMPLE, max(WHOLE, total // 16)), total), (ASKED, held_out))
+        for most, count in ((min(SAMPLE, max(LOWEST, total // 16)), total), (ASKED, held_out))
     )
     flags = np.zeros(1 << _FLAGS, bool)
     shift = np.uint32(32 - _FLAGS)
@@ -218,7 +218,10 @@ def _gathered(splits: Sequence[np.ndarray], keep: Callable[[np.ndarray], np.ndar
 
 def _hashes(triples: np.ndarray) -> np.ndarray:
     """uint32[n], equal for triples of one pair of entities whichever way round (Knuth's multiplicative hash, TAOCP 6.4)."""
-    return np.asarray((triples[:, 0].astype(np.uint32) + triples[:, 2].astype(np.uint32)) * _GOLDEN)
+    heads, tails = (triples[:, column].view(np.uint32) for column in (0, 2))
+    hashes = heads + tails
+    hashes *= _GOLDEN
+    return np.asarray(hashes)
 
 
 def _is_of(part: int, parts: int, hashes: np.ndarray) -> np.ndarray:

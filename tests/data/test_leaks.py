@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kgdist.data import leaks
 from kgdist.data.leaks import LEAST, SHARE, Families, Link, find, overlap, portions, sample
+from kgdist.data.suspects import repeated
 
 RELATIONS = 4
 TRIPLE = st.tuples(st.integers(0, 3), st.integers(0, RELATIONS - 1), st.integers(0, 3))
@@ -121,3 +122,8 @@ def test_the_numbers_of_a_portion_say_where_its_triples_stand(tmp_path: Path, mo
     whole, numbers = np.concatenate(splits), np.concatenate([part.number for part in parts])
     assert len(parts) == 5 and sorted(numbers) == list(range(100))
     assert all((whole[part.number] == part.triples).all() and ((part.number >= 50) == part.split).all() for part in parts)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 3) | st.sampled_from([2**31 - 1, 2**31 - 2])] * 3), max_size=60))
+def test_repeated_triples_are_counted(triples: list[Triple]) -> None:
+    assert repeated(np.array(triples, np.int32).reshape(-1, 3)) == len(triples) - len(set(triples))
