@@ -47,7 +47,7 @@ class Labels:
         """`ids` int[n], each once, and their labels, pa.LargeStringArray[n]; ids `names` of them."""
         order = np.argsort(ids, kind="stable")
         self.vocabulary, self.ids = names, np.asarray(ids, np.int64)[order]
-        self._texts = texts.take(order)
+        self.texts = texts.take(order)  # of `ids`
 
     @classmethod
     def none(cls, names: Vocabulary) -> Labels:
@@ -67,7 +67,7 @@ class Labels:
         there = places < len(self.ids)
         there[there] = self.ids[places[there]] == wanted[there]
         found: list[str | None] = [None] * len(wanted)
-        for row, text in zip(np.flatnonzero(there).tolist(), self._texts.take(places[there]).to_pylist(), strict=True):
+        for row, text in zip(np.flatnonzero(there).tolist(), self.texts.take(places[there]).to_pylist(), strict=True):
             found[row] = text
         return found
 
@@ -81,7 +81,7 @@ class Labels:
 
         wanted = texts.cast(pa.large_string()) if isinstance(texts, pa.Array) else pa.array(texts, pa.large_string())
         different = wanted.unique()
-        codes = pc.index_in(self._texts, value_set=different).fill_null(-1).to_numpy()
+        codes = pc.index_in(self.texts, value_set=different).fill_null(-1).to_numpy()
         hits = np.flatnonzero(codes >= 0)
         counts = np.bincount(codes[hits], minlength=len(different)).astype(np.int64)
         first = np.full(len(different), -1, np.int64)
@@ -94,24 +94,45 @@ class Labels:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        rows = np.flatnonzero(pc.equal(self._texts, pa.scalar(text, pa.large_string())).to_numpy(zero_copy_only=False))
+        rows = np.flatnonzero(pc.equal(self.texts, pa.scalar(text, pa.large_string())).to_numpy(zero_copy_only=False))
         more = f" and {len(rows) - _SAID:,} more" if len(rows) > _SAID else ""
         return ", ".join(self.vocabulary.names(self.ids[rows[:_SAID]])) + more
 
     def of_rows(self, names: Vocabulary, each: int) -> Labels:
         """The labels of rows called `names`, of which a thing has `each`: those of the first row of each."""
-        return Labels(names, self.ids * each, self._texts)
+        return Labels(names, self.ids * each, self.texts)
 
     def shared(self) -> int:
         """How many different labels stand for several things."""
-        counts = self._texts.value_counts().field("counts").to_numpy() if len(self) else np.zeros(0, np.int64)
+        counts = self.texts.value_counts().field("counts").to_numpy() if len(self) else np.zeros(0, np.int64)
         return int((counts > 1).sum())
 
     def pairs(self) -> Iterator[list[tuple[str, str]]]:
         """Name and label of all, some at a time."""
         for start in range(0, len(self), 1 << 16):
             part = slice(start, start + (1 << 16))
-            yield list(zip(self.vocabulary.names(self.ids[part]), self._texts[part].to_pylist(), strict=True))
+            yield list(zip(self.vocabulary.names(self.ids[part]), self.texts[part].to_pylist(), strict=True))
+
+
+class ByLabel:
+    """Finds things by their labels without a pass over all, for whoever asks often.
+
+    Memory: the text of each label once more, and some 40 bytes for each.
+    """
+
+    def __init__(self, labels: Labels) -> None:
+        import pyarrow.compute as pc
+
+        different = labels.texts.unique()
+        self.texts = Vocabulary.from_names(different)
+        codes = pc.index_in(labels.texts, value_set=different).to_numpy()
+        self._bearers = labels.ids[np.argsort(codes, kind="stable")]
+        self._starts = np.append(0, np.cumsum(np.bincount(codes, minlength=len(different))))
+
+    def bearers(self, text: str) -> np.ndarray:
+        """int64[n]: everything that has this label."""
+        number = int(self.texts.find([text])[0])
+        return self._bearers[self._starts[number] : self._starts[number + 1]] if number >= 0 else self._bearers[:0]
 
 
 @dataclass(frozen=True)

@@ -6,5 +6,6 @@ explorer.py      the page to explore, whose files lie in page/
 gatherer.py      questions of all requests that wait, answered together by one thread
 listener.py      the socket, connections that are too slow, signals
 live.py          the run as it is served, and the one that takes its place when the files change
+lookup.py        names and labels -> ids, ids -> names with labels
 openapi.py       the interface, described for programs
 """

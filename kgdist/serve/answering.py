@@ -16,22 +16,14 @@ from kgdist.base.types import Side
 from kgdist.data.read.columns import shown
 from kgdist.evaluation.evaluator import evaluate
 from kgdist.predict.similar import MEASURES
-from kgdist.serve.live import Live
+from kgdist.serve.live import KINDS, Live
+from kgdist.serve.lookup import Refused, look_up, named
 
 ENDS = ("head", "relation", "tail")
-KINDS = ("entity", "relation")
 MOST_ANSWERS = 50_000  # of one request: 10 MB of JSON
 NEAR = 20  # entities like an end, among which known facts like an answer are looked for
 LOOKED = 10_000  # known answers to a question that are looked at, to tell the nearest
 FACTS = 5  # of them told
-
-
-class Refused(Exception):
-    """A request that is not answered: its status, and what to say. `unknown`: (noun, name), for names like it."""
-
-    def __init__(self, status: int, text: str, unknown: tuple[str, str] | None = None) -> None:
-        super().__init__(text)
-        self.status, self.text, self.unknown = status, text, unknown
 
 
 class Limits(NamedTuple):
@@ -103,34 +95,12 @@ def read(path: str, body: Any, live: Live, limits: Limits) -> tuple[list[Questio
                 raise Refused(400, f"{name} must be a name (a string), not {row[name]!r:.60}")
             names["relation" if name == "relation" else "entity"].append(row[name])
     inverses = path == "/similar"  # whose rows have inverse relations, too
-    found = {noun: _look_up(live, noun, texts, inverses) for noun, texts in names.items()}
+    found = {noun: look_up(live, noun, texts, inverses) for noun, texts in names.items()}
     make = {"/predict": _asked, "/similar": _similar}.get(path, _triple)
     questions = [make(path, row, found, live, limits) for row in whole]
     if sum(question.k for question in questions) > MOST_ANSWERS:
         raise Refused(400, f"more than {MOST_ANSWERS:,} answers in one request; ask in several, or for a smaller k")
     return questions, single
-
-
-def _look_up(live: Live, noun: str, texts: list[str], inverses: bool) -> dict[str, int]:
-    names = live.row_names[noun] if inverses else live.entities if noun == "entity" else live.relations
-    texts = list(dict.fromkeys(texts))
-    try:
-        ids = names.find(texts).tolist() if texts else []
-    except TypeError:  # half of a surrogate pair, which no name holds
-        texts.sort(key=_is_text)
-        ids = [int(names.find([text])[0]) if _is_text(text) else -1 for text in texts]
-    for text, number in zip(texts, ids, strict=True):
-        if number < 0:
-            raise Refused(404, f"no {noun} is called {shown(text)}", (noun, text))
-    return dict(zip(texts, ids, strict=True))
-
-
-def _is_text(text: str) -> bool:
-    """Whether UTF-8 can say it."""
-    try:
-        return bool(text.encode() or True)
-    except UnicodeEncodeError:
-        return False
 
 
 def _asked(path: str, row: dict[str, Any], ids: dict[str, dict[str, int]], live: Live, limits: Limits) -> Question:
@@ -302,6 +272,8 @@ def nearest_facts(live: Live, head: int, relation: int, tail: int) -> list[tuple
 
 def ready(live: Live) -> Live:
     """The run with all loops compiled and all passes made that its first questions would wait for."""
+    for labels in (*live.labels.values(), *live.row_labels.values()):
+        live.by_label(labels)
     if len(live.entities) and len(live.relations):
         for what, given in (
             ("head", 2),
@@ -323,44 +295,51 @@ def told(live: Live, question: Question, found: Found) -> dict[str, Any]:
     """The answer to a question, by name."""
     if question.what.startswith("similar"):
         kind = question.what.split()[1]
-        names = live.row_names[kind].names(found.ids)
-        answers = [{kind: name, "similarity": score} for name, score in zip(names, found.scores.tolist(), strict=True)]
+        columns: dict[str, Any] = {kind: live.row_names[kind].names(found.ids)}
+        if len(labels := live.row_labels[kind]):
+            columns[f"{kind}_label"] = labels.names(found.ids)
+        answers = _rows({**columns, "similarity": found.scores.tolist()})
         return {"answers": answers} | ({} if found.more is None else {"map": np.round(found.more, 4).tolist()})
-    names = {end: live.relations if end == "relation" else live.entities for end in ENDS}
     given = dict(zip([end for end in ENDS if end != question.what], question.ids, strict=True))
     count = len(found.ids)
-    columns: dict[str, list[Any]] = {
-        end: [names[end][given[end]]] * count if end in given else names[end].names(found.ids) for end in ENDS
-    }
+    columns = named(live, {end: [given[end]] if end in given else found.ids for end in ENDS})
+    columns = {name: values * count if name.removesuffix("_label") in given else values for name, values in columns.items()}
     columns["score"] = found.scores.tolist()
     if live.calibration is not None:
         columns["probability"] = np.round(live.calibration.probability(found.scores), 6).tolist()
     if found.known is not None:
         columns["known"] = found.known.tolist()
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    rows = _rows(columns)
     if question.what in ENDS:
         return {"answers": rows}
     if question.what == "explain":
         (head_rank, tail_rank), facts = found.more
-        near = [
-            {"head": live.entities[x], "relation": rows[0]["relation"], "tail": live.entities[y], "similarity": similarity}
-            for x, y, similarity in facts
-        ]
-        return {**rows[0], "head_rank": head_rank, "tail_rank": tail_rank, "nearest_facts": near}
+        heads, tails, similarity = ([fact[place] for fact in facts] for place in range(3))
+        columns = named(live, {"head": heads, "relation": [given["relation"]] * len(facts), "tail": tails})
+        return {
+            **rows[0], "head_rank": head_rank, "tail_rank": tail_rank,
+            "nearest_facts": _rows({**columns, "similarity": similarity}),
+        }  # fmt: skip
     return rows[0]
+
+
+def _rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def facts_of(live: Live, name: str, most: int) -> dict[str, Any]:
     """The known facts of an entity, at most `most` as a head and as many as a tail, and how many there are. Raises Refused."""
-    entity = _look_up(live, "entity", [name], False)[name]
+    entity = look_up(live, "entity", [name], False)[name]
+    own: dict[str, Any] = {"entity": live.entities[entity]}
+    if len(labels := live.labels["entity"]):
+        own["entity_label"] = labels.names([entity])[0]
     if live.known is None:
-        return {"entity": name, "facts": [], "as_head": 0, "as_tail": 0}
+        return {**own, "facts": [], "as_head": 0, "as_tail": 0}
     made, counts = [], []
     for side in (Side.TAIL, Side.HEAD):
         relations, others = live.known.of(side, entity)
         counts.append(len(others))
-        named = zip(live.relations.names(relations[:most]), live.entities.names(others[:most]), strict=True)
-        for relation, other in named:
-            head, tail = side.pick(other, name), side.pick(name, other)
-            made.append({"head": head, "relation": relation, "tail": tail})
-    return {"entity": name, "facts": made, "as_head": counts[0], "as_tail": counts[1]}
+        others, same = others[:most], np.full(min(most, len(others)), entity)
+        heads, tails = side.pick((others, same), (same, others))
+        made += _rows(named(live, {"head": heads, "relation": relations[:most], "tail": tails}))
+    return {**own, "facts": made, "as_head": counts[0], "as_tail": counts[1]}

@@ -29,9 +29,10 @@ from kgdist.base.errors import KgdistError
 from kgdist.base.log import log
 from kgdist.options.tools import ServeOptions
 from kgdist.serve import explorer
-from kgdist.serve.answering import Limits, Refused, facts_of, read, told
+from kgdist.serve.answering import Limits, facts_of, read, told
 from kgdist.serve.gatherer import Gatherer
 from kgdist.serve.live import Current
+from kgdist.serve.lookup import Refused, complete, near
 from kgdist.serve.openapi import description
 
 Made = TypeVar("Made")
@@ -199,8 +200,7 @@ class App:
         if kind not in ("entity", "relation"):
             raise Refused(400, f"kind must be entity or relation, not {kind!r:.60}")
         live, text, most = self.current.live, request.query_params.get("q", "")[:200], self._most(request, 10)
-        names = live.entities if kind == "entity" else live.relations
-        return Json({"names": await self._apart(lambda: _complete(names, text, most))})
+        return Json(await self._apart(lambda: complete(live, kind, text, most)))
 
     async def _facts(self, request: Request) -> Response:
         live, name, most = self.current.live, request.query_params.get("entity"), self._most(request, 100)
@@ -215,11 +215,10 @@ class App:
         assert isinstance(error, Refused)
         more: dict[str, Any] = {}
         if error.unknown is not None and self.hints < HINTS:
-            noun, name = error.unknown
-            names = self.current.live.row_names[noun]
+            live, unknown = self.current.live, error.unknown
             self.hints += 1
             try:
-                more["near"] = await self._apart(lambda: names.near(name))
+                more["near"] = await self._apart(lambda: near(live, *unknown))
             finally:
                 self.hints -= 1
         headers = {"connection": "close"} if error.status in (408, 413) else {}
@@ -317,14 +316,6 @@ def _word(name: str, value: str) -> Any:
     if name == "k":
         return int(value) if re.fullmatch("-?[0-9]{1,18}", value) else value
     return {"true": True, "false": False}.get(value, value) if name in ("exclude_known", "map") else value
-
-
-def _complete(names: Any, text: str, most: int) -> list[str]:
-    try:
-        whole = [text] if text in names else []
-        return [*whole, *(name for name in names.complete(text, most) if name != text)][:most]
-    except UnicodeEncodeError:
-        return []
 
 
 def _is_local(host: bytes) -> bool:

@@ -21,6 +21,7 @@ from kgdist.base.errors import CheckpointError, KgdistError
 from kgdist.base.log import log
 from kgdist.data.dataset import Dataset, open_dataset
 from kgdist.data.known import KnownTriples
+from kgdist.data.labels import ByLabel, Labels
 from kgdist.evaluation.candidates import require_finite
 from kgdist.predict.engine import Predictor
 from kgdist.predict.explain import calibration_of
@@ -28,6 +29,7 @@ from kgdist.predict.similar import MEASURES, SimilarSearch
 from kgdist.runs import rundir
 from kgdist.runs.opened import Opened, open_model
 
+KINDS = ("entity", "relation")
 ROWS = 1 << 14  # rows looked at together
 Stamp = dict[str, tuple[int, int, int]]  # file -> inode, bytes, nanoseconds of its last change
 
@@ -41,6 +43,9 @@ class Live:
         if names is None and dataset is not None:
             names = dataset.entities, dataset.relations
         self.entities, self.relations = names or opened.names
+        self.names = dict(zip(KINDS, (self.entities, self.relations), strict=True))
+        self.labels = dict(zip(KINDS, rundir.labels_of(opened.run.path, self.entities, self.relations), strict=True))
+        self._by_label: dict[Labels, ByLabel] = {}
         self.predictor = Predictor.of(opened, threads)
         for table, rows in opened.tables.rows.items():  # now, not when somebody asks
             for start in range(0, len(rows), ROWS):
@@ -64,6 +69,20 @@ class Live:
         """Names of the rows of either table."""
         return {"entity": self.entities, "relation": self.opened.row_names("relation")}
 
+    @cached_property
+    def row_labels(self) -> dict[str, Labels]:
+        """Labels of the rows of either table."""
+        rows = self.row_names["relation"]
+        return {**self.labels, "relation": self.labels["relation"].of_rows(rows, len(rows) // max(1, len(self.relations)))}
+
+    def by_label(self, labels: Labels) -> ByLabel | None:
+        """What finds things by these labels of the run; None where there are none."""
+        if not len(labels):
+            return None
+        if labels not in self._by_label:
+            self._by_label[labels] = ByLabel(labels)
+        return self._by_label[labels]
+
     def search(self, kind: str, measure: str) -> SimilarSearch:
         """The search for similar rows; made by the thread that answers, when it is first asked for."""
         if (kind, measure) not in self._searches:
@@ -77,7 +96,7 @@ def stamp_of(path: Path) -> Stamp:
     found: Stamp = {}
     with contextlib.suppress(OSError):
         for file in os.scandir(path):
-            if file.name.endswith(".npy") or file.name in ("config.json", "entities.tsv", "relations.tsv"):
+            if file.name.endswith(".npy") or file.name in ("config.json", "entities.tsv", "relations.tsv", rundir.LABELS):
                 facts = file.stat()
                 found[file.name] = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
     return found

@@ -6,6 +6,7 @@ from typing import Any
 
 from kgdist.options.tools import ServeOptions
 from kgdist.predict.similar import MEASURES
+from kgdist.serve.live import KINDS
 from kgdist.version import __version__
 
 STATUSES = {
@@ -13,22 +14,25 @@ STATUSES = {
     "401": "the token is missing or wrong",
     "404": "a name is not known; names like it are in near",
     "408": "the body did not come in time",
-    "409": "known facts cannot be left out: the run's data are not there",
+    "409": "known facts cannot be left out, for the run's data are not there; or several have this label, and are in near",
     "413": "the body is too large",
     "422": "the run has no answer: a score is not a number",
     "503": "too much is asked at the moment, or it took too long; ask again",
 }
 _NAME = {"type": "string"}
+_LABEL = {"type": ["string", "null"]}  # of a run that has labels
 
 
 def description(options: ServeOptions) -> dict[str, Any]:
     """The document, with the limits of this server."""
     k = {"type": "integer", "minimum": 1, "maximum": options.max_k, "default": min(10, options.max_k)}
     ends = {"head": _NAME, "relation": _NAME, "tail": _NAME}
-    triple = {**ends, "score": {"type": "number"}, "probability": {"type": "number"}, "known": {"type": "boolean"}}
-    fact = _object({**ends, "similarity": {"type": "number"}})
+    named = {**ends, **{f"{end}_label": _LABEL for end in ends}}
+    triple = {**named, "score": {"type": "number"}, "probability": {"type": "number"}, "known": {"type": "boolean"}}
+    fact = _object({**named, "similarity": {"type": "number"}})
     point = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
-    near = {"entity": _NAME, "relation": _NAME, "similarity": {"type": "number"}}
+    kinds = {name: _NAME for name in KINDS} | {f"{name}_label": _LABEL for name in KINDS}
+    near = {**kinds, "similarity": {"type": "number"}}
     ranks = {"head_rank": {"type": "integer"}, "tail_rank": {"type": "integer"}, "nearest_facts": _list(fact)}
     known = {"type": "boolean", "default": False}
     alike = {"entity": _NAME, "relation": _NAME, "k": k, "measure": {"enum": list(MEASURES)}, "map": known}
@@ -53,15 +57,21 @@ def description(options: ServeOptions) -> dict[str, Any]:
             _object({**triple, **ranks}),
         ),
         "/entities": _looked(
-            "Names that begin with q, then those that hold it.",
+            "Names that begin with q, then those that hold it, then those whose labels do.",
             {"q": _NAME, "kind": {"enum": ["entity", "relation"]}, "k": k},
-            _object({"names": _list(_NAME)}),
+            _object({"names": _list(_NAME), "labels": _list(_LABEL)}),
         ),
         "/facts": _looked(
             "The known facts of an entity.",
             {"entity": _NAME, "k": k},
             _object(
-                {"entity": _NAME, "facts": _list(_object(ends)), "as_head": {"type": "integer"}, "as_tail": {"type": "integer"}}
+                {
+                    "entity": _NAME,
+                    "entity_label": _LABEL,
+                    "facts": _list(_object(named)),
+                    "as_head": {"type": "integer"},
+                    "as_tail": {"type": "integer"},
+                }
             ),
         ),
         "/healthz": _looked("Whether the server answers, and for what run.", {}, _object({"status": _NAME})),

@@ -106,6 +106,24 @@ def test_what_is_shown_is_what_the_server_says(bad: Served, eyes: Browser) -> No
     assert len(texts(eyes, "#map circle")) == 30  # it and all others
 
 
+def test_labels_go_before_names(run: Path, tmp_path: Path, eyes: Browser) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    lines = [f"e{number}\tLabel {number} <i>of</i> it\n" for number in range(0, 30, 2)]
+    (copy / "labels.tsv").write_text("".join(lines) + "r0\tis near\n")
+    with served(copy) as made:
+        open_page(eyes, made)
+        eyes.ask("document.getElementById('entity').focus()")
+        type_text(eyes, "label 12")
+        eyes.wait("document.querySelectorAll('#entities li').length === 1")
+        eyes.press("Enter")
+        eyes.wait(f"document.title.startsWith('Label 12') && {WHOLE}")
+        assert texts(eyes, "#title .label") == ["Label 12 <i>of</i> it"] and texts(eyes, "#title .id") == ["e12"]
+        assert eyes.ask("decodeURIComponent(location.hash)") == "#entity=e12"
+        shown = dict(zip(texts(eyes, "#similar li a .id"), texts(eyes, "#similar li a .label"), strict=True))
+        assert shown and all(label == f"Label {name[1:]} <i>of</i> it" for name, label in shown.items())
+        assert eyes.problems == [] and eyes.ask(MEASURE)["found"] == []
+
+
 def test_all_is_reached_by_keyboard(server: Served, eyes: Browser) -> None:
     open_page(eyes, server)
     eyes.press("/")
