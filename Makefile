@@ -13,7 +13,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 # The tests start hundreds of processes: what the first has compiled the others read, also where the environment forbids to write it.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs --durations 10 --durations-min 2
 
-.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-relations bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-edges bench-nodes bench-sampling bench-dist-sampling bench-ray bench-encoders bench-encoder-accuracy bench-inductive bench-full bench-race bench-best bench-workers bench-emb-sim bench-beside bench-tune bench-recipes bench-gpu faults soak soak-script test-slow-machine test-long bench-preprocess clean
+.PHONY: help install demo test test-all lint types unit slow docs bench-accuracy bench-dist-accuracy bench-train bench-eval bench-predict bench-relations bench-kernels bench-load bench-kvstore bench-messages bench-scaling scaling bench-attacks bench-partition bench-edges bench-nodes bench-sampling bench-dist-sampling bench-ray bench-encoders bench-encoder-accuracy bench-inductive bench-full bench-race bench-best bench-workers bench-emb-sim bench-beside bench-tune bench-recipes bench-gpu faults soak soak-script test-slow-machine test-long bench-preprocess bench-serve clean
 .DELETE_ON_ERROR:
 
 help:
@@ -51,6 +51,7 @@ help:
 	@echo "make bench-beside    training, ranking, loading, two machines, beside another checkout's (AGAINST=folder)"
 	@echo "make bench-tune      a search in rounds beside random search (goes on when interrupted); AGAINST=folder: beside another checkout"
 	@echo "make bench-recipes   --preset beside a search, by graph and model, hours; goes on where it was (PAIRS=names, KGDIST_DATA=folder of archives)"
+	@echo "make bench-serve     kgdist-serve beside its engine: requests a second, p99, memory, ten minutes of mixed requests (KGDIST_DATA=folder of archives)"
 	@echo "make bench-scaling   what docs/scaling.md is computed from, and held against (some minutes)"
 	@echo "make scaling         docs/scaling.md, computed from what bench-scaling measured"
 	@echo "make bench-gpu       the speed table, where there is a GPU"
@@ -138,6 +139,9 @@ bench-kvstore: $(STAMP)
 
 bench-messages: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/messages.py
+
+bench-serve: $(STAMP)
+	$(BIN)/python benchmarks/serve.py
 
 bench-scaling: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/scaling_measure.py

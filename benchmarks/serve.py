@@ -77,12 +77,12 @@ def bodies(live: Live, count: int, each: int) -> list[bytes]:
     triples = live.dataset.splits["test"].array  # type: ignore[union-attr]
     rng = np.random.default_rng(0)
     made = []
-    for _ in range(count):
+    for number in range(count):
         rows = triples[rng.integers(0, len(triples), each)]
         heads, tails = (live.entities.names(rows[:, column]) for column in (0, 2))
         named = zip(heads, live.relations.names(rows[:, 1]), tails, strict=True)
         asked: list[dict[str, Any]] = [
-            {"head": head, "relation": relation} if place % 2 else {"relation": relation, "tail": tail}
+            {"head": head, "relation": relation} if (place + number) % 2 else {"relation": relation, "tail": tail}
             for place, (head, relation, tail) in enumerate(named)
         ]
         made.append(json.dumps({"k": K, "questions": asked} if each > 1 else {"k": K, **asked[0]}).encode())

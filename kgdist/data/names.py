@@ -22,6 +22,7 @@ MAX_IDS = 2**31 - 1  # ids are int32
 BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2^64
 MANY = 1 << 17  # names from which on a compiled table finds them, which a small graph is done with before Numba is imported
 _PIECE = 1 << 16  # bytes hashed at once
+_MASK = 2**64 - 1
 BYTES = np.random.Generator(np.random.PCG64(20)).integers(0, 2**64, 256, dtype=np.uint64)
 
 
@@ -123,6 +124,25 @@ def hash_names(names: Any) -> np.ndarray:
         hashes *= np.uint64(factor)
     hashes ^= hashes >> np.uint64(33)
     return hashes
+
+
+@functools.lru_cache(1)
+def _table() -> list[int]:
+    """BYTES as Python's numbers, which it multiplies faster than NumPy's one at a time."""
+    found: list[int] = BYTES.tolist()
+    return found
+
+
+def hash_name(name: bytes) -> int:
+    """`hash_names` of one, some microseconds each, where that takes fifty for any number of them."""
+    table, total, power = _table(), 0, 1
+    for byte in name:
+        total += table[byte] * power
+        power = power * BASE & _MASK
+    found = total + len(name) & _MASK
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        found = (found ^ found >> 33) * factor & _MASK
+    return found ^ found >> 33
 
 
 def make_run(hashes: np.ndarray) -> SortedHashes:

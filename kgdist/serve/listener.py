@@ -157,7 +157,7 @@ def server_of(app: Any, options: ServeOptions) -> Server:
     config = uvicorn.Config(
         app,
         http=type("Connection", (_Connection,), {"patience": patience}),
-        loop="asyncio",
+        loop="auto",  # uvloop where it is installed: half as many CPU seconds a request
         ws="none",
         lifespan="off",
         interface="asgi3",

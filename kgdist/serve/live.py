@@ -31,45 +31,7 @@ from kgdist.runs.opened import Opened, open_model
 
 KINDS = ("entity", "relation")
 ROWS = 1 << 14  # rows looked at together
-KEPT = 1 << 17  # names of late that are remembered: some 30 MB of long ones
 Stamp = dict[str, tuple[int, int, int]]  # file -> inode, bytes, nanoseconds of its last change
-
-
-class Said:
-    """Names by id and ids by name, those of late from memory: the same things are asked about again and again, and a few names
-    cost .1 ms to find in a vocabulary, as much as scoring them against ten thousand entities."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self.vocabulary = vocabulary
-        self._ids: dict[str, int] = {}
-        self._names: dict[int, str] = {}
-
-    def __len__(self) -> int:
-        return len(self.vocabulary)
-
-    def find(self, texts: list[str]) -> list[int]:
-        """The ids of names, -1 for those not here. Raises TypeError for what no name can be."""
-        ids = self._ids
-        try:
-            return [ids[text] for text in texts]
-        except KeyError:
-            found: list[int] = self.vocabulary.find(texts).tolist()
-        if len(ids) > KEPT:
-            ids = self._ids = {}
-        ids.update((text, number) for text, number in zip(texts, found, strict=True) if number >= 0)
-        return found
-
-    def names(self, ids: np.ndarray | list[int]) -> list[str]:
-        """The names of ids."""
-        known, wanted = self._names, ids.tolist() if isinstance(ids, np.ndarray) else ids
-        try:
-            return [known[number] for number in wanted]
-        except KeyError:
-            found = self.vocabulary.names(wanted)
-        if len(known) > KEPT:
-            known = self._names = {}
-        known.update(zip(wanted, found, strict=True))
-        return found
 
 
 class Live:
@@ -81,7 +43,7 @@ class Live:
         if names is None and dataset is not None:
             names = dataset.entities, dataset.relations
         self.entities, self.relations = names or opened.names
-        self.names = {kind: Said(each) for kind, each in zip(KINDS, (self.entities, self.relations), strict=True)}
+        self.names = dict(zip(KINDS, (self.entities, self.relations), strict=True))
         self.labels = dict(zip(KINDS, rundir.labels_of(opened.run.path, self.entities, self.relations), strict=True))
         self._by_label: dict[Labels, ByLabel] = {}
         self.predictor = Predictor.of(opened, threads)
@@ -103,14 +65,14 @@ class Live:
         self._searches: dict[tuple[str, str], SimilarSearch] = {}
 
     @cached_property
-    def row_names(self) -> dict[str, Said]:
+    def row_names(self) -> dict[str, Vocabulary]:
         """Names of the rows of either table."""
-        return {**self.names, "relation": Said(self.opened.row_names("relation"))}
+        return {**self.names, "relation": self.opened.row_names("relation")}
 
     @cached_property
     def row_labels(self) -> dict[str, Labels]:
         """Labels of the rows of either table."""
-        rows = self.row_names["relation"].vocabulary
+        rows = self.row_names["relation"]
         return {**self.labels, "relation": self.labels["relation"].of_rows(rows, len(rows) // max(1, len(self.relations)))}
 
     def by_label(self, labels: Labels) -> ByLabel | None:

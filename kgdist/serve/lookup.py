@@ -30,10 +30,10 @@ def look_up(live: Live, noun: str, texts: list[str], inverses: bool) -> dict[str
     names = live.row_names[noun] if inverses else live.names[noun]
     texts = list(dict.fromkeys(texts))
     try:
-        ids = names.find(texts) if texts else []
+        ids = names.find(texts).tolist() if texts else []
     except TypeError:  # half of a surrogate pair, which no name holds
         texts.sort(key=_is_text)
-        ids = [names.find([text])[0] if _is_text(text) else -1 for text in texts]
+        ids = [int(names.find([text])[0]) if _is_text(text) else -1 for text in texts]
     by_label = live.by_label(live.row_labels[noun] if inverses else live.labels[noun])
     for place, text in enumerate(texts):
         if ids[place] < 0:
@@ -53,7 +53,7 @@ def _labelled(noun: str, text: str, by_label: ByLabel | None) -> int:
 
 def near(live: Live, noun: str, text: str) -> list[str]:
     """Names of what `text` may have been meant to be: of those that have this label, or one like it, or such a name."""
-    names, by_label = live.row_names[noun].vocabulary, live.by_label(live.row_labels[noun])
+    names, by_label = live.row_names[noun], live.by_label(live.row_labels[noun])
     if by_label is None or not _is_text(text):
         return list(names.near(text))
     if len(bearers := by_label.bearers(text)):
@@ -66,7 +66,7 @@ def complete(live: Live, noun: str, text: str, most: int) -> dict[str, list[Any]
     """Names that `text` may be the beginning or a part of, and then those of which it is that of the label; with labels."""
     if not _is_text(text):
         return {"names": []}
-    names, by_label = live.names[noun].vocabulary, live.by_label(live.labels[noun])
+    names, by_label = live.names[noun], live.by_label(live.labels[noun])
     found = [*([text] if text in names else []), *names.complete(text, most)]
     if by_label is not None:
         bearers = (by_label.bearers(label)[:most] for label in by_label.texts.complete(text, most))

@@ -39,7 +39,7 @@ def test_result_lines_and_quiet(bench: Bench) -> None:
     bench.train("--test", "--valid")
     loud = bench.out()
     assert len([line for line in loud.splitlines() if RESULTS.fullmatch(line)]) == 6
-    assert loud.count("validated at step") == 1 and "Valid average" not in loud  # one line; the table is the test's
+    assert loud.count("validated at step") == 10 and "Valid average" not in loud  # a line each; the table is the test's
     bench.train("--valid")
     assert "Valid average MRR" in bench.out()  # of the best, where nothing is tested
     run = bench.train("--test", "--valid", "--quiet", "--neg_sample_size", "5")  # 16 is rounded up to 20: a note
@@ -108,7 +108,7 @@ def test_a_best_without_its_mrr_is_looked_for_again(bench: Bench) -> None:
 
 
 def test_the_best_may_be_newer_than_the_checkpoint(bench: Bench) -> None:
-    run = bench.train("--model_name", "DistMult", "--optimizer", "sgd", "--valid")
+    run = bench.train("--model_name", "DistMult", "--optimizer", "sgd", "--valid", "--eval_interval", "100")
     best = checkpoint.load(run / "best")
     assert best.step == 20 and checkpoint.latest(run).meta["best"]["step"] == 0  # saved before the last validation
     bench.resume(run, "--max_step", "40", "--lr", "30")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 
 from kgdist.base.errors import CheckpointError, DataError, UsageError
 from kgdist.data import names as names_module
-from kgdist.data import vocabulary
-from kgdist.data.names import Interner, as_binary, compiled_hash, hash_names, make_run, parts, search
+from kgdist.data import vocabulary as vocabulary_module
+from kgdist.data.names import Interner, as_binary, compiled_hash, hash_name, hash_names, make_run, parts, search
 from kgdist.data.read import dictionary as dictionary_module
 from kgdist.data.read.dictionary import read_dictionary
 from kgdist.data.vocabulary import Vocabulary, with_inverses
@@ -32,6 +33,7 @@ def test_is_a_bijection(names: list[str], others: list[str]) -> None:
     assert list(vocabulary) == names == [vocabulary[i] for i in range(len(names))]
     assert vocabulary.encode(names).tolist() == list(range(len(names)))
     assert vocabulary.find(names + others).tolist() == [ids.get(name, -1) for name in names + others]
+    assert [int(vocabulary.find([name])[0]) for name in names + others] == [ids.get(name, -1) for name in names + others]
     assert vocabulary.names(np.arange(len(names))[::-1]) == names[::-1]
     assert vocabulary.take(np.arange(len(names), dtype=np.int32)[::-1]).to_pylist() == names[::-1]
     assert all((name in vocabulary) == (name in ids) for name in others)
@@ -90,8 +92,9 @@ def test_wrong_asks() -> None:
         with pytest.raises(IndexError, match=str(bad)):
             vocabulary.names([0, bad])
     for wrong in ([1, 2], [None], pa.array([1.5]), ["\ud800"]):
-        with pytest.raises(TypeError):
-            vocabulary.encode(wrong)
+        for look in (vocabulary.encode, vocabulary.find):
+            with pytest.raises(TypeError):
+                look(wrong)
     assert 3 not in vocabulary
 
 
@@ -112,7 +115,7 @@ def test_numbered_is_a_vocabulary_of_digits(count: int) -> None:
     asked = ["0", "11", "12", "01", "-1", "+1", "1.0", "x", "", " 1", "9" * 30]
     assert len(numbered) == count and list(numbered) == list(named)
     assert numbered.digest == named.digest
-    assert numbered.find(asked).tolist() == named.find(asked).tolist()
+    assert numbered.find(asked).tolist() == named.find(asked).tolist() == numbered.find(pa.array(asked)).tolist()
     assert numbered.names(np.arange(count)) == list(named)
     assert (numbered.count, named.count) == (count, None)
 
@@ -143,6 +146,7 @@ def test_hash_is_a_function_of_the_bytes_alone(values: list[bytes]) -> None:
     assert together.tolist() == [int(hash_names(pa.array([value], pa.large_binary()))[0]) for value in values]
     assert hash_names(array[len(values) // 2 :]).tolist() == together[len(values) // 2 :].tolist()
     assert len(set(together.tolist())) == len(set(values))
+    assert [hash_name(value) for value in values] == together.tolist()
 
 
 def test_hash_of_long_names_and_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,6 +164,9 @@ def test_colliding_hashes_cost_time_only(names: list[str], others: list[str], ki
     hashes = np.array([of.get(name, 0) for name in others + names], np.uint64)
     wanted = [names.index(name) if name in of else -1 for name in others + names]
     assert search(make_run(weak), hashes, asked, stored).tolist() == wanted
+    with mock.patch.object(vocabulary_module, "hash_name", lambda text: of.get(text.decode(), 0)):
+        vocabulary = Vocabulary(*parts(stored), make_run(weak))
+        assert [int(vocabulary.find([name])[0]) for name in others + names] == wanted
 
 
 def intern(interner: Interner, values: object) -> list[int]:
@@ -341,7 +348,7 @@ def test_the_likeliest_names_are_found_among_the_first_of_very_many(monkeypatch:
     assert many.near("dog")[0] == "dog.n.01"
     assert many.near("Entity_1234x")[0] == "entity_1234"
     assert many.near("") == [] and many.near("?") == [] and many.near("x" * 1_000_000) == []
-    monkeypatch.setattr(vocabulary, "LOOK", 3000)
+    monkeypatch.setattr(vocabulary_module, "LOOK", 3000)
     assert many.near("dog") == []
 
 
