@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
 
         listener.more_connections()
         current = Current(path, opened(), opened, options.reload)
-        gatherer = Gatherer(options.batch_wait / 1000)
+        gatherer = Gatherer(options.batch_wait / 1000, threads)
         app = App(current, gatherer, options, token)
         server = listener.server_of(app, options)
         gatherer.start()

@@ -116,6 +116,9 @@ class Vocabulary:
             raise IndexError(
                 f"id {int(wanted[(wanted < 0) | (wanted >= len(self))][0])} is out of range, allowed: 0 to {len(self) - 1}"
             )
+        if len(wanted) > FEW:
+            found: list[str] = self.take(wanted).to_pylist()
+            return found
         return [self._name(number) for number in wanted.tolist()]
 
     def near(self, name: str, most: int = 3) -> list[str]:

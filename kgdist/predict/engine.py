@@ -33,6 +33,7 @@ from kgdist.runs.opened import Opened
 
 QUERIES = 1000  # queries that share one pass over the candidates
 CANDIDATES = 2048  # candidates of a block, when there are that many queries
+FEW = 32  # queries from which on half of them take a thread half as long; a product of fewer is waiting for memory
 LISTED = 1 << 22  # entries of all lists of one pass
 HELD = 1 << 18  # answers held at a time
 
@@ -261,7 +262,7 @@ class Predictor:
         """Answer some questions on all threads; an error, or Ctrl-C, ends all of them within one block."""
         best, deal = Best(asked, k), Deal()
         listed = max(1, LISTED // (2 * k + 32))
-        size = max(1, min(self.query_block, listed, -(-len(asked) // self.threads)))
+        size = max(1, min(self.query_block, listed, max(FEW, -(-len(asked) // self.threads))))
 
         def work(start: int) -> int:
             queries = asked.take(start, min(start + size, len(asked)))

@@ -6,8 +6,11 @@ wanted. Scores are those of `Run.score`: as the model gives them, distances with
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -291,36 +294,83 @@ def ready(live: Live) -> Live:
 # ---- ids and scores -> JSON
 
 
-def told(live: Live, question: Question, found: Found) -> dict[str, Any]:
-    """The answer to a question, by name."""
-    if question.what.startswith("similar"):
-        kind = question.what.split()[1]
-        columns: dict[str, Any] = {kind: live.row_names[kind].names(found.ids)}
-        if len(labels := live.row_labels[kind]):
-            columns[f"{kind}_label"] = labels.names(found.ids)
-        answers = _rows({**columns, "similarity": found.scores.tolist()})
-        return {"answers": answers} | ({} if found.more is None else {"map": np.round(found.more, 4).tolist()})
-    given = dict(zip([end for end in ENDS if end != question.what], question.ids, strict=True))
-    count = len(found.ids)
-    columns = named(live, {end: [given[end]] if end in given else found.ids for end in ENDS})
-    columns = {name: values * count if name.removesuffix("_label") in given else values for name, values in columns.items()}
-    columns["score"] = found.scores.tolist()
+def written(live: Live, questions: Sequence[Question], found: Sequence[Found]) -> list[str]:
+    """The answers to the questions of one request, by name: a JSON object each."""
+    if questions and questions[0].what in (*ENDS, "score"):
+        return _triples(live, questions, found)
+    tell = _told_alike if questions and questions[0].what.startswith("similar") else _told_explained
+    return [as_json(tell(live, question, answer)) for question, answer in zip(questions, found, strict=True)]
+
+
+def as_json(content: Any) -> str:
+    """A value in JSON, without blanks."""
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+
+
+def _triples(live: Live, questions: Sequence[Question], found: Sequence[Found]) -> list[str]:
+    """Answers that are triples. All of a request are named and written together: five times as fast as each by itself, and half
+    of what a question costs besides its product."""
+    counts = [len(answer.ids) for answer in found]
+    ids: dict[str, list[int]] = {end: [] for end in ENDS}
+    for question, answer, count in zip(questions, found, counts, strict=True):
+        given = iter(question.ids)
+        for end in ENDS:
+            if end == question.what or (end == "tail" and question.what == "score"):
+                ids[end] += answer.ids.tolist()
+            else:
+                ids[end] += [next(given)] * count
+    columns = _quoted(live, ids)
+    scores = np.concatenate([answer.scores for answer in found])
+    columns["score"] = _numbers(scores)
     if live.calibration is not None:
-        columns["probability"] = np.round(live.calibration.probability(found.scores), 6).tolist()
-    if found.known is not None:
-        columns["known"] = found.known.tolist()
-    rows = _rows(columns)
-    if question.what in ENDS:
-        return {"answers": rows}
-    if question.what == "explain":
-        (head_rank, tail_rank), facts = found.more
-        heads, tails, similarity = ([fact[place] for fact in facts] for place in range(3))
-        columns = named(live, {"head": heads, "relation": [given["relation"]] * len(facts), "tail": tails})
-        return {
-            **rows[0], "head_rank": head_rank, "tail_rank": tail_rank,
-            "nearest_facts": _rows({**columns, "similarity": similarity}),
-        }  # fmt: skip
-    return rows[0]
+        columns["probability"] = _numbers(np.round(live.calibration.probability(scores), 6))
+    if live.known is not None:
+        flags = itertools.chain.from_iterable(answer.known.tolist() for answer in found if answer.known is not None)
+        columns["known"] = ["true" if known else "false" for known in flags]
+    form = "{" + ",".join(f'"{name}":%s' for name in columns) + "}"
+    rows = [form % values for values in zip(*columns.values(), strict=True)]
+    if questions[0].what == "score":
+        return rows
+    ends = np.cumsum(counts).tolist()
+    parts = (",".join(rows[end - count : end]) for end, count in zip(ends, counts, strict=True))
+    return [f'{{"answers":[{part}]}}' for part in parts]
+
+
+def _quoted(live: Live, ids: dict[str, list[int]]) -> dict[str, list[str]]:
+    """Names, and where the run has labels these beside them, in JSON, of the ids of each end; each thing is named once."""
+    texts: dict[str, dict[str, dict[int, str]]] = {}
+    for noun, ends in (("entity", ("head", "tail")), ("relation", ("relation",))):
+        things = list({number for end in ends for number in ids[end]})
+        for name, values in named(live, {noun: things}).items():
+            quoted = ["null" if value is None else encode_basestring(value) for value in values]
+            texts.setdefault(noun, {})[name.removeprefix(noun)] = dict(zip(things, quoted, strict=True))
+    columns = {}
+    for end in ENDS:
+        for suffix, of in texts["relation" if end == "relation" else "entity"].items():
+            columns[end + suffix] = [of[number] for number in ids[end]]
+    return columns
+
+
+def _numbers(values: np.ndarray) -> list[str]:
+    return json.dumps(values.tolist())[1:-1].split(", ") if len(values) else []
+
+
+def _told_alike(live: Live, question: Question, found: Found) -> dict[str, Any]:
+    kind = question.what.split()[1]
+    columns: dict[str, Any] = {kind: live.row_names[kind].names(found.ids)}
+    if len(labels := live.row_labels[kind]):
+        columns[f"{kind}_label"] = labels.names(found.ids)
+    answers = _rows({**columns, "similarity": found.scores.tolist()})
+    return {"answers": answers} | ({} if found.more is None else {"map": np.round(found.more, 4).tolist()})
+
+
+def _told_explained(live: Live, question: Question, found: Found) -> dict[str, Any]:
+    (scored,) = _triples(live, [replace(question, what="score")], [found])
+    (head_rank, tail_rank), facts = found.more
+    heads, tails, similarity = ([fact[place] for fact in facts] for place in range(3))
+    columns = named(live, {"head": heads, "relation": [question.ids[1]] * len(facts), "tail": tails})
+    near = _rows({**columns, "similarity": similarity})
+    return {**json.loads(scored), "head_rank": head_rank, "tail_rank": tail_rank, "nearest_facts": near}
 
 
 def _rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:

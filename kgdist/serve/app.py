@@ -29,7 +29,7 @@ from kgdist.base.errors import KgdistError
 from kgdist.base.log import log
 from kgdist.options.tools import ServeOptions
 from kgdist.serve import explorer
-from kgdist.serve.answering import Limits, facts_of, read, told
+from kgdist.serve.answering import Limits, as_json, facts_of, read, written
 from kgdist.serve.gatherer import Gatherer
 from kgdist.serve.live import Current
 from kgdist.serve.lookup import Refused, complete, near
@@ -55,7 +55,7 @@ class Json(Response):
         super().__init__(content, status, {"cache-control": "no-store", **(headers or {})})
 
     def render(self, content: Any) -> bytes:
-        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        text = content if isinstance(content, str) else as_json(content)
         return text.encode("utf-8", "replace")  # a name of the client's may hold half of a surrogate pair
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -162,8 +162,8 @@ class App:
             return Json({"error": "out of memory; ask for less, or again"}, 503, AGAIN)
 
         def write() -> str:
-            results = [told(live, question, answer) for question, answer in zip(questions, found, strict=True)]
-            return json.dumps(results[0] if single else {"results": results}, ensure_ascii=False, separators=(",", ":"))
+            results = written(live, questions, found)
+            return results[0] if single else f'{{"results":[{",".join(results)}]}}'
 
         return Json(write() if wanted <= LONG else await self._apart(write))
 

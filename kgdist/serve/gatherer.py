@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from kgdist.base.log import log
@@ -44,12 +45,14 @@ class _Asked:
 class Gatherer:
     """The thread that answers. `rounds`, `answered`: how many products' rounds there were, and questions in them."""
 
-    def __init__(self, wait: float) -> None:
+    def __init__(self, wait: float, threads: int = 1) -> None:
+        """A round waits `wait` seconds for questions; those of different kinds are answered on up to `threads` threads."""
         self.wait, self.rounds, self.answered = wait, 0, 0
         self._speed = 1000.0  # questions a second, of late
         self._queue: deque[_Asked] = deque()
         self._there = threading.Condition()
         self._ended = False
+        self._pool = ThreadPoolExecutor(threads, "kgdist-serve-kinds")
         self._thread = threading.Thread(target=self._serve, name="kgdist-serve-answers", daemon=True)
 
     def start(self) -> None:
@@ -62,6 +65,7 @@ class Gatherer:
             self._ended = True
             self._there.notify_all()
         self._thread.join(timeout=patience)
+        self._pool.shutdown(wait=not self._thread.is_alive(), cancel_futures=True)
 
     def ask(self, live: Live, questions: Sequence[Question]) -> asyncio.Future[list[Found]]:
         """From a coroutine: the answers to come, in the order of `questions`. Cancel it when nobody waits for them."""
@@ -122,24 +126,31 @@ class Gatherer:
         groups: dict[Any, list[tuple[_Asked, int]]] = {}
         for asked, place in taken:
             groups.setdefault((id(asked.live), *asked.questions[place].group), []).append((asked, place))
-        for members in groups.values():
-            questions = [asked.questions[place] for asked, place in members]
-            done: list[_Asked] = []
-            try:
-                found = compute(members[0][0].live, questions)
-            except BaseException as error:  # told to those who asked, and to nobody else
-                log.debug("a question was not answered", exc_info=error)
-                for asked, _ in members:
-                    asked.error = error
-                found = [None] * len(members)  # type: ignore[list-item]
+        if len(groups) == 1:
+            self._together(*groups.values())
+        else:  # a product of few questions is too short to be shared by threads, so each of several kinds has one
+            wait([self._pool.submit(self._together, members) for members in groups.values()])
+        self.rounds += 1
+        self.answered += len(taken)
+
+    def _together(self, members: Sequence[tuple[_Asked, int]]) -> None:
+        """Answer the questions of one group."""
+        questions = [asked.questions[place] for asked, place in members]
+        done: list[_Asked] = []
+        try:
+            found: Sequence[Found | None] = compute(members[0][0].live, questions)
+        except BaseException as error:  # told to those who asked, and to nobody else
+            log.debug("a question was not answered", exc_info=error)
+            for asked, _ in members:
+                asked.error = error
+            found = [None] * len(members)
+        with self._there:  # a request may have questions in several groups
             for (asked, place), answer in zip(members, found, strict=True):
                 asked.found[place] = answer
                 asked.left -= 1
                 if not asked.left:
                     done.append(asked)
-            _hand_out(done)
-        self.rounds += 1
-        self.answered += len(taken)
+        _hand_out(done)
 
 
 def _hand_out(done: Sequence[_Asked]) -> None:

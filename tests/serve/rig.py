@@ -92,6 +92,7 @@ def served(run: Path, token: bytes | None = None, **options: Any) -> Iterator[Se
     try:
         until(lambda: server.started)
         list(app._pool.map(lambda _: time.sleep(0.05), range(2)))  # its threads are there before any test looks
+        list(gatherer._pool.map(lambda _: time.sleep(0.05), range(1)))
         yield Served(port, app, current, gatherer, server)
     finally:
         server.should_exit = True
