@@ -6,10 +6,9 @@ They are fields of `kgdist.options.config.Config` like all others, in a file of 
 from __future__ import annotations
 
 import dataclasses
-import os
 from functools import partial
 
-from kgdist.options.option import option
+from kgdist.options.option import option, whole_path
 
 _DIST = ("dist-train",)
 _REACH = ("dist-train", "copy")
@@ -27,7 +26,7 @@ _partition = partial(option, group="partition", ours=_PARTITION, sticky=False)
 
 def _address(text: str) -> str:
     """A folder with its whole path; an address as it is."""
-    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
+    return text if "://" in text else whole_path(text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

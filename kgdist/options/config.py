@@ -9,7 +9,6 @@ short flags and defaults are those of DGL-KE.
 from __future__ import annotations
 
 import dataclasses
-import os
 from functools import partial
 from typing import Any
 
@@ -21,7 +20,7 @@ from kgdist.options.of_encoders import EncoderOptions
 from kgdist.options.of_files import HEADER, QUOTED, clean_delimiter, clean_format
 from kgdist.options.of_objectives import ObjectiveOptions
 from kgdist.options.of_other_tests import OtherTestOptions
-from kgdist.options.option import Option, option, table
+from kgdist.options.option import Option, option, table, whole_path
 
 _BOTH = ("train", "dist-train", "eval")
 _TRAIN = ("train", "dist-train")
@@ -43,10 +42,6 @@ def _plain_name(text: str) -> str:
     if text in (".", "..") or any(letter in "/\\:" or not letter.isprintable() for letter in text):
         raise ValueError(f"must be a plain name, without slashes or colons, not {text[:60]!r}")
     return text
-
-
-def _whole_path(text: str) -> str:
-    return os.path.abspath(os.path.expanduser(text))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,7 +116,7 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
         None,
         "import this Python file first: it registers score functions of your own (kgdist.register) for --model_name. Several "
         "machines need it at the same place",
-        clean=_whole_path,
+        clean=whole_path,
         ours=_BOTH,
         metavar="FILE.py",
         sticky=False,
@@ -292,7 +287,9 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
         "start a new run from the embeddings of this one; names that it does not have start at random",
         ours=_ALONE,
         metavar="RUN",
+        clean=whole_path,
         sticky=False,
+        again=True,
     )
 
     yes: bool = _start(

@@ -215,7 +215,7 @@ def differing(config: Config) -> dict[str, Any]:
     values = {
         name: getattr(config, name)
         for name, row in OPTIONS.items()
-        if (row.sticky and "train" in row.commands and getattr(config, name) != getattr(plain, name)) or name in _NAMING
+        if (row.made_again and "train" in row.commands and getattr(config, name) != getattr(plain, name)) or name in _NAMING
     }
     if config.max_epoch is not None:
         values.pop("max_step", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from kgdist.options.option import option
+from kgdist.options.option import option, whole_path
 
 _HERE = ("train", "eval")
 _ALONE = ("train",)
@@ -37,7 +37,9 @@ class BroughtOptions(LabelOptions):
         group="start",
         ours=_ALONE,
         metavar="FILE",
+        clean=whole_path,
         sticky=False,
+        again=True,
     )
     freeze: str = option(
         "none",

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from functools import partial
 
-from kgdist.options.option import option
+from kgdist.options.option import option, whole_path
 
 ENCODERS = ("rgcn", "compgcn", "relgnn", "sage", "gat")
 
 _encoder = partial(option, group="encoder", ours=("train", "dist-train"))
-
-
-def _whole_path(text: str) -> str:
-    return os.path.abspath(os.path.expanduser(text))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +27,7 @@ class EncoderOptions:
         None,
         "folder of attributes written by kgdist-preprocess: an entity starts as the mean of its attributes, one without any as a "
         "row of its own",
-        clean=_whole_path,
+        clean=whole_path,
         metavar="FOLDER",
     )
     own_rows: bool = _encoder(

@@ -4,19 +4,14 @@ entities that a run has never seen."""
 from __future__ import annotations
 
 import dataclasses
-import os
 from functools import partial
 
 from kgdist.options.of_files import HEADER, QUOTED, clean_format
-from kgdist.options.option import option, page_file
+from kgdist.options.option import option, page_file, whole_path
 
 _what = partial(option, group="input")
 _how = partial(option, group="options")
 _output = partial(option, group="output")
-
-
-def _whole_path(text: str) -> str:
-    return os.path.abspath(os.path.expanduser(text))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,7 +104,7 @@ class NewEntityOptions:
     quoted: bool = _what(False, f"of these: {QUOTED}")
     data_path: str | None = _what(None, "folder of the data that the run was trained on, if it has moved", metavar="FOLDER")
     attributes: str | None = _what(
-        None, "folder of the attributes that the run was trained with, if it has moved", clean=_whole_path, metavar="FOLDER"
+        None, "folder of the attributes that the run was trained with, if it has moved", clean=whole_path, metavar="FOLDER"
     )
     start: str = _how(
         "mean",

@@ -4,10 +4,9 @@ negatives are drawn and triples weighed. Fields of `Config`."""
 from __future__ import annotations
 
 import dataclasses
-import os
 from functools import partial
 
-from kgdist.options.option import option
+from kgdist.options.option import option, whole_path
 
 LOSSES = ("Hinge", "Logistic", "Logsigmoid", "BCE", "Softmax")
 REGULARIZERS = ("lp", "n3", "f2", "dura")
@@ -18,10 +17,6 @@ _model = partial(option, group="model")
 _training = partial(option, group="training")
 _loss = partial(option, group="loss")
 _negatives = partial(option, group="negative samples")
-
-
-def _whole_path(text: str) -> str:
-    return os.path.abspath(os.path.expanduser(text))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,7 +171,7 @@ class ObjectiveOptions:
         None,
         "file of lines entity<TAB>type: with --neg_sampler typed, negatives are the entities of the types that the relation has "
         "at that end. For several machines, give it to kgdist-partition, too",
-        clean=_whole_path,
+        clean=whole_path,
         metavar="FILE",
         ours=("train", "partition"),
     )

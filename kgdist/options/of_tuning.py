@@ -14,8 +14,8 @@ _output = partial(option, group="output")
 # Options of kgdist-train that kgdist-tune takes for all of its trials: these groups, and these options.
 TUNE_GROUPS = ("data", "model", "training", "loss", "negative samples", "encoder", "hardware")
 TUNE_BESIDES = (
-    "config", "preset", "init_from", "early_stop_patience", "batch_size_eval", "neg_sample_size_eval", "neg_deg_sample_eval",
-    "eval_percent", "no_eval_filter",
+    "config", "preset", "init_from", "init_vectors", "freeze", "early_stop_patience", "batch_size_eval", "neg_sample_size_eval",
+    "neg_deg_sample_eval", "eval_percent", "no_eval_filter",
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import math
 import numbers
+import os
 import re
 import types
 import typing
@@ -65,6 +66,11 @@ def unknown_option(name: str, names: Iterable[str]) -> OptionError:
     return OptionError(name, "no such option" + (f"; did you mean {near}?" if near else "; see docs/options.md"))
 
 
+def whole_path(text: str) -> str:
+    """A path from the root on, ~ resolved: what a run keeps is found from any folder."""
+    return os.path.abspath(os.path.expanduser(text))
+
+
 def page_file(path: str) -> str:
     """The name of an HTML page. Raises ValueError for another one."""
     if PurePath(path).suffix.lower() != ".html":
@@ -79,7 +85,7 @@ class Option:
     `low`/`high` are inclusive, `above` is exclusive, `besides` are numbers allowed although out of range. `bare` is what the flag
     alone means, and `true` in Python, YAML and JSON; `false` there is the default. `form` says what a text that `clean` reads
     must be; an integer may stand for it. `dglke` are the commands that have this flag in DGL-KE as well, `ours` those that have
-    it only here. `sticky` False: belongs to one invocation, not to the run.
+    it only here. `sticky` False: belongs to one invocation, not to the run; `again`: but who makes the run again needs it.
     """
 
     name: str
@@ -104,6 +110,7 @@ class Option:
     dglke: tuple[str, ...] = ()
     ours: tuple[str, ...] = ()
     sticky: bool = True
+    again: bool = False
 
     @property
     def flag(self) -> str:
@@ -114,6 +121,11 @@ class Option:
     def flags(self) -> tuple[str, ...]:
         """Every spelling, the short one first."""
         return (*([self.short] if self.short else []), self.flag, *self.synonyms)
+
+    @property
+    def made_again(self) -> bool:
+        """Whether a run that is made again has it."""
+        return self.sticky or self.again
 
     @property
     def commands(self) -> tuple[str, ...]:

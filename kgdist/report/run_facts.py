@@ -201,7 +201,7 @@ def options(config: Config) -> tuple[list[tuple[str, str, str]], list[tuple[str,
     """(name, value, default) of the options that differ from their defaults, then (name, value) of the others."""
     changed, same = [], []
     for name, row in OPTIONS.items():
-        if command_of(config) not in row.commands or name in _HIDDEN or not row.sticky:
+        if command_of(config) not in row.commands or name in _HIDDEN or not row.made_again:
             continue
         value = getattr(config, name)
         if value == row.default or (name == "data_path" and _near(value) == row.default):
@@ -218,7 +218,7 @@ def command(config: Config) -> list[str]:
         value = getattr(config, name)
         if name == "data_path":
             value = _near(value)
-        if value == row.default or command_of(config) not in row.commands or name in _HIDDEN or not row.sticky:
+        if value == row.default or command_of(config) not in row.commands or name in _HIDDEN or not row.made_again:
             continue
         values = list(map(str, value)) if isinstance(value, tuple) else [] if row.kind is bool else [str(value)]
         parts.append(shlex.join([row.flag if value is not False else f"{row.flag}=false", *values]))

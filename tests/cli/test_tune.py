@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kgdist.base.errors import UsageError
 from kgdist.cli import train, tune
 from kgdist.options import parse
 from kgdist.options.configfile import read_run
+from kgdist.report import run_facts
 from kgdist.runs import checkpoint
 from kgdist.runtime.processes.child import Child
 from kgdist.runtime.processes.forkserver import ForkServer
@@ -253,6 +255,27 @@ def test_a_search_goes_on_as_it_was_asked(
     shown = capsys.readouterr().out
     assert "\n2 trials: " in shown and f"report: {tuning.root / 'whole' / 'report.html'}" in shown
     assert "--hidden_dim 8" in (tuning.root / "whole" / "report.html").read_text()
+
+
+def test_trials_start_at_the_users_vectors_and_so_does_the_best_again(tuning: Tuning, bench: Bench) -> None:
+    vectors = tuning.root / "vectors.tsv"
+    names = sorted({name for split in random_splits() for row in split for name in (row[0], row[2])})
+    rows = np.random.default_rng(0).normal(size=(len(names), 8))
+    text = "".join(f"{name} {' '.join(map(str, row))}\n" for name, row in zip(names, rows.tolist(), strict=True))
+    vectors.write_text(f"{len(names)} 8\n{text}")
+    more = ["--init_vectors", str(vectors), "--freeze", "entities", "--max_step", "30", "--json"]
+    process = tuning.start(tuning.words("begun", "--trials", "1", *more))
+    out, _ = process.communicate(timeout=patience(200))
+    assert process.returncode == 0
+    best = json.loads(out)["best"]
+    assert train.main(["--config", best["config"], "--save_path", str(bench.ckpts), "--quiet"]) == 0
+    (again,) = bench.runs()
+    for run in (Path(best["run"]), again):
+        order = (run / "entities.tsv").read_text().split()[1::2]
+        wanted = rows[[names.index(name) for name in order]]
+        found = embeddings(run)["entity"]
+        assert found == pytest.approx(wanted * (np.square(found).mean() / np.square(wanted).mean()) ** 0.5, rel=1e-5)
+    assert f"--init_vectors {vectors}" in " ".join(run_facts.command(read_run(again)))
 
 
 def test_one_search_a_folder(tuning: Tuning, capsys: pytest.CaptureFixture[str]) -> None:
