@@ -168,11 +168,11 @@ SAMPLED = "--hidden_dim 400 --regularizer n3 -rc 1e-3 --lr .1 --batch_size 1000 
 DROPPED = "--loss_genre Softmax --reciprocal --optimizer adagrad --init normal --init_scale 1e-2 -rc 0 --valid --max_epoch 100"
 FAR = "--batch_size 1000 --neg_sample_size 1000 --reciprocal --max_epoch 100 --valid"
 LONG = "--lr .1 --batch_size 415 --max_epoch 60"
-N3_FB = "--regularizer n3 --lr .1 --batch_size 420 --max_epoch 60"
+N3_FB = "--regularizer n3 --lr .1 --batch_size 420"
 OTHERS = (
-    ("FB15k", "DistMult", f"{FULL} {N3_FB} --hidden_dim 400 -rc 2.5e-3", ".841", 0.83),
+    ("FB15k", "DistMult", f"{FULL} {N3_FB} --lr_schedule cosine --max_epoch 20 --hidden_dim 400 -rc 2.5e-3", ".841", 0.83),
     ("FB15k", "TransE_l2", f"{FAR} --hidden_dim 400 --gamma 19.9 --lr .1 -adv -rc 0", ".676", 0.675),
-    ("FB15k", "SimplE", f"{FULL} {N3_FB} --double_ent --double_rel --hidden_dim 200 -rc 2.5e-3", ".791", 0.79),
+    ("FB15k", "SimplE", f"{FULL} {N3_FB} --max_epoch 60 --double_ent --double_rel --hidden_dim 200 -rc 2.5e-3", ".791", 0.79),
     ("FB15k-237", "RESCAL", f"{FULL} --regularizer dura --hidden_dim 128 -rc .05 {LONG}", ".356", 0.355),
     ("FB15k-237", "DistMult", f"{FULL} --regularizer n3 --hidden_dim 400 -rc .05 {LONG}", ".343", 0.343),
     ("FB15k-237", "TransE_l2", f"{DROPPED} --hidden_dim 128 --lr .01 --batch_size 128 --neg_sample_size 256", ".313", 0.312),
