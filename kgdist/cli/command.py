@@ -40,6 +40,9 @@ def command(*, detached: bool = False) -> Callable[[Callable[[Sequence[str]], in
 
 def recipe_of(config: Config) -> Preset:
     """What --preset means for the data set that the options name (`kgdist.runtime.told.recipe_of`)."""
+    from kgdist.data.dataset import find_files
+
+    find_files(config)
     from kgdist.runtime import told  # takes torch, and reads the graph
 
     return told.recipe_of(config)

@@ -15,6 +15,10 @@ def main(argv: Sequence[str]) -> int:
     if not argv:  # the defaults, DGL-KE's, would train TransE on FB15k for 80,000 steps
         raise UsageError("say what to train on: --dataset wordnet --model_name ComplEx --preset; see kgdist-train -h")
     parsed = parse.parse("train", argv, recipe=recipe_of)
+    if not parsed.config.resume:  # which has its data's place from the run
+        from kgdist.data.dataset import find_files
+
+        find_files(parsed.config)
     from kgdist.base import log  # after the flags: --help and usage errors need no torch
     from kgdist.runtime import local
     from kgdist.runtime.told import ready

@@ -245,6 +245,13 @@ def _warn(name: str, meta: dict[str, Any]) -> None:
         log.warning("%s: %d entities and %d relations have names that begin or end with a blank", name, *meta["padded"])
 
 
+def find_files(config: Config) -> None:
+    """Raise what `open_dataset` would raise of files that are not there, before torch is imported."""
+    form, files = Format.parse(config.format), list(config.data_files) or None
+    reading = config.delimiter, config.header, config.quoted, config.data_url
+    cache.stamps(_sources(form, config.data_path, config.dataset, files, *reading).files)
+
+
 def open_dataset(config: Config, vocabularies: tuple[Vocabulary, Vocabulary] | None = None) -> Dataset:
     """The data set that the options name; `vocabularies` are those of a saved run."""
     return load_dataset(

@@ -146,6 +146,13 @@ def test_asking_for_versions_imports_little() -> None:
     )
     assert done.stdout.splitlines()[-1] == ""
 
+@pytest.mark.parametrize("more", [[], ["--preset"]])
+def test_files_that_are_not_there_are_told_before_torch_is_imported(more: list[str], tmp_path: Path) -> None:
+    words = ["--dataset", "mine", "--data_path", str(tmp_path), "--format", "raw_udd_hrt", "--data_files", "a.tsv", *more]
+    code = f"import sys; from kgdist.cli import train; print(train.main({words}), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(60))
+    assert done.stdout == "2 False\n" and done.stderr.startswith(f"error: {tmp_path / 'a.tsv'}: no such file")
+
 
 def the_one_object(bench: Bench) -> dict[str, Any]:
     """What stands on stdout after a command with --json: one line, an object."""
