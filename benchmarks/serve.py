@@ -204,6 +204,18 @@ def memory(pid: int) -> dict[str, float]:
     return {"resident": parts["Rss"], "own": parts["Anonymous"]}
 
 
+def libraries() -> float:
+    """MB of its own of a process that has imported what the server stands on, and does nothing."""
+    code = "import kgdist.serve.app, kgdist.serve.live, kgdist.serve.listener, numba, pyarrow.compute, uvicorn; input()"
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+    try:
+        time.sleep(10.0)
+        return memory(process.pid)["own"]
+    finally:
+        process.kill()
+        process.wait(timeout=60)
+
+
 def soak(port: int, pid: int, good: list[bytes], minutes: float) -> dict[str, Any]:
     """Good and bad requests mixed, a minute at a time: statuses, and memory after each."""
     bad = [request(path, body) for path, body in BAD]
@@ -242,7 +254,7 @@ def main() -> None:
             "single": in_process(at_rate, port, single, half["single"], 2 * options.seconds),
             "many": in_process(at_rate, port, many, half["many"] / MANY, 2 * options.seconds),
         }
-        used = memory(pid)
+        used = memory(pid) | {"libraries": libraries()}
         mixed = soak(port, pid, single, options.minutes) if options.minutes else None
     text = page(rates, half, late, used, files, mixed)
     (HERE / "results" / "serve.md").write_text(text, encoding="utf-8")
@@ -267,9 +279,12 @@ def page(
         times = late[name]
         p50, p99 = (1000 * times[int(share * (len(times) - 1))] for share in (0.5, 0.99))
         lines.append(f"| {CLIENTS} clients, {title} | {middle[name]:,.0f} | {ratio[name]:.2f} | {p50:.1f} | {p99:.1f} |")
-    own = f"{used['own']:.0f} MB are the server's own (anonymous)"
-    lines += ["", f"Memory: {used['resident']:.0f} MB resident, of which {own}; the rest"]
-    lines[-1] += f" is mapped from files, which other processes share. The run's rows are {files:.0f} MB."
+    own = f"{used['own']:.0f} MB are the server's own (anonymous), and {used['libraries']:.0f} MB of these its libraries'"
+    lines += [
+        "",
+        f"Memory: {used['resident']:.0f} MB resident, of which {own} (torch, Numba, Arrow), which have them without any",
+    ]
+    lines[-1] += f" work; the rest is mapped from files, which other processes share. The run's rows are {files:.0f} MB."
     if mixed is not None:
         lines += ["", "Good and bad requests mixed, by status: " + ", ".join(f"{n} x {s}" for s, n in mixed["statuses"].items())]
         lines[-1] += f"; MB of its own after each minute: {', '.join(map(str, mixed['own MB after each minute']))}."
