@@ -204,8 +204,16 @@ def protocol_line(report: Mapping[str, Any]) -> str:
 
 
 def result_lines(report: Mapping[str, Any]) -> list[str]:
-    """All that is printed of an evaluation: DGL-KE's lines, the protocol and the table."""
-    return [*reference_lines(report["split"], report["all"][report["ties"]]), protocol_line(report), *report_table(report)]
+    """All that is printed of an evaluation: DGL-KE's lines, the protocol, the table, and a word on a model that is no use."""
+    found = report["all"][report["ties"]]
+    return [*reference_lines(report["split"], found), protocol_line(report), *report_table(report), *_no_better(report, found)]
+
+
+def _no_better(report: Mapping[str, Any], found: Mapping[str, float | None]) -> list[str]:
+    mine, theirs = found["mrr"], report.get("baselines", {}).get("frequent", {}).get("mrr")
+    if mine is None or theirs is None or mine > theirs:
+        return []
+    return [f"no better than the most frequent answers (MRR {theirs:.4f}), which need no model: train longer, or take --preset"]
 
 
 def report_table(report: Mapping[str, Any]) -> list[str]:

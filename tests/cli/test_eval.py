@@ -247,6 +247,8 @@ def test_a_baseline_stands_beside_the_model_and_any_k_is_counted(bench: Bench) -
     assert all(low[name] <= trained["all"]["realistic"][name] <= high[name] for name in low) and "hits@20" in low
     assert "intervals" not in metrics(run, "valid.json") and "  95 %: from" in printed
     assert printed.count("baseline: most frequent answers") == 1 and "Test average HITS@20" in printed
+    below = trained["all"]["realistic"]["mrr"] <= baseline["mrr"]  # the line is a verdict on this, whichever it is
+    assert printed.count(f"no better than the most frequent answers (MRR {baseline['mrr']:.4f})") == below
     again = bench.eval(run, "--hits", "5")
     assert again["baselines"]["frequent"]["mrr"] == baseline["mrr"] and "hits@5" in again["relations"]["0"]
     found = bench.eval(run, "--rank_relations")["missing_relations"]

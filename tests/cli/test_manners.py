@@ -146,6 +146,7 @@ def test_asking_for_versions_imports_little() -> None:
     )
     assert done.stdout.splitlines()[-1] == ""
 
+
 @pytest.mark.parametrize("more", [[], ["--preset"]])
 def test_files_that_are_not_there_are_told_before_torch_is_imported(more: list[str], tmp_path: Path) -> None:
     words = ["--dataset", "mine", "--data_path", str(tmp_path), "--format", "raw_udd_hrt", "--data_files", "a.tsv", *more]

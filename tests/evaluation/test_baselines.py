@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from kgdist.data.known import KnownTriples
 from kgdist.evaluation import baselines
 from kgdist.evaluation.baselines import baseline_ranks, implied
 from kgdist.evaluation.candidates import Pool
-from kgdist.evaluation.ranks import SIDES, Ranks
+from kgdist.evaluation.ranks import SIDES, Ranks, Ties, result_lines
 
 Rows = list[tuple[int, int, int]]
 
@@ -120,3 +121,17 @@ def test_who_answers_most_stands_first() -> None:
     ranks = Ranks.of(np.array([(5, 0, 1), (5, 0, 4), (5, 0, 2)], np.int32), candidates=6)
     found = baseline_ranks(ranks, train, num_entities=6, num_relations=2, known=None)
     assert found.rank()[found.side == SIDES.index(Side.TAIL)].tolist() == [1, 2, 4.5]
+
+
+@pytest.mark.parametrize(("mine", "theirs", "said"), [(0.3, 0.4, True), (0.4, 0.4, True), (0.5, 0.4, False), (0.3, None, False)])
+def test_a_model_that_is_no_use_is_called_so(mine: float, theirs: float | None, said: bool) -> None:
+    figures = {"mrr": mine, "mr": 2.0, "hits@1": mine}
+    found: dict[str, Any] = {
+        "split": "test", "count": 2, "ties": "realistic", "all": {ties.value: figures for ties in Ties}, "sides": {},
+        "candidates": {"mean": 8.0},
+        "protocol": {"filter": [], "entities": 9, "sampled": 0, "in_batch": False, "batch": 8, "fraction": 1.0, "triples": 1},
+    }  # fmt: skip
+    if theirs is not None:
+        found["baselines"] = {"frequent": {**figures, "mrr": theirs}}
+    lines = [line for line in result_lines(found) if "no better than the most frequent answers (MRR 0.4000)" in line]
+    assert len(lines) == said
