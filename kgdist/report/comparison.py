@@ -280,6 +280,9 @@ def write_page(found: Comparison, path: PathLike) -> None:
     curves = _curves(found)
     facts = {
         "found": found,
+        "shown": {
+            name: column for name, column in found.results.items() if name in METRICS or any(x is not None for x in column)
+        },
         "notes": found.notes,
         "sets": sets,
         "metrics": in_order(found.results),
