@@ -29,7 +29,7 @@ RUNS = {
     "DistMult": "--model_name DistMult",
     "TransE": "--model_name TransE_l2",
 }
-TRAIN = "--dataset wordnet --preset --test --seed 0 --num_proc 1 --quiet"
+TRAIN = "--dataset wordnet --preset --valid --test --seed 0 --num_proc 1 --quiet"
 TUNE = "--dataset wordnet --model_name ComplEx --hidden_dim 100 --max_step 600 --trials 24 --eval_percent .3 --seed 0 --jobs 1"
 
 

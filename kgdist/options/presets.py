@@ -215,7 +215,7 @@ ROWS: tuple[Preset, ...] = (
           lr_schedule="cosine"),
     _full("FB15k-237", "ComplEx", "best", (415, 2000, .1), ("n3", .05), 100, .388, _RELATIONS, relation_loss=4,
           eval_interval=5450),
-    _full("wn18", "ComplEx", "fast", (645, 200, .1), ("n3", .05), 20, .95, _KBC, eval_interval=1425),
+    _full("wn18", "ComplEx", "fast", (645, 200, .4), ("n3", .03), 20, .95, _KBC, eval_interval=1425),
     _full("wn18rr", "ComplEx", "best", (500, 1000, .1), ("n3", .1), 50, .49, _KBC, eval_interval=1120),
     _full("wn18rr", "RESCAL", "best", (512, 256, .1), ("dura", .1), 150, .498, _DURA, eval_interval=2190, init="xavier",
           answer_weight=.1),
