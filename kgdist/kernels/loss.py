@@ -217,23 +217,26 @@ def pairwise(positive, scores, keep, weights, rule, grad, grad_scores):
     """As `pointwise` for L+(s_i - s_ij); returns the sum of w_i mean_j."""
     rows, width = len(positive), scores.shape[1]
     offset, limit, result = rule.offset, rule.limit, 0.0
+    share = np.empty(width, np.float32)  # a loop that asked `keep` whether it is there would be a vector on few processors
     for i in range(rows):
         weight = weights[i] if len(weights) else _ONE
         raw = offset + positive[i]
-        true, kept = _within(raw, limit), np.float32(width)
+        true, kept = _within(raw, limit), _ZERO
+        for j in range(width):
+            share[j] = _ONE
         if len(keep):
-            kept = _ZERO
             for j in range(width):
-                kept += _ONE if keep[i, j] else _ZERO
+                share[j] = _ONE if keep[i, j] else _ZERO
+        for j in range(width):
+            kept += share[j]
         scale = weight / (np.float32(rows) * max(kept, _ONE))
         line, out = scores[i], grad_scores[i]
         total, down = _ZERO, _ZERO
         for j in range(width):
             s = offset + line[j]
             value, slope = _against(rule, _within(s, limit) - true)
-            if len(keep) and not keep[i, j]:
-                value, slope = _ZERO, _ZERO
-            total += value
+            slope = slope if share[j] != _ZERO else _ZERO
+            total += value if share[j] != _ZERO else _ZERO
             down += slope
             out[j] = scale * slope if abs(s) <= limit else _ZERO
         grad[i] = -scale * down if abs(raw) <= limit else _ZERO

@@ -76,7 +76,7 @@ LOOPS = {  # that matter: those over the numbers of a row, or the scores of a po
     "scaled.unit": 2,
     "scaled.unit_back": 2,
     "loss.pointwise": 5,
-    "loss.pairwise": 2,
+    "loss.pairwise": 4,
     "query._plain_forward": 2,
     "query._plain_backward": 2,
     "query._turn": 1,
