@@ -93,6 +93,7 @@ def test_the_whole_gradient_arrives_even_where_rows_are_read_by_triple() -> None
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("model", ["PairRE", "Paired"])
+@pytest.mark.slow
 def test_every_command_takes_it(bench: Bench, model: str) -> None:
     own, named = words(bench, model), ["--model_name", model, *words(bench, model)]
     run = bench.train(*named, "--seed", "3", "--test", "--valid")

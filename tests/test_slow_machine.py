@@ -49,6 +49,7 @@ def start(code: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, str(SCRIPT), sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_what_the_command_stops_stays_stopped_and_its_exit_code_is_told() -> None:
     process = start(STOPPING)
     process.communicate(timeout=patience(100))

@@ -53,6 +53,7 @@ def test_parameters_go_in_and_come_out_as_they_are() -> None:
             ask()
 
 
+@pytest.mark.slow
 def test_what_it_learns_is_what_the_run_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     embedder = kgdist.KGEmbedder(**SMALL).fit(TRAIN)

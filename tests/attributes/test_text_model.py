@@ -59,6 +59,7 @@ def test_rows_are_what_the_model_makes_of_texts(model: Path, tmp_path: Path) -> 
         assert not row.any() if text is None else np.allclose(row, encode([text], show_progress_bar=False)[0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_bytes_do_not_depend_on_chunks_workers_and_threads(model: Path, tmp_path: Path) -> None:
     expected = content(made(tmp_path, model, "out"))
     for size in (1, 3 * BATCH):  # of one batch, and of several; see below

@@ -107,6 +107,7 @@ def brute_force(inductive: Inductive, run: Path, grown: Path, triples: list[Trip
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.slow
 def test_without_anything_new_the_rows_are_the_runs_own(bench: Bench, encoder: str) -> None:
     run = bench.train(*words(encoder, "--seed", "3"))
     folder = bench.root / "same"

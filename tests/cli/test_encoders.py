@@ -41,6 +41,7 @@ def test_a_resumed_training_is_the_one_that_was_not_interrupted(bench: Bench) ->
 
 
 @pytest.mark.parametrize(("workers", "later"), [(["--worker", "thread"], "2"), (["--worker", "process"], "1")])
+@pytest.mark.slow
 def test_several_workers_share_the_weights(bench: Bench, workers: list[str], later: str) -> None:
     run = bench.train(*words("rgcn", "--num_proc", "2", "--test"), *workers)
     alone = bench.train(*words("rgcn", "--lr", "1e-9", "--encoder_lr", "1e-9"))

@@ -29,6 +29,7 @@ def curve(run: Path) -> tuple[list[tuple[int, float]], list[tuple[int, float]]]:
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.slow
 def test_training_goes_on_at_the_lower_rate(bench: Bench, way: list[str]) -> None:
     run = bench.train(*way, *WORDS, *NOTHING)
     found, rates = curve(run)

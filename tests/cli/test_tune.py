@@ -86,6 +86,7 @@ def wait_for(done: Any, seconds: float = 200.0) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_the_best_options_train_the_best_trial_again(tuning: Tuning, searched: dict[str, Any], bench: Bench) -> None:
     best, rows = searched["best"], searched["trials"]
     assert [row["number"] for row in rows] == [0, 1] and not searched["interrupted"]
@@ -126,6 +127,7 @@ def test_a_search_that_is_interrupted_and_killed_comes_to_the_same(tuning: Tunin
     assert metrics(Path(found["best"]["run"]), "valid.json") == metrics(Path(searched["best"]["run"]), "valid.json")
 
 
+@pytest.mark.slow
 def test_rounds_begin_on_a_part_of_the_graph_and_go_on_when_interrupted(tuning: Tuning, bench: Bench) -> None:
     bench.use(cored_splits())
     words = [*tuning.words("rounds", "--trials", "4", "--rounds", "2", "--max_step", "200"), "--data_path", str(bench.data)]
@@ -166,6 +168,7 @@ def test_without_a_file_the_search_begins_with_the_preset_and_is_never_below_it(
     assert (config.hidden_dim, config.candidates, config.reciprocal) == (8, "all", True)
 
 
+@pytest.mark.slow
 def test_a_small_graph_is_taken_whole(tuning: Tuning, capsys: pytest.CaptureFixture[str]) -> None:
     assert tune.main(tuning.words("small", "--trials", "2", "--rounds", "2", "--max_step", "20")) == 0
     shown = capsys.readouterr().out
@@ -257,6 +260,7 @@ def test_a_search_goes_on_as_it_was_asked(
     assert "--hidden_dim 8" in (tuning.root / "whole" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_trials_start_at_the_users_vectors_and_so_does_the_best_again(tuning: Tuning, bench: Bench) -> None:
     vectors = tuning.root / "vectors.tsv"
     names = sorted({name for split in random_splits() for row in split for name in (row[0], row[2])})

@@ -39,6 +39,7 @@ def types(bench: Bench) -> Path:
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.slow
 def test_they_change_what_is_learned(bench: Bench, way: list[str]) -> None:
     given = [*OPTIONS, "--entity_types", str(types(bench)), *way]
     run = bench.train(*given, "--test")

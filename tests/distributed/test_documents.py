@@ -47,6 +47,7 @@ def workspace(partitions: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("script", ["tutorial", *(pytest.param(each, marks=pytest.mark.slow) for each in ("guide", "slides"))])
+@pytest.mark.slow
 def test_a_document_runs_alone(script: str, workspace: Path) -> None:
     done = run([sys.executable, f"{script}.py"], workspace)
     assert done.returncode == 0, done.stderr

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.patience import patience
 
 # A fresh process, in which nothing else has asked for a loop: prints the loops that questions of every kind ask for afterwards.
@@ -36,6 +38,7 @@ print(len(before) > 5, sorted(loops() - before))
 """
 
 
+@pytest.mark.slow
 def test_no_question_asks_for_a_loop_that_is_not_there() -> None:
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(

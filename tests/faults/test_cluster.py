@@ -50,6 +50,7 @@ def test_a_run_that_stops_early_is_validated_and_tested(space: Path) -> None:
     assert "Test average MRR" in text and "saved in" in text
 
 
+@pytest.mark.slow
 def test_a_trainer_that_is_killed_is_started_again_and_nobody_else_stops(space: Path) -> None:
     with Job(space, max_step="2400", checkpoint_interval="300") as job:
         job.saved()
@@ -98,6 +99,7 @@ def test_nothing_outlives_the_launcher(space: Path, how: signal.Signals) -> None
         job.gone(20)
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_the_run_can_go_on(space: Path) -> None:
     with Job(space, **LONG) as job:
         job.saved()

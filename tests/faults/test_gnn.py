@@ -69,6 +69,7 @@ def check_embeddings(folder: Path, rows: str = "") -> None:
 
 
 @pytest.mark.parametrize(("machines", "each", "more"), [(2, 1, []), (1, 2, ["--expand", "2", "--fanout", "1", "2"])])
+@pytest.mark.slow
 def test_workers_make_one_run_that_all_commands_read(tmp_path: Path, machines: int, each: int, more: list[str]) -> None:
     path = parts(tmp_path, machines * each, *more)
     ip_config(path, parts=machines)
@@ -99,6 +100,7 @@ def test_the_best_rows_are_encoded_by_all(tmp_path: Path) -> None:
     check_embeddings(next(iter(path.glob("ckpts/*"))), "best")
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_begun_again_with_all_at_the_last_checkpoint(tmp_path: Path) -> None:
     path = parts(tmp_path, 2)
     with Job(path, **ENCODER | {"max_step": "400", "checkpoint_interval": "50"}) as job:
@@ -204,6 +206,7 @@ def test_what_cannot_be_is_one_line(two: Path, case: str) -> None:
     assert said in refused(two, *words, backend=backend, **given)
 
 
+@pytest.mark.slow
 def test_a_partition_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
     path = parts(tmp_path, 2)
     (second,) = path.glob("**/partition_1")
@@ -232,6 +235,7 @@ OPTIONS_GIVEN: dict[str, Any] = {
 OF_ONE_ENCODER = {"num_bases": 3, "relation_blocks": True, "num_heads": 2}
 
 
+@pytest.mark.slow
 def test_options_are_what_they_were_given_as_in_the_workers(tmp_path: Path) -> None:
     names = {each.name for each in dataclasses.fields(EncoderOptions)}
     assert names == OPTIONS_GIVEN.keys() & names | OF_ONE_ENCODER.keys() | {

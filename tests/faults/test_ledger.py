@@ -112,6 +112,7 @@ def ledger() -> Iterator[Ledger]:
     made.tables.clear()
 
 
+@pytest.mark.slow
 def test_after_cuts_stalls_and_kills_every_row_has_its_exact_sum(ledger: Ledger) -> None:
     """At a fifth of the default times: connections cut after random bytes, reset, half-open, half a second of a black hole, and a
     trainer killed."""

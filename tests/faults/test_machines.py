@@ -37,6 +37,7 @@ def test_a_frozen_agent_is_replaced(space: Path) -> None:
     assert text.count("run folder: ") == 1 and len(list((space / "ckpts").iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_after_the_preflight(space: Path) -> None:
     """By somebody else, before the server could bind it: nothing trains, and the one who has it is named."""
     port = int((space / "ip_config.txt").read_text().split()[1])

@@ -65,6 +65,7 @@ def errors(command: Command) -> list[str]:
 
 
 @pytest.mark.parametrize(("which", "told"), [(-1, "process 1 of 2"), pytest.param(0, "process 0 of 2", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_killed_worker_ends_the_run_with_a_checkpoint(start: Start, which: int, told: str) -> None:
     """The rows are in memory that it did not own. The first is the one that has forked the others."""
     command = start("--num_proc", "2")
@@ -135,6 +136,7 @@ def test_a_signal_ends_the_run_with_a_checkpoint(start: Start, workers: Workers,
     goes_on(command, "interrupted at step {}; go on with: kgdist-train ")
 
 
+@pytest.mark.slow
 def test_what_systems_send_twice_still_saves(start: Start) -> None:
     """A terminal that is closed sends SIGHUP, and so does its shell; a scheduler SIGTERM, and so does the script that gets it."""
     command = start("--num_proc", "2")

@@ -79,6 +79,7 @@ def test_two_machines_make_one_run(tmp_path: Path, objective: dict[str, str]) ->
     read_by_all(space, text, "ComplEx")
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_with_the_rows_that_it_has(space: Path) -> None:
     with Job(space, "--reciprocal", max_step="200", checkpoint_interval="100") as job:
         job.end(0)
@@ -91,6 +92,7 @@ def test_a_job_goes_on_with_the_rows_that_it_has(space: Path) -> None:
     read_by_all(space, text, "TransE_l2")
 
 
+@pytest.mark.slow
 def test_a_machine_without_a_relation_has_no_row(tmp_path: Path) -> None:
     """One relation for two machines is a range of none for the second one."""
     path = workspace(tmp_path, relations=1)
@@ -100,6 +102,7 @@ def test_a_machine_without_a_relation_has_no_row(tmp_path: Path) -> None:
     assert np.load(folder / "toy_TransE_l2_relation.npy").shape == (2, 16) and "Test average MRR" in text
 
 
+@pytest.mark.slow
 def test_workers_of_an_encoder_share_both_rows(tmp_path: Path) -> None:
     path = parts(tmp_path, 2, typed=True)
     options = (

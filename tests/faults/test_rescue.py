@@ -83,6 +83,7 @@ def test_rows_that_are_no_numbers_do_not_replace_a_checkpoint(tmp_path: Path) ->
         assert [step for step, _ in checkpoint.numbered(command.folder)] == [30, 20]
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_the_end_waits_for_room(tmp_path: Path) -> None:
     """First for the checkpoint; one that finds none does not keep the embeddings from being tried; then for these."""
     with training(tmp_path, "--max_step", "2000", before=HURRY) as command:
@@ -159,6 +160,7 @@ def test_a_signal_while_the_last_checkpoint_is_written_does_not_keep_other_rows_
         np.testing.assert_array_equal(entities(folder), best.arrays["entity"])
 
 
+@pytest.mark.slow
 def test_a_validation_or_test_that_fails_costs_no_embeddings(tmp_path: Path) -> None:
     words = ("--valid", "--eval_interval", "1000", "--test", "--max_step", "1500", "--tensorboard")
     with training(tmp_path, *words) as command:

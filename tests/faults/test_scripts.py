@@ -58,6 +58,7 @@ say("done", os.environ["OMP_NUM_THREADS"], os.environ["MINE"], os.getcwd())
 """.replace("kd_error", "__import__('kgdist').base.errors.UsageError")
 
 
+@pytest.mark.slow
 def test_a_script_trains_together_and_makes_tables_by_name(tmp_path: Path) -> None:
     with ScriptJob(tmp_path, CALM, "--extra_envs", "MINE=a b", "PYTHONPATH=/nowhere", "--num_omp_threads", "3") as job:
         text = job.end(0)
@@ -69,6 +70,7 @@ def test_a_script_trains_together_and_makes_tables_by_name(tmp_path: Path) -> No
     assert "machine_1 server 1: server 1 starts" in text and "server 1 done" not in text
 
 
+@pytest.mark.slow
 def test_a_script_that_needs_no_servers_has_none_and_alone_it_is_alone(tmp_path: Path) -> None:
     text = 'say(kd.role(), os.environ["WORLD_SIZE"], os.environ["MASTER_ADDR"])\n'
     with ScriptJob(tmp_path, text, num_trainers="1") as job:
@@ -112,6 +114,7 @@ QUICK = (0, 2, 3)  # one of each exit code but that of a script's own, and the o
 @pytest.mark.parametrize(
     "number", [number if number in QUICK else pytest.param(number, marks=pytest.mark.slow) for number in range(len(FAILURES))]
 )
+@pytest.mark.slow
 def test_what_fails_is_one_line_and_the_end_of_all(tmp_path: Path, number: int) -> None:
     what, (code, line) = list(FAILURES.items())[number]
     text = f"kd.initialize()\nkd.barrier()\n{what}\nkd.barrier('last')\ntime.sleep(60)"
@@ -131,6 +134,7 @@ def test_what_fails_is_one_line_and_the_end_of_all(tmp_path: Path, number: int) 
         pytest.param("launcher", -9, "", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_a_server_an_agent_or_a_launcher_that_is_killed_ends_the_job(tmp_path: Path, how: str, code: int, line: str) -> None:
     endless = "kd.initialize()\nsay('there')\nimport subprocess\nsubprocess.Popen(['setsid', 'sleep', '600'])\n"
     endless += "kd.barrier()\ntime.sleep(600)"
@@ -147,6 +151,7 @@ def test_a_server_an_agent_or_a_launcher_that_is_killed_ends_the_job(tmp_path: P
     assert re.search(line, text.replace("\n", " ")), text
 
 
+@pytest.mark.slow
 def test_a_flood_of_words_is_cut_short_and_a_server_that_never_serves_is_named(tmp_path: Path) -> None:
     text = "if kd.role() == 'server': sys.exit(0)\nfor n in range(150_000): print('x' * 60)\nkd.initialize()"
     with ScriptJob(tmp_path, text, num_trainers="1") as job:
@@ -155,6 +160,7 @@ def test_a_flood_of_words_is_cut_short_and_a_server_that_never_serves_is_named(t
     assert re.search(r"error: machine_\d .*: server \d ended with exit code 1: it ran the script to its end: kgdist", printed)
 
 
+@pytest.mark.slow
 def test_over_ssh_with_partitions_that_are_looked_at_before(sshd: Sshd, tmp_path: Path) -> None:
     options = sshd.options()
     reach = {"ssh_key": str(options.ssh_key), "ssh_port": str(options.ssh_port), "remote_python": str(options.remote_python)}

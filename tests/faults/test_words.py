@@ -45,6 +45,7 @@ def saved(root: Path) -> Path:
         'set -o pipefail; "$@" | head -1 > /dev/null',
     ],
 )
+@pytest.mark.slow
 def test_stdout_that_is_closed_or_full_or_not_read(tmp_path: Path, script: str) -> None:
     done = shell(script, train_flags(tmp_path, *WORDS, "--num_proc", "2"))
     assert done.returncode == 0 and done.stderr == "", done.stderr

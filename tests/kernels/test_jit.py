@@ -201,6 +201,7 @@ with Interrupts() as interrupts, interrupts.immediate():
     assert lines[-1] == "interrupted 0" and "compiled" in lines[:-1] and "nothing" not in lines
 
 
+@pytest.mark.slow
 def test_without_numba_one_line_says_what_to_do() -> None:
     """torch still scores where it is asked to."""
     broken = "import sys; sys.modules['numba'] = None" + SCORE
@@ -210,6 +211,7 @@ def test_without_numba_one_line_says_what_to_do() -> None:
     assert run(broken, KGDIST_KERNELS="torch").stdout == "-3.0\n-3.0\nTrue\n"  # the bar to its import
 
 
+@pytest.mark.slow
 def test_intels_wide_vectors_are_asked_for_and_the_users_word_counts() -> None:
     intel = "from kgdist.kernels import jit; jit.processor = lambda: ('Intel(R) Xeon(R)', frozenset({'avx512f'}))\n"
     features = "\nimport numba; print(str(numba.config.CPU_FEATURES)[-16:])"

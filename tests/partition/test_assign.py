@@ -26,6 +26,7 @@ def cut(triples: np.ndarray, assigned: np.ndarray) -> int:
 @pytest.mark.parametrize("method", METHODS)
 @settings(max_examples=15)
 @given(graph=graphs(), parts=st.integers(1, 12), balance=st.sampled_from(BALANCES), seed=st.integers(0, 2**63 - 1))
+@pytest.mark.slow
 def test_every_entity_has_a_part_and_none_is_empty(
     method: str, graph: tuple[int, int, np.ndarray], parts: int, balance: str, seed: int
 ) -> None:

@@ -312,6 +312,7 @@ def test_a_mixture_of_partitionings_is_refused(world: Callable[..., list[str]], 
     assert main(world()) == 2
 
 
+@pytest.mark.slow
 def test_a_script_and_the_partitions_of_its_graph_go_to_their_machines(
     tmp_path: Path, sshd: Sshd, capsys: pytest.CaptureFixture[str]
 ) -> None:

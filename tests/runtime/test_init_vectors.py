@@ -63,6 +63,7 @@ def test_vectors_become_rows(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("words", ["", "--num_proc 2", "--worker thread --num_proc 2", "--candidates all --loss_genre Softmax"])
+@pytest.mark.slow
 def test_frozen_entities_stay_and_relations_move(bench: Bench, words: str) -> None:
     np.save(bench.root / "v.npy", MADE[:30])
     (bench.root / "n.tsv").write_text("".join(f"e{i}\n" for i in range(30)))

@@ -113,6 +113,7 @@ def test_what_cannot_be_is_refused_by_name(space: Path, more: dict[str, Any], sa
         kgdist.train_gnn({"dataset": "toy"})
 
 
+@pytest.mark.slow
 def test_workers_do_as_the_first_one_is_told(parts: dict[str, Any]) -> None:
     """It alone may see the run that goes on; others may have been told something else."""
     folder = Path(parts["save_path"]) / "DistMult_toy_0"
@@ -168,6 +169,7 @@ def parts(space: Path) -> dict[str, Any]:
     return given | {"path": str(space), "data_path": "parts", "max_step": 4, "save_path": str(space / "ckpts")}
 
 
+@pytest.mark.slow
 def test_the_others_wait_while_the_first_worker_makes_its_rows(parts: dict[str, Any]) -> None:
     """However long it takes, for it lives."""
     limit = patience(4.0)
@@ -176,6 +178,7 @@ def test_the_others_wait_while_the_first_worker_makes_its_rows(parts: dict[str, 
         assert code == 0, said
 
 
+@pytest.mark.slow
 def test_one_that_hangs_at_the_start_is_missed(parts: dict[str, Any]) -> None:
     limit = patience(4.0)
     processes = start(2, "-c", STARTED, json.dumps([parts | {"stall_timeout": limit}]), "second", "600")

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.patience import patience
 
 # Fresh processes, in which nothing else has asked for a kernel, forked by one that has imported all: each prints the kernels that
@@ -63,6 +65,7 @@ OPTIONS: dict[str, dict[str, object]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_step_asks_for_no_kernel_that_is_not_warm() -> None:
     given = [{"model_name": model, **options} for model, options in OPTIONS.items()]
     env = os.environ | {"PYTHONPATH": os.fspath(Path(__file__).resolve().parents[2])}

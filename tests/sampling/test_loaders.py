@@ -107,6 +107,7 @@ def test_a_loader_left_early_leaves_nothing_behind() -> None:
     del batches
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_one_clear_error() -> None:
     def kill(ids: torch.Tensor) -> torch.Tensor:
         if 5 in ids:

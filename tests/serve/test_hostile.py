@@ -236,6 +236,7 @@ def test_without_its_data_a_run_is_asked_all_the_same(tmp_path: Path) -> None:
         assert server.ask("/explain", {**GOOD, "tail": "e2"})[1]["nearest_facts"] == []
 
 
+@pytest.mark.slow
 def test_sigterm_answers_what_is_inside(run: Path) -> None:
     command = [sys.executable, "-m", "kgdist.cli.serve", str(run), "--port", "0", "--num_thread", "1", "--batch_wait", "1000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -43,6 +43,7 @@ def ends(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("world", [1, 3])
+@pytest.mark.slow
 def test_an_update_is_the_mean_of_all_and_copies_are_equal(tmp_path: Path, world: int) -> None:
     for code, said in ends(start(world, "-m", "tests.training.peer", str(tmp_path))):
         assert code == 0, said
@@ -140,6 +141,7 @@ for last, port in enumerate(sys.argv[1:]):  # each time two processes that are n
 MOST = 30  # more than a step shares
 
 
+@pytest.mark.slow
 def test_where_a_worker_is_lost_in_a_step_nothing_of_that_step_is_there() -> None:
     """Of whatever table it was: else a checkpoint of what was trained would hold weights of one step and rows of another."""
     processes = start(2, "-c", ENDS, *map(str, range(first := free_port("127.0.0.1", MOST), first + MOST)))
@@ -167,6 +169,7 @@ peers.sums(1)
 
 
 @pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.slow
 def test_whoever_is_gone_or_late_is_missed(ended: bool) -> None:
     processes = start(2, "-c", WAITS, "600" if ended else "2")
     try:

@@ -32,6 +32,7 @@ from tests.tuning.worlds import SPACE, Killed, World
 
 @settings(max_examples=3, deadline=None)
 @given(st.integers(0, 2**40), st.lists(st.integers(0, 25), max_size=3), st.booleans())
+@pytest.mark.slow
 def test_a_search_that_is_killed_anywhere_chooses_the_same(
     tmp_path_factory: pytest.TempPathFactory, seed: int, leaves: list[int], torn: bool
 ) -> None:
