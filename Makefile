@@ -101,7 +101,7 @@ unit: $(STAMP)
 slow: $(STAMP)
 	$(ONE_THREAD) $(PYTEST) -m "slow and not long"
 
-# What needs one more cluster, or tells again on another engine, machine or victim what a shorter test tells.
+# What takes half a minute, needs one more cluster, or tells again on another engine, machine or victim what a shorter test tells.
 test-long: $(STAMP)
 	$(ONE_THREAD) $(PYTEST) -m long
 

@@ -234,7 +234,7 @@ SCHEDULER = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_batch_script_runs_a_job_on_two_nodes(tmp_path: Path) -> None:
     """The recipe as it stands on the page; only its sizes are smaller, and srun and scontrol are stand-ins of one line."""

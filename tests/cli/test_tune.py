@@ -105,7 +105,7 @@ def test_the_best_options_train_the_best_trial_again(tuning: Tuning, searched: d
         assert list((tuning.root / "whole" / "trials" / f"{row['number']:04d}").glob("*/metrics.jsonl"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_search_that_is_interrupted_and_killed_comes_to_the_same(tuning: Tuning, searched: dict[str, Any]) -> None:
     words = tuning.words("torn", "--trials", "2")
     first = tuning.start(words)

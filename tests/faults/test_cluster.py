@@ -41,7 +41,7 @@ def test_a_calm_run_ends_with_the_whole_model_on_the_first_machine(space: Path) 
     assert (folder / "valid.json").exists() and (folder / "metrics.jsonl").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_that_stops_early_is_validated_and_tested(space: Path) -> None:
     options = {"max_step": "1000", "eval_interval": "100", "early_stop_patience": "1", "lr": "1e-12"}  # nothing ever gets better
     with Job(space, "--test", "--valid", **options) as job:
@@ -153,7 +153,7 @@ def test_another_graph_is_refused(space: Path, tmp_path: Path, tmp_path_factory:
     assert "partition 1 of graph" in text and "send it again with --copy" in text
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_training_that_diverges_is_not_tried_again(space: Path) -> None:
     with Job(space, lr="1e30", optimizer="sgd", max_step="200") as job:
         text = job.end(1, 60)

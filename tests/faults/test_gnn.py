@@ -90,7 +90,7 @@ def test_workers_make_one_run_that_all_commands_read(tmp_path: Path, machines: i
     assert np.isfinite(np.load(tmp_path / "grown" / "toy_DistMult_entity.npy")[-1]).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_best_rows_are_encoded_by_all(tmp_path: Path) -> None:
     path = parts(tmp_path, 2)
     options = ENCODER | {"eval_interval": "6", "max_step": "60", "lr": "3", "encoder_lr": "1", "early_stop_patience": "2"}
@@ -137,8 +137,8 @@ def newest(path: Path) -> int:
     return max((step for folder in path.glob("ckpts/*") for step, _ in checkpoint.numbered(folder)), default=0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("who", ["launcher", pytest.param("worker", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("who", ["launcher", "worker"])
 def test_ctrl_c_saves_and_the_run_can_go_on(tmp_path: Path, who: str) -> None:
     path = parts(tmp_path, 2)
     with Job(path, **ENCODER | {"max_step": FOREVER, "log_interval": "5"}) as job:
@@ -156,7 +156,7 @@ def test_ctrl_c_saves_and_the_run_can_go_on(tmp_path: Path, who: str) -> None:
     check_embeddings(next(iter(path.glob("ckpts/*"))))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_epochs_go_on_with_other_workers(tmp_path: Path) -> None:
     """Steps an epoch are halved by twice the workers: what was saved is of epochs."""
     path = parts(tmp_path, 1)

@@ -41,6 +41,7 @@ def interrupted(job: Job) -> str:
     return text
 
 
+@pytest.mark.long
 def test_evaluations_survive_and_can_be_left(wide: Path) -> None:
     """A trainer dies in validation, a server in the last one, and the final test is interrupted."""
     options = {"max_step": "100", "eval_interval": "50", "checkpoint_interval": "50", "log_interval": "50"}

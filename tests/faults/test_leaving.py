@@ -24,6 +24,7 @@ def run_folder(space: Path) -> Path:
     return found
 
 
+@pytest.mark.long
 def test_a_scheduler_that_ends_the_job_has_it_saved_although_a_trainer_hangs(space: Path) -> None:
     """It is ended where it is, and its rows, which lie in memory that it does not own, are saved with all others."""
     with Job(space, max_step="1000000", force_sync_interval="-1") as job:
@@ -155,6 +156,7 @@ def test_failures_count_only_as_long_as_nothing_gets_on(space: Path) -> None:
         job.end(130)
 
 
+@pytest.mark.long
 def test_a_frozen_server_is_ended_by_its_agent(space: Path) -> None:
     with Job(space, max_step="100000", checkpoint_interval="200", peer_timeout="4") as job:
         job.saved()

@@ -79,7 +79,7 @@ def test_two_machines_make_one_run(tmp_path: Path, objective: dict[str, str]) ->
     read_by_all(space, text, "ComplEx")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_goes_on_with_the_rows_that_it_has(space: Path) -> None:
     with Job(space, "--reciprocal", max_step="200", checkpoint_interval="100") as job:
         job.end(0)

@@ -59,6 +59,7 @@ def test_another_partition_of_the_same_data(tmp_path: Path) -> None:
         assert "at step 300 of 400" in job.end(0)
 
 
+@pytest.mark.long
 def test_options_that_give_rows_another_meaning(space: Path) -> None:
     options = SHORT | {"model_name": "RotatE", "gamma": "12"}
     with Job(space, "-de", **options) as job:

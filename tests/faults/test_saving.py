@@ -47,6 +47,7 @@ def run_folder(space: Path) -> Path:
     return found
 
 
+@pytest.mark.long
 def test_a_full_disk_costs_a_checkpoint_and_no_embeddings(space: Path) -> None:
     """That of one machine at more checkpoints than are kept: the last whole one stays, everywhere. At the end those of all
     machines: the embeddings wait in memory until there is room."""

@@ -151,7 +151,7 @@ def test_a_server_an_agent_or_a_launcher_that_is_killed_ends_the_job(tmp_path: P
     assert re.search(line, text.replace("\n", " ")), text
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_flood_of_words_is_cut_short_and_a_server_that_never_serves_is_named(tmp_path: Path) -> None:
     text = "if kd.role() == 'server': sys.exit(0)\nfor n in range(150_000): print('x' * 60)\nkd.initialize()"
     with ScriptJob(tmp_path, text, num_trainers="1") as job:
@@ -200,7 +200,7 @@ def test_a_partition_of_another_graph_is_refused_before_anything_starts(tmp_path
     assert "partition_0/halo.0.npy: missing; make or copy the partition again" in printed and "trainer 0:" not in printed
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_processes_of_a_frozen_agent_leave_by_themselves(tmp_path: Path) -> None:
     """As do those of a machine whose network is cut: nobody can reach the agent either."""
     with ScriptJob(tmp_path, "kd.initialize()\nsay('there')\ntime.sleep(600)", num_trainers="1", peer_timeout="3") as job:
@@ -222,7 +222,7 @@ def test_a_script_begins_again_as_often_as_is_asked(tmp_path: Path) -> None:
     assert printed.count("done") == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_trainers_that_wait_too_long_end_the_job_by_the_name_of_the_other(tmp_path: Path) -> None:
     text = "kd.initialize()\nif kd.rank() == 0: time.sleep(600)\nkd.barrier('late')"
     with ScriptJob(tmp_path, text, num_trainers="1", stall_timeout="3", peer_timeout="1") as job:
@@ -232,7 +232,7 @@ def test_trainers_that_wait_too_long_end_the_job_by_the_name_of_the_other(tmp_pa
     assert re.search("error: " + waits + r"has waited 3 s \(--stall_timeout\) for trainer 0 \(machine_0", printed)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_agents_that_were_started_by_hand_run_a_script_too(tmp_path: Path) -> None:
     file = tmp_path / "job.json"
     text = "kd.initialize()\nassert (table('x')[1] == 3).all()\nkd.barrier()\nsay('done')"

@@ -31,7 +31,7 @@ def kinds(file: Path) -> list[tuple[str, int]]:
     return [(row["kind"], row["step"]) for row in rows if row["kind"] == "valid"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_goes_on_where_nothing_of_it_is(space: Path, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     usual = {"storage": str(shared), "checkpoint_interval": "100", "eval_interval": "100", "max_step": "200"}

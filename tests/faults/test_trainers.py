@@ -22,6 +22,7 @@ def quiet(job: Job, seconds: float = 1.0) -> None:
     wait(lambda: job.times and time.monotonic() - job.times[-1] > seconds, 60, job)
 
 
+@pytest.mark.long
 def test_hung_and_killed_trainers_are_started_again_where_they_stood(space: Path) -> None:
     """One hangs; one dies while it waits for another one at a meeting; nobody else is started again, or loses a step."""
     options = {

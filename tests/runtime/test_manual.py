@@ -95,7 +95,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in (folder / "ckpts").rglob("*") if path.is_file())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_gives_the_very_rows_of_the_local_backend(tmp_path: Path, made: dict[int, Path]) -> None:
     """One machine with one trainer: nothing depends on who comes first."""
     options = {"max_step": "300", "checkpoint_interval": "100", "eval_interval": "100", "seed": "3"}
@@ -229,7 +229,7 @@ def test_who_is_missing_is_named_and_the_others_are_sent_home(waiting: Waiting) 
     assert not (waiting.folder / "kgdist_job.json").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_machine_has_its_number_for_itself(waiting: Waiting) -> None:
     with Half(waiting.folder, "server", 0) as first:
         wait(lambda: waiting.here(0, "server"), 60)

@@ -62,7 +62,7 @@ def cluster() -> Iterator[str]:
         yield address
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cluster_that_is_there_is_used_and_stays(words: list[str], tmp_path: Path, cluster: str) -> None:
     """Also when a process of it is killed while it works: Ray begins its task again."""
     assert run(words, tmp_path / "local").returncode == 0

@@ -85,6 +85,7 @@ def test_a_run_says_what_it_is_of_and_what_its_workers_find_is_heard(space: Path
 STEPS = ["--max_step", "120", "--checkpoint_interval", "20", "--log_interval", "20"]
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_is_begun_again_from_what_ray_keeps(space: Path) -> None:
     with cluster_of(1, 1, 1) as address:
         process = by_ray(address, space, *STEPS)

@@ -169,7 +169,7 @@ def parts(space: Path) -> dict[str, Any]:
     return given | {"path": str(space), "data_path": "parts", "max_step": 4, "save_path": str(space / "ckpts")}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_others_wait_while_the_first_worker_makes_its_rows(parts: dict[str, Any]) -> None:
     """However long it takes, for it lives."""
     limit = patience(4.0)
@@ -178,7 +178,7 @@ def test_the_others_wait_while_the_first_worker_makes_its_rows(parts: dict[str, 
         assert code == 0, said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_that_hangs_at_the_start_is_missed(parts: dict[str, Any]) -> None:
     limit = patience(4.0)
     processes = start(2, "-c", STARTED, json.dumps([parts | {"stall_timeout": limit}]), "second", "600")
