@@ -25,7 +25,7 @@ class SimplE(Model):
         "relation": "{half} numbers of the relation, then {half} of its inverse",
     }
     usual = (0.05, 1.0), (50, 400)
-    penalty = 0.25
+    penalty = 0.5
 
     def query(self, anchor: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:
         """The anchor's halves in each other's place, scaled by the relation that reads them."""
