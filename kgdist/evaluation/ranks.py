@@ -213,7 +213,7 @@ def _no_better(report: Mapping[str, Any], found: Mapping[str, float | None]) -> 
     mine, theirs = found["mrr"], report.get("baselines", {}).get("frequent", {}).get("mrr")
     if mine is None or theirs is None or mine > theirs:
         return []
-    return [f"no better than the most frequent answers (MRR {theirs:.4f}), which need no model: what to try is in docs/choosing.md"]
+    return [f"no better than the most frequent answers (MRR {theirs:.4f}), which need no model; what to try: docs/choosing.md"]
 
 
 def report_table(report: Mapping[str, Any]) -> list[str]:
