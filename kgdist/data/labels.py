@@ -282,4 +282,4 @@ def summary(labels: Pair) -> str:
     said = f"{len(entities):,} of {len(entities.vocabulary):,} entities and "
     said += f"{len(relations):,} of {len(relations.vocabulary):,} relations have a label"
     shared = entities.shared() + relations.shared()
-    return f"{said}; {counted(shared, 'label')} of several, which must be asked for by name" if shared else said
+    return f"{said}; {counted(shared, 'label')} shared by several, which can only be asked for by name" if shared else said

@@ -185,7 +185,7 @@ def write_dglke(source: Source, folder: Path) -> None:
     """
     config = source.config
     if config.reciprocal:
-        message = "DGL-KE has one row for a relation, and this run, trained with --reciprocal, two; take another format"
+        message = "DGL-KE has one row for a relation, and this run two; take another format, or train with --reciprocal=false"
         raise OptionError("--to", message)
     if config.model_name not in DGLKE:
         raise OptionError("--to", f"DGL-KE has no model {config.model_name}; take another format")

@@ -17,7 +17,7 @@ import numpy as np
 from kgdist.base.errors import DataError, OptionError, UsageError
 from kgdist.base.log import log
 from kgdist.data.known import KnownTriples
-from kgdist.data.labels import Beside, Labels, Naming
+from kgdist.data.labels import Beside, ByLabel, Labels, Naming
 from kgdist.data.read.columns import shown
 from kgdist.data.read.dictionary import integers, not_integers, read_lines
 from kgdist.data.read.lines import check_file
@@ -170,10 +170,14 @@ def ids_of(wanted: Wanted, names: Vocabulary, noun: str, labels: Labels | None =
 
 
 def unknown(noun: str, name: str, names: Vocabulary, otherwise: str = "", *, labels: Labels | None = None) -> str:
-    """What to say of a name that is not among `names`: whose label it is, or those like it, or `otherwise`."""
-    if labels and int((count := labels.find([name])[1])[0]) > 1:
+    """What to say of a name that is not among `names`: whose label it is, or those and labels like it, or `otherwise`."""
+    if not labels:
+        return f"no {noun} is called {shown(name)}{names.hint(name) or otherwise}"
+    if int((count := labels.find([name])[1])[0]) > 1:
         return f"{int(count[0]):,} {PLURAL[noun]} have the label {shown(name)}: {labels.bearers(name)}; name one of them"
-    return f"no {noun} is called {shown(name)}{names.hint(name) or otherwise}"
+    near = list(dict.fromkeys([*names.near(name), *ByLabel(labels).texts.near(name)]))
+    hint = f"; did you mean {' or '.join(map(shown, near))}?" if near else otherwise
+    return f"no {noun} is called or labelled {shown(name)}{hint}"
 
 
 def ask(

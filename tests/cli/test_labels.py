@@ -17,7 +17,7 @@ def test_labels_are_kept_shown_and_asked_by(bench: Bench) -> None:
     file.write_text("e3\tParis\ne4\tTwin\ne5\tTwin\ne6\te7\nr1\tcapital of\nnobody\tNobody\n", encoding="utf-8")
     run = bench.train("--labels", str(file), *SIZE)
     said = bench.capsys.readouterr()
-    assert "4 of 30 entities and 1 of 4 relations have a label; 1 label of several" in said.out
+    assert "4 of 30 entities and 1 of 4 relations have a label; 1 label shared by several" in said.out
     assert "labels that are left out: 1 of names that the graph does not have (the first is 'nobody')" in said.err
     file.unlink()  # the run has kept them
 
@@ -48,6 +48,8 @@ def test_labels_are_kept_shown_and_asked_by(bench: Bench) -> None:
         assert predict.main([str(run), *words]) == 2
         twins = "e4, e5" if asked.entities.id("e4") < asked.entities.id("e5") else "e5, e4"
         assert f"2 entities have the label 'Twin': {twins}; name one of them" in bench.capsys.readouterr().err
+    assert predict.main([str(run), "--head", "paris"]) == 2
+    assert "no entity is called or labelled 'paris'; did you mean 'Paris'?" in bench.capsys.readouterr().err
     table = asked.predict(head="Paris", relation="capital of", k=30)
     assert [row["tail"] for row in found] == list(table["tail"]) and list(table["tail_label"]) == [
         row["tail_label"] for row in found

@@ -100,7 +100,7 @@ def test_the_layout_of_dgl_ke_cannot_hold_them(bench: Bench) -> None:
     run = bench.train(*RECIPROCAL)
     line = bench.refused(export_command.main, [str(run), "--to", "dglke", "--out", str(bench.root / "dglke")])
     assert line == (
-        "error: --to: DGL-KE has one row for a relation, and this run, trained with --reciprocal, two; take another format"
+        "error: --to: DGL-KE has one row for a relation, and this run two; take another format, or train with --reciprocal=false"
     )
     assert not (bench.root / "dglke").exists()
 
