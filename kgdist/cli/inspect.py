@@ -16,6 +16,7 @@ def main(argv: Sequence[str]) -> int:
     options: InspectOptions = parse.parse_tool("inspect", argv)
     from kgdist.api.functions import load_dataset
     from kgdist.base import log
+    from kgdist.base.errors import UsageError
     from kgdist.report import inspection
 
     set_up_log(options)
@@ -24,12 +25,18 @@ def main(argv: Sequence[str]) -> int:
 
         require("--report")  # now, not after the work
     first, *held_out = options.data
-    valid, test = (*held_out, None, None)[:2]
     where = Path(first)
-    if valid is None and not where.is_file() and not where.is_dir():
-        dataset = load_dataset(first, data_path=options.data_path)
-    elif where.is_dir():
+    if held_out and not where.is_file():
+        reason = "a folder has its own valid and test" if where.is_dir() else "no such file"
+        raise UsageError(f"{first}: {reason}; give files of train, valid and test triples, or one folder or name of a data set")
+    if where.is_dir() and not (where / "train.txt").exists() and len(trains := sorted(where.glob("train.*"))) == 1:
+        where = trains[0]  # as kgdist-split writes them
+        held_out = [path for path in (where.with_stem("valid"), where.with_stem("test")) if path.exists()]
+    valid, test = (*held_out, None, None)[:2]
+    if where.is_dir():
         dataset = load_dataset(where)
+    elif not where.is_file():
+        dataset = load_dataset(first, data_path=options.data_path)
     else:
         dataset = load_dataset(
             where,

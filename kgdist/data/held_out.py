@@ -30,7 +30,8 @@ def check_shares(shares: Sequence[float], there: Sequence[str]) -> None:
     """Raises OptionError for shares that cannot be, or where the splits `there` exist besides train."""
     if len(shares) != 3 or min(shares) < 0 or shares[0] <= 0 or abs(sum(shares) - 1) > 1e-6:
         given = " ".join(f"{share:g}" for share in shares)
-        raise OptionError("--split", f"needs three shares that add up to 1, of train, valid and test (.8 .1 .1), not {given}")
+        said = "needs three shares that add up to 1, of train (above 0), valid and test (.8 .1 .1)"
+        raise OptionError("--split", f"{said}, not {given}")
     if there:
         raise OptionError("--split", f"the data set has a {there[0]} split already; drop it")
 

@@ -41,16 +41,16 @@ MOST_CUT = 64  # partitions of triples: those that an entity is in are the bits 
 FILES = {"raw_udd": (1, 3, "train [valid [test]]"), "udd": (3, 5, "entities relations train [valid [test]]")}
 
 
-def first(rows: Rows) -> tuple[str, str] | None:
-    """The first that is so: the option that the error is of, and why it cannot be."""
-    return next(((option, reason) for broken, option, reason in rows if broken), None)
+def every(rows: Rows) -> list[tuple[str, str]]:
+    """All that are so: the option that the error is of, and why it cannot be."""
+    return [(option, reason) for broken, option, reason in rows if broken]
 
 
 def refuse(rows: Rows) -> None:
     """Raise OptionError for the first that is so."""
-    found = first(rows)
-    if found is not None:
-        raise OptionError(f"--{found[0]}", found[1])
+    for broken, option, reason in rows:
+        if broken:
+            raise OptionError(f"--{option}", reason)
 
 
 # ---------------------------------------------------------------------------------------------------------------- runs
@@ -308,7 +308,7 @@ def of_splitting(o: SplitOptions, given: Given) -> Rows:
     yield o.output_path is None, "output_path", "say which folder to write"
     three = len(o.ratio) == 3 and o.ratio[0] > 0 and abs(sum(o.ratio) - 1) <= 1e-6
     said = " ".join(f"{share:g}" for share in o.ratio)
-    yield not three, "ratio", f"needs three shares that add up to 1, of train, valid and test (.8 .1 .1), not {said}"
+    yield not three, "ratio", f"needs three shares that add up to 1, of train (above 0), valid and test (.8 .1 .1), not {said}"
     yield not o.format.startswith("raw_udd_"), "format", "the file has names, in three columns: raw_udd_XYZ"
 
 

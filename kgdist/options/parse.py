@@ -19,7 +19,7 @@ from kgdist.options import presets
 from kgdist.options.commands import EXAMPLES, POSITIONAL, SHORT, SYNONYMS, TEXTS, called
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import read_options
-from kgdist.options.contradictions import EXCLUSIVE, OF_TOOLS, first, of_a_command_line, of_a_run, of_tuning, refuse
+from kgdist.options.contradictions import EXCLUSIVE, OF_TOOLS, every, of_a_command_line, of_a_run, of_tuning, refuse
 from kgdist.options.model_file import bring, bring_named
 from kgdist.options.of_tuning import TUNE_BESIDES, TUNE_GROUPS
 from kgdist.options.option import Option, closest, is_number, show, table
@@ -327,12 +327,18 @@ def _beside(preset: dict[str, Any], explicit: Mapping[str, Any]) -> tuple[dict[s
     """
     preset, left_out = {name: value for name, value in preset.items() if name not in explicit}, []
 
-    def problem(without: str = "") -> tuple[str, str] | None:
+    def problems(without: str = "") -> list[tuple[str, str]]:
         rest = {name: value for name, value in preset.items() if name != without}
-        return first(of_a_run(Config(**layered(rest, explicit)), explicit))
+        return every(of_a_run(Config(**layered(rest, explicit)), explicit))
 
-    while found := problem():
-        cause = next((name for name in (found[0], *preset) if name in preset and problem(name) != found), None)
+    while found := problems():
+
+        def mends(name: str, found: list[tuple[str, str]] = found) -> bool:
+            """Without it the first problem is gone, and no option of the user's lacks what it had."""
+            left = problems(name)
+            return found[0] not in left and not any(each not in found and each[0] in explicit for each in left)
+
+        cause = next((name for name in (found[0][0], *preset) if name in preset and mends(name)), None)
         if cause is None:
             break
         del preset[cause]

@@ -53,7 +53,7 @@ def _labelled(noun: str, text: str, by_label: ByLabel | None) -> int:
 
 def near(live: Live, noun: str, text: str) -> list[str]:
     """Names of what `text` may have been meant to be: of those that have this label, or one like it, or such a name."""
-    names, by_label = live.row_names[noun], live.by_label(live.row_labels[noun])
+    names, by_label = live.names[noun], live.by_label(live.labels[noun])  # without inverses: most questions take none
     if by_label is None or not _is_text(text):
         return list(names.near(text))
     if len(bearers := by_label.bearers(text)):

@@ -169,6 +169,10 @@ def test_what_was_split_is_clean_and_whole(tmp_path: Path, capsys: pytest.Captur
     lines = [part.read_text().splitlines() for part in parts]
     assert sorted(itertools.chain(*lines)) == sorted({"\t".join(triple) for triple in everything})
     assert found([str(part) for part in parts], capsys) == []
+    assert found([str(tmp_path / "out")], capsys) == []  # the folder, as it was written
+    for words in ([str(tmp_path / "out"), str(parts[1])], ["wordnet", str(parts[1])]):
+        assert inspect.main(words) == 2
+        assert f"{words[0]}: " in (refused := capsys.readouterr().err) and "give files of train, valid and test" in refused
     assert split.main([file, "--out", str(tmp_path / "out")]) == 2 and "--force" in capsys.readouterr().err
     (tmp_path / "few.tsv").write_text("a\tr\tb\nc\tr\td\n")
     assert split.main([str(tmp_path / "few.tsv"), "--out", str(tmp_path / "none")]) == 2

@@ -329,7 +329,7 @@ REFUSED = [
     (
         "split",
         "f --out o --ratio .8 .1",
-        "--ratio: needs three shares that add up to 1, of train, valid and test (.8 .1 .1), not 0.8 0.1",
+        "--ratio: needs three shares that add up to 1, of train (above 0), valid and test (.8 .1 .1), not 0.8 0.1",
     ),
     ("split", "f --out o --format udd_hrt", "--format: the file has names, in three columns: raw_udd_XYZ"),
     ("inspect", "", "--data: say what to look at: files of train, valid and test, a folder, or a known data set"),
