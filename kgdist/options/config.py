@@ -272,7 +272,7 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     preset: str = _start(
         "none",
         "use options that are known to work for this model and data set, and print them; --config and flags win. published (the "
-        "same as --preset alone): DGL-KE's, or our own of similar cost; fast: nearly the best known ranks at the least cost; "
+        "same as --preset alone): DGL-KE's, or our own of similar cost; fast: nearly the best known ranks, from small models; "
         "best: the best known ranks, in an hour or more",
         choices=("none", "published", "fast", "best"),
         bare="published",
