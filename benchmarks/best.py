@@ -3,7 +3,7 @@
 Each row is one `kgdist-train`, run as a user would run it. MRR is that of the whole test split, both sides, filtered by all
 splits, among all entities, ties averaged, of the epoch that was best on valid. Minutes are those of the training alone, without
 loading and ranks, and beside them what they would be where two threads multiply 400 GFLOP/s in float32, or 800 in bfloat16; with
-"<" where other work ran beside, which slows the training and not the ranks. "wanted" is the MRR that a row is to reach, and "given"
+"<" where other work ran beside, which slows the training and not the ranks. "wanted" is the MRR that a row is to reach, "given"
 the minutes at that rate that it may take. "GPU": trained there (`--gpu`), by the same command and in float32, beside other
 trainings, so its minutes say little. A row is a JSON file in benchmarks/results/best/; the page is made from all that are there.
 """

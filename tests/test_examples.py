@@ -107,8 +107,7 @@ GNN = {
 }
 
 
-@pytest.mark.parametrize("name", GNN)
-@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in GNN])
 def test_graph_networks(name: str, tmp_path: Path) -> None:
     """Each script of a folder, smaller; four classes, so that chance is a quarter."""
     folder, (words, least) = tmp_path / name, GNN[name]
@@ -132,7 +131,6 @@ def test_graph_networks(name: str, tmp_path: Path) -> None:
         assert float(auc) > 0.65 and by_edges > by_features
 
 
-@pytest.mark.slow
 def test_classes_of_entities_by_their_literals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """People know anybody; what they like, a literal, tells their class: as nodes, and, by the page, as attributes."""
     shutil.copytree(EXAMPLES / "node_classification", tmp_path, dirs_exist_ok=True)

@@ -377,7 +377,6 @@ def test_a_report_is_written_when_asked_for() -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.slow
 def test_a_script_needs_no_guard_for_its_workers_nor_the_main_thread(tmp_path: Path) -> None:
     """Nothing is printed, and the threads of torch are as before."""
     script = f"""
