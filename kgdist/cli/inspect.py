@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"{first}: {reason}; give files of train, valid and test triples, or one folder or name of a data set")
     if where.is_dir() and not (where / "train.txt").exists() and len(trains := sorted(where.glob("train.*"))) == 1:
         where = trains[0]  # as kgdist-split writes them
-        held_out = [path for path in (where.with_stem("valid"), where.with_stem("test")) if path.exists()]
+        held_out = [str(path) for path in (where.with_stem("valid"), where.with_stem("test")) if path.exists()]
     valid, test = (*held_out, None, None)[:2]
     if where.is_dir():
         dataset = load_dataset(where)

@@ -297,7 +297,8 @@ def understand(
     config = config.replace(num_proc=default)
     if row is None:
         return Parsed(command, config, explicit, tuple(notes))
-    several = max(config.num_proc, len(config.gpu)) * machines(config)
+    # Against all entities processes become threads, which share each step.
+    several = 1 if shared else max(config.num_proc, len(config.gpu)) * machines(config)
     notes += row.notes(several)
     whole = row.values(several)
     preset, left_out = _beside(whole, explicit)
@@ -329,7 +330,7 @@ def _beside(preset: dict[str, Any], explicit: Mapping[str, Any]) -> tuple[dict[s
 
     def problems(without: str = "") -> list[tuple[str, str]]:
         rest = {name: value for name, value in preset.items() if name != without}
-        return every(of_a_run(Config(**layered(rest, explicit)), explicit))
+        return every(of_a_run(Config(**layered(rest, explicit)), {**rest, **explicit}))  # as if all were the user's
 
     while found := problems():
 

@@ -19,7 +19,7 @@ DAY = 86400.0
 
 def duration(seconds: float) -> str:
     """In words, to about a tenth."""
-    if seconds < 1:
+    if seconds < 1.5:
         return "a second"
     if seconds < 100:
         return f"{seconds:.0f} seconds"
@@ -40,9 +40,9 @@ def estimate(config: Config, trainer: Trainer) -> str:
     rows, width = trainer.tables.shape("entity")
     rate = 6.0 * config.batch_size * rows * width / seconds / 1e9
     whole, memory = seconds * trainer.total, size(max(100_000, bytes_beside(config, rows, width)))
-    speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+    speed = f" at {rate:,.0f} GFLOP/s" if rate >= 1 else ""  # a step on a few entities is not of products
     line = (
-        f"{trainer.total:,} steps against all {rows:,} entities will take about {duration(whole)} at {speed} GFLOP/s, and "
+        f"{trainer.total:,} steps against all {rows:,} entities will take about {duration(whole)}{speed}, and "
         f"{memory} of memory beside rows and optimiser"
     )
     on_cpu = config.gpu[0] < 0 and config.compute_dtype == "float32"

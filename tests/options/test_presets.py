@@ -116,6 +116,11 @@ def test_a_preset_gives_way_to_options_that_contradict_it_and_says_so() -> None:
     sampled = parse("train", "--model ComplEx --dataset wn18 --preset fast --neg_sample_size 100".split())
     assert sampled.config.candidates == "sampled" and sampled.config.regularizer == "n3"
     assert any(note.endswith("contradict it: --candidates") for note in sampled.notes)
+    everybody = parse(
+        "train", "--model ComplEx --dataset wordnet --preset --candidates all".split()
+    )  # no draws are left in the run
+    assert any(note.endswith("contradict it: --neg_adversarial_sampling --neg_sample_size") for note in everybody.notes)
+    assert everybody.config.max_step == 4000  # threads share each step, whatever the cores
     late = parse("train", "--model ComplEx --dataset FB15k --preset fast --lr_schedule plateau --early_stop_patience 1".split())
     assert late.config.valid  # what is wrong is between two of the user's own, and not mended without it
     own = parse("train", [*words, "-adv"])  # two of the user's own: refused, as without a preset
