@@ -146,13 +146,15 @@ class EntityVectors:
 
     # ---- text
     def _text(self) -> Iterator[Block]:
-        width = 0
+        width, read = 0, 0
+        promised: int | None = None
         for block in blocks(self.path):
             names, numbers, lines = [], [], []
             for number, line, wrong in each_line(block):
                 if wrong:
                     raise DataError(self.path, wrong, line=number)
                 if number == 1 and _COUNTS.fullmatch(line):
+                    promised, width = (int(each) for each in line.split())
                     continue
                 word, _, rest = line.rstrip(b" ").partition(b" ")
                 found = rest.count(b" ") + 1 if rest else 0
@@ -163,12 +165,15 @@ class EntityVectors:
                 names.append(word.decode())
                 numbers.append(rest)
                 lines.append(number)
+            read += len(names)
             places, ids = self._known(names)
             step = max(1, _NUMBERS // max(width, 1))
             for start in range(0, len(places), step):
                 chosen = places[start : start + step]
                 rows = [self._floats(numbers[place], lines[place]) for place in chosen.tolist()]
                 yield self._finite(ids[start : start + step], np.stack(rows), np.array(lines)[chosen], "line")
+        if promised not in (None, read):
+            raise DataError(self.path, f"its first line promises {promised:,} vectors, and it has {read:,}; is it whole?")
 
     def _floats(self, text: bytes, line: int) -> np.ndarray:
         try:

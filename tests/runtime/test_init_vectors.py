@@ -108,6 +108,8 @@ def test_vectors_that_cannot_be_are_refused(tmp_path: Path) -> None:
     ((ids, rows),) = EntityVectors([str(file)], entities).read()
     assert ids.tolist() == [0, 1] and rows.tolist() == [[1, 2], [3, 4]]  # white space as word2vec has it; the first of two
     for text, says in (
+        ("3 2\na 1 2\nb 1 2\n", "v.txt: its first line promises 3 vectors, and it has 2; is it whole?"),
+        ("2 3\na 1 2 3\nb 1 2\n", "v.txt:3: expected a word and 3 numbers with a blank between, found 2 numbers"),
         ("a 1 2\nb 1\n", "v.txt:2: expected a word and 2 numbers with a blank between, found 1 numbers"),
         ("a 1 2\nb 1 nan\n", "v.txt:2: the vector of 'b' holds a number that is not finite"),
         ("a 1 2\nb 1 x\n", "v.txt:2: not every field after the word is a number"),
