@@ -105,6 +105,16 @@ def _largest(rule, line, share):
     return np.int32(_ordered(most)).view(np.float32)
 
 
+@inlined
+def _counting(keep, i, share):
+    """1 where the negatives of positive `i` exist, else 0: a loop that asked whether there is a mask would rarely be a vector."""
+    for j in range(len(share)):
+        share[j] = _ONE
+    if len(keep):
+        for j in range(len(share)):
+            share[j] = _ONE if keep[i, j] else _ZERO
+
+
 @disjoint
 def pointwise(positive, scores, keep, weights, rule, grad, grad_scores):
     """Writes the gradients of both kinds of scores; returns the sums of w L+ and of w A over the batch.
@@ -124,11 +134,7 @@ def pointwise(positive, scores, keep, weights, rule, grad, grad_scores):
         sum_positive += np.float64(weight * value)
         grad[i] = -scale * slope if abs(raw) <= limit else _ZERO
         line, out = scores[i], grad_scores[i]
-        for j in range(width):
-            share[j] = _ONE
-        if len(keep):
-            for j in range(width):
-                share[j] = _ONE if keep[i, j] else _ZERO
+        _counting(keep, i, share)
         if temperature >= _ZERO:
             most = _largest(rule, line, share)
             if most > _MINUS_INFINITY:
@@ -217,16 +223,12 @@ def pairwise(positive, scores, keep, weights, rule, grad, grad_scores):
     """As `pointwise` for L+(s_i - s_ij); returns the sum of w_i mean_j."""
     rows, width = len(positive), scores.shape[1]
     offset, limit, result = rule.offset, rule.limit, 0.0
-    share = np.empty(width, np.float32)  # a loop that asked `keep` whether it is there would be a vector on few processors
+    share = np.empty(width, np.float32)
     for i in range(rows):
         weight = weights[i] if len(weights) else _ONE
         raw = offset + positive[i]
         true, kept = _within(raw, limit), _ZERO
-        for j in range(width):
-            share[j] = _ONE
-        if len(keep):
-            for j in range(width):
-                share[j] = _ONE if keep[i, j] else _ZERO
+        _counting(keep, i, share)
         for j in range(width):
             kept += share[j]
         scale = weight / (np.float32(rows) * max(kept, _ONE))
