@@ -19,6 +19,7 @@ from kgdist.base.files import load_npy
 from kgdist.base.log import bar
 from kgdist.data.cache import Appender
 from kgdist.kernels.random import shuffled
+from kgdist.options.option import wrong_shares
 
 _PIECE = 1 << 20  # triples looked at once
 _SEED = 0
@@ -28,10 +29,8 @@ _DRAFT = "divided"  # of the arrays of train while the undivided ones are there
 
 def check_shares(shares: Sequence[float], there: Sequence[str]) -> None:
     """Raises OptionError for shares that cannot be, or where the splits `there` exist besides train."""
-    if len(shares) != 3 or min(shares) < 0 or shares[0] <= 0 or abs(sum(shares) - 1) > 1e-6:
-        given = " ".join(f"{share:g}" for share in shares)
-        said = "needs three shares that add up to 1, of train (above 0), valid and test (.8 .1 .1)"
-        raise OptionError("--split", f"{said}, not {given}")
+    if wrong := wrong_shares(shares):
+        raise OptionError("--split", wrong)
     if there:
         raise OptionError("--split", f"the data set has a {there[0]} split already; drop it")
 

@@ -15,7 +15,7 @@ from typing import Any
 from kgdist.base.errors import OptionError, counted
 from kgdist.options.config import Config
 from kgdist.options.of_encoders import EncoderOptions
-from kgdist.options.option import show
+from kgdist.options.option import show, wrong_shares
 from kgdist.options.tools import (
     ConvertOptions,
     EmbSimOptions,
@@ -306,9 +306,8 @@ def of_converting(o: ConvertOptions, given: Given) -> Rows:
 def of_splitting(o: SplitOptions, given: Given) -> Rows:
     yield o.file is None, "file", "say which file of triples is to be divided"
     yield o.output_path is None, "output_path", "say which folder to write"
-    three = len(o.ratio) == 3 and o.ratio[0] > 0 and abs(sum(o.ratio) - 1) <= 1e-6
-    said = " ".join(f"{share:g}" for share in o.ratio)
-    yield not three, "ratio", f"needs three shares that add up to 1, of train (above 0), valid and test (.8 .1 .1), not {said}"
+    wrong = wrong_shares(o.ratio)
+    yield bool(wrong), "ratio", wrong
     yield not o.format.startswith("raw_udd_"), "format", "the file has names, in three columns: raw_udd_XYZ"
 
 

@@ -15,7 +15,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -247,3 +247,11 @@ def table(owner: type) -> dict[str, Option]:
             facts.setdefault("high", INT_MAX)
         rows[field.name] = Option(name=field.name, kind=kind, many=many, optional=optional, default=field.default, **facts)
     return rows
+
+
+def wrong_shares(shares: Sequence[float]) -> str:
+    """Why `shares` cannot be those of train, valid and test; empty where they can."""
+    if len(shares) == 3 and min(shares) >= 0 and shares[0] > 0 and abs(sum(shares) - 1) <= 1e-6:
+        return ""
+    given = " ".join(f"{share:g}" for share in shares)
+    return f"needs three shares that add up to 1, of train (above 0), valid and test (.8 .1 .1), not {given}"
