@@ -19,6 +19,7 @@ from kgdist.options.model_file import bring
 from kgdist.options.of_encoders import EncoderOptions
 from tests.faults.jobs import command, ip_config, run, workspace
 from tests.faults.sshd import Sshd
+from tests.own_models import as_before
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -110,13 +111,14 @@ def test_options_are_what_they_were_given_as_in_the_remote_processes(sshd: Sshd,
     assert done.returncode == 0, done.stdout + done.stderr
     trainers = 2 * group.get("num_proc", 1)
     found = re.findall(r"machine_(\d) trainer (\d) has the options (\{.*\})", done.stdout)
-    if "model_file" in group:
-        bring(group["model_file"])
     assert len(found) == trainers and {machine for machine, _, _ in found} == {"0", "1"}
-    for _, _, text in found:
-        there = json.loads(text)
-        for name, value in group.items():
-            assert there[name] == value, name
-        assert there["save_path"] == "runs" and there["dataset"] == "toy"
-        assert from_json(there).lr == Config(**{name: group[name] for name in ("lr",) if name in group}).lr
+    with as_before():
+        if "model_file" in group:
+            bring(group["model_file"])
+        for _, _, text in found:
+            there = json.loads(text)
+            for name, value in group.items():
+                assert there[name] == value, name
+            assert there["save_path"] == "runs" and there["dataset"] == "toy"
+            assert from_json(there).lr == Config(**{name: group[name] for name in ("lr",) if name in group}).lr
     assert (path / "runs").is_dir()
