@@ -38,6 +38,9 @@ def test_an_evaluation_says_it_and_files_are_taken(bench: Bench) -> None:
     assert found["accuracy"] == pytest.approx(sklearn.accuracy_score(true, held))
     by_chance = bench.eval(run, "--classify")["classification"]
     assert by_chance["negatives"] == "drawn" and 12 < by_chance["count"] <= 24 and by_chance == loaded.classify()
+    kept = bench.eval(run, "--rank_relations")  # which was not asked to classify, and has the same ranks
+    assert kept["classification"] == by_chance and bench.eval(run)["missing_relations"] == kept["missing_relations"]
+    assert "classification" not in bench.eval(run, "--neg_sample_size_eval", "2", "--seed", "5")  # of other ranks
     before = json.dumps(metrics(run))
     first = files[0].read_text().splitlines()
     for lines, said in (
