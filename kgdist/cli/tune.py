@@ -34,6 +34,7 @@ def main(argv: Sequence[str]) -> int:
     options, given, parsed = parse.parse_tune(argv, recipe_of)
     from kgdist.base import log
     from kgdist.data.dataset import open_dataset
+    from kgdist.data.vectors import EntityVectors
     from kgdist.report import run_facts
     from kgdist.runtime.checks import check_splits
     from kgdist.tuning import rounds, trials
@@ -69,6 +70,8 @@ def main(argv: Sequence[str]) -> int:
         why = f"{dataset.name} has no valid triples, and by their ranks trials are judged; give a file of them, too"
         raise OptionError("--data_files", why)
     check_splits(base, dataset)
+    if base.init_vectors:
+        EntityVectors(base.init_vectors, dataset.entities).check()  # else every trial fails by itself
     plan = rounds.plan(dataset, now.trials, now.rounds, rounds.FEWEST / base.eval_percent)
     jobs = options.jobs or most_jobs(base, explicit, usable_cores(), now.trials)
     what = f"{now.trials} trials, {jobs} at a time, of {base.model_name} on {dataset.name}"

@@ -54,10 +54,19 @@ class EntityVectors:
             raise OptionError(FLAG, f"{self.path} has names of its own; a file of names goes with an .npy")
 
     def read(self) -> Iterator[Block]:
-        """One pass. Raises DataError (file:line, or file and row) for what is no vector, of another width, or not finite."""
+        """One pass. Raises DataError (file:line, or file and row) for what is no vector, of another width, or not finite, and
+        where no vector is of an entity of this graph."""
         self.unknown, self.first, self._seen = 0, "", np.zeros(len(self.entities), bool)
         kind = suffix(self.path)
-        return self._npy() if kind == ".npy" else self._parquet() if kind in (".parquet", ".pq") else self._text()
+        yield from self._npy() if kind == ".npy" else self._parquet() if kind in (".parquet", ".pq") else self._text()
+        if not self._seen.any():
+            first = f"; the first is of {self.first}" if self.first else ""
+            raise DataError(self.path, f"has no vector of any entity of this graph{first}")
+
+    def check(self) -> None:
+        """A pass for nothing but what it raises."""
+        for _ in self.read():
+            pass
 
     def _known(self, names: Any) -> tuple[np.ndarray, np.ndarray]:
         """Names -> the places int64[n] of those that are entities and come for the first time, and their ids int64[n]."""

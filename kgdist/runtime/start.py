@@ -36,6 +36,8 @@ def fresh(config: Config, model: Model, dataset: Dataset, tables: MemoryTables, 
         at_random(config, model, tables, name)
     if config.init_vectors:
         _at_vectors(EntityVectors(config.init_vectors, dataset.entities), tables.rows["entity"], say)
+    elif config.freeze == "entities" and not config.init_from:
+        log.warning("--freeze entities keeps rows that are random; --init_vectors or --init_from starts them at rows of yours")
     if config.init_from:
         _warm_start(config, model, dataset, tables, say)
 
@@ -76,9 +78,6 @@ def _at_vectors(vectors: EntityVectors, rows: torch.Tensor, say: Say) -> None:
         total += wide.sum(0)
         products += wide.T @ wide if width > dim else (wide**2).sum(0)
         count += len(ids)
-    if not count:
-        first = f"; the first is of {vectors.first}" if vectors.first else ""
-        raise DataError(vectors.path, f"has no vector of any entity of this graph{first}")
     mean, axes, kept = np.zeros(width), None, f"{width} numbers"
     power = products.sum() / (count * width) if width <= dim else 0.0
     if width > dim:

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from kgdist.base.errors import DataError
-from kgdist.cli import export, train
+from kgdist.cli import export, train, tune
 from kgdist.data.vectors import EntityVectors
 from kgdist.data.vocabulary import Vocabulary
 from tests.cli.graphs import Bench
@@ -100,6 +100,21 @@ def test_what_export_writes_is_read(bench: Bench) -> None:
         vectors = EntityVectors([str(bench.root / kind / file)], Vocabulary.from_names(list(rows)))
         found = np.concatenate([block.rows for block in vectors.read()])
         assert np.array_equal(found, np.stack(list(rows.values()))) and not vectors.unknown
+
+
+def test_frozen_rows_that_are_random_are_warned_of(bench: Bench) -> None:
+    run = bench.train(*STILL, "--freeze", "entities")
+    assert "--freeze entities keeps rows that are random" in bench.capsys.readouterr().err
+    bench.train(*STILL, "--freeze", "entities", "--init_from", str(run))
+    assert "random" not in bench.capsys.readouterr().err
+
+
+def test_a_search_refuses_vectors_before_its_trials(bench: Bench) -> None:
+    (bench.root / "v.txt").write_text("stranger 1 2\n")
+    words = ["--init_vectors", str(bench.root / "v.txt"), "--out", str(bench.root / "search"), "--trials", "2"]
+    said = bench.refused(tune.main, [*bench.source(), "--model_name", "DistMult", *words])
+    assert "v.txt: has no vector of any entity of this graph; the first is of 'stranger'" in said
+    assert not (bench.root / "search").exists()
 
 
 def test_vectors_that_cannot_be_are_refused(tmp_path: Path) -> None:
