@@ -57,7 +57,7 @@ def load_dataset(data: Any, *, valid: Any = None, test: Any = None, **options: A
     Args:
         data: one of
             a name, "wordnet" or "FB15k": looked for below `data_path` ("data"), unpacked or downloaded;
-            a folder (a Path, or a str with a slash) with train.txt or train.parquet, and valid and test if there are any;
+            a folder (a Path, or a str with a slash) with train.txt, .tsv or .parquet, and valid and test if there are any;
             a file of triples (`format="raw_udd_hrt"` unless you say another), with `valid` and `test` files;
             triples in memory: rows of (head, relation, tail), an array [T, 3], or a table (pandas, polars, pyarrow, a dict of
             columns) with columns head, relation, tail, or these first. Text is names, integers are ids 0 .. n-1. They are

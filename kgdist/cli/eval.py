@@ -13,7 +13,6 @@ from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
 from kgdist.options.config import OPTIONS
 
-
 BESIDE = ("classification", "missing_relations")  # what is found beside the ranks, and only when it is asked for
 
 

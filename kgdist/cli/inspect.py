@@ -29,24 +29,14 @@ def main(argv: Sequence[str]) -> int:
     if held_out and not where.is_file():
         reason = "a folder has its own valid and test" if where.is_dir() else "no such file"
         raise UsageError(f"{first}: {reason}; give files of train, valid and test triples, or one folder or name of a data set")
-    if where.is_dir() and not (where / "train.txt").exists() and len(trains := sorted(where.glob("train.*"))) == 1:
-        where = trains[0]  # as kgdist-split writes them
-        held_out = [str(path) for path in (where.with_stem("valid"), where.with_stem("test")) if path.exists()]
     valid, test = (*held_out, None, None)[:2]
+    written = {"delimiter": options.delimiter, "header": options.header, "quoted": options.quoted}
     if where.is_dir():
-        dataset = load_dataset(where)
+        dataset = load_dataset(where, **written)
     elif not where.is_file():
-        dataset = load_dataset(first, data_path=options.data_path)
+        dataset = load_dataset(first, data_path=options.data_path, **written)
     else:
-        dataset = load_dataset(
-            where,
-            valid=valid,
-            test=test,
-            format=options.format,
-            delimiter=options.delimiter,
-            header=options.header,
-            quoted=options.quoted,
-        )
+        dataset = load_dataset(where, valid=valid, test=test, format=options.format, **written)
     facts = inspection.inspect(dataset)
     if not options.json:
         for line in inspection.lines(facts, options.most):

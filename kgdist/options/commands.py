@@ -156,11 +156,10 @@ examples:
   kgdist-split graph.tsv --out mine
   kgdist-split graph.csv.gz --delimiter , --header --ratio .9 .05 .05 --no_leaks \\
       --out mine
-  kgdist-train --dataset mine --data_path mine --format raw_udd_hrt \\
-      --data_files train.tsv valid.tsv test.tsv --model_name ComplEx --preset --test""",
+  kgdist-train --dataset mine --data_path . --model_name ComplEx --preset --test""",
     "inspect": """\
 examples:
-  kgdist-inspect mine/train.tsv mine/valid.tsv mine/test.tsv
+  kgdist-inspect mine
   kgdist-inspect mine/train.tsv mine/valid.tsv mine/test.tsv --report mine.html
   kgdist-inspect wordnet --json""",
     "compare": """\

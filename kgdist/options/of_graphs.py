@@ -43,7 +43,7 @@ class InspectingOptions:
 
     data: tuple[str, ...] = _what(
         (),
-        "files of train, valid and test, or a folder that has them as train.txt and so on, or a known data set",
+        "files of train, valid and test, or a folder that has them as train.txt or train.tsv and so on, or a known data set",
         metavar="DATA",
     )
     data_path: str = _what("data", "where known data sets lie, or are downloaded to", metavar="FOLDER")

@@ -170,6 +170,7 @@ def test_what_was_split_is_clean_and_whole(tmp_path: Path, capsys: pytest.Captur
     assert sorted(itertools.chain(*lines)) == sorted({"\t".join(triple) for triple in everything})
     assert found([str(part) for part in parts], capsys) == []
     assert found([str(tmp_path / "out")], capsys) == []  # the folder, as it was written
+    assert inspect.main([str(tmp_path / "out"), "--delimiter", ","]) == 2 and "--delimiter" in capsys.readouterr().err
     for words in ([str(tmp_path / "out"), str(parts[1])], ["wordnet", str(parts[1])]):
         assert inspect.main(words) == 2
         assert f"{words[0]}: " in (refused := capsys.readouterr().err) and "give files of train, valid and test" in refused

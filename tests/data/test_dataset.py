@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import os
 from collections.abc import Callable
@@ -202,6 +203,21 @@ def test_built_in_with_dictionaries(tmp_path: Path) -> None:
 def test_built_in_without_dictionaries_is_raw(tmp_path: Path) -> None:
     files = write_raw(tmp_path / "set")
     assert list(built_in(tmp_path).entities) == list(raw(tmp_path / "set", files).entities)
+
+
+@pytest.mark.parametrize("end", [".tsv", ".tsv.gz"])
+def test_a_folder_may_be_one_that_a_split_or_a_conversion_wrote(tmp_path: Path, end: str) -> None:
+    files = write_raw(tmp_path / "set")
+    known = raw(tmp_path / "set", files)
+    for name in files:
+        text = (tmp_path / "set" / name).read_bytes()
+        (tmp_path / "set" / name).with_suffix(end).write_bytes(gzip.compress(text) if end.endswith("gz") else text)
+        (tmp_path / "set" / name).unlink()
+    found = built_in(tmp_path)
+    assert found.digest == known.digest and [named(found, split) for split in found.splits.values()] == [TRAIN, VALID, TEST]
+    (tmp_path / "set" / "entities.tsv").write_text("0\ta\n")
+    told = f"train{end}: beside entities.tsv it holds ids; give --data_path {tmp_path}/set --format udd_hrt --data_files"
+    assert told in fails(lambda: built_in(tmp_path))
 
 
 def write_freebase(folder: Path, entities: str, relations: str) -> None:

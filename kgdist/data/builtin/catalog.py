@@ -19,6 +19,7 @@ from typing import NamedTuple
 from kgdist.base.errors import DataError, KgdistError, OptionError, UsageError
 from kgdist.base.files import PathLike, locked, safe_join, whole_folders
 from kgdist.data.builtin import archive
+from kgdist.data.read.lines import split_file
 
 USUAL_PLACE = "https://data.dgl.ai/dataset"
 PACKAGED = Path(__file__).parent / "wordnet"
@@ -206,7 +207,7 @@ def _count_lines(path: Path) -> int:
 
 def _has_train(folder: Path) -> bool:
     with contextlib.suppress(OSError, ValueError):
-        return any(folder.glob("train.txt*"))
+        return split_file(folder, "train") is not None
     return False
 
 
@@ -238,6 +239,6 @@ def _unknown(name: str, path: Path) -> OptionError:
     maybe = f"did you mean {lower[close[0]]}? " if close else ""
     return OptionError(
         "--dataset",
-        f"{name!r} is neither a built-in set nor a folder of {path} with a train.txt; {maybe}built in are {', '.join(BUILTIN)}; "
-        "for files of your own give --format raw_udd_hrt --data_files TRAIN [VALID TEST]",
+        f"{name!r} is neither a built-in set nor a folder of {path} with train.txt, .tsv or .parquet; {maybe}"
+        f"built in are {', '.join(BUILTIN)}; for files of your own give --format raw_udd_hrt --data_files TRAIN [VALID TEST]",
     )

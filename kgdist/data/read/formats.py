@@ -9,8 +9,8 @@ dictionary.
 
 XYZ is the order of the columns, any permutation of h, r, t; braces as in DGL-KE's manual (`raw_udd_{hrt}`) are accepted.
 Files are looked for under --data_path; those ending in .gz, .xz, .zst or .bz2 are decompressed, .parquet and (raw_udd_hrt
-only) RDF (.nt, .ttl, .rdf, .owl) are read as what they are. A built_in folder holds train.txt or train.parquet, and valid and
-test likewise; without dictionary files it is read as raw_udd_hrt.
+only) RDF (.nt, .ttl, .rdf, .owl) are read as what they are. A built_in folder holds train.txt, train.tsv or train.parquet, and
+valid and test likewise; without dictionary files it is read as raw_udd_hrt.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from kgdist.base.errors import DataError, OptionError
 from kgdist.base.files import PathLike, safe_join
 from kgdist.data.read.columns import Rows, Spec
-from kgdist.data.read.lines import COMPRESSED, suffix
+from kgdist.data.read.lines import find, split_file, suffix
 
 SPLITS = ("train", "valid", "test")
 RDF = (".nt", ".ttl", ".rdf", ".owl")  # kinds of files that hold RDF
@@ -129,34 +129,28 @@ def built_in_files(path: PathLike, name: str, data_url: str | None) -> Sources:
     UsageError.
     """
     folder = safe_join(path, name)
-    if _split(folder, "train") is None:
+    if split_file(folder, "train") is None:
         from kgdist.data.builtin.catalog import ensure  # only here: no download machinery for those who bring their own files
 
         folder = ensure(name, path, data_url=data_url)
-    splits = {split: file for split in SPLITS if (file := _split(folder, split)) is not None}
+    splits = {split: file for split in SPLITS if (file := split_file(folder, split)) is not None}
     if "train" not in splits:
         raise DataError(folder / "train.txt", "no such file, expected the triples to train on")
+    if (folder / "entities.tsv").exists() and splits["train"].name.startswith("train.tsv"):
+        files = " ".join(["entities.tsv", "relations.tsv", *(file.name for file in splits.values())])
+        message = f"beside entities.tsv it holds ids; give --data_path {folder} --format udd_hrt --data_files {files}"
+        raise DataError(splits["train"], message)
     for entities, relations, order, ids in (
         ("entities.dict", "relations.dict", "hrt", False),
         ("entity2id.txt", "relation2id.txt", "htr", True),
     ):
-        found = (_find(folder, entities), _find(folder, relations))
+        found = (find(folder, entities), find(folder, relations))
         if all(found):
             return Sources(folder, splits, order, ids, *found, counted=ids)
         if any(found):
             missing = entities if found[0] is None else relations
             raise DataError(folder / missing, "no such file, expected as the other dictionary file is there")
     return Sources(folder, splits, "hrt", False)
-
-
-def _split(folder: Path, split: str) -> Path | None:
-    """The file of a split: text, or Parquet."""
-    return _find(folder, f"{split}.txt") or next((file for file in [folder / f"{split}.parquet"] if file.exists()), None)
-
-
-def _find(folder: Path, name: str) -> Path | None:
-    """The file, plain or compressed."""
-    return next((folder / (name + end) for end in ("", *COMPRESSED) if (folder / (name + end)).exists()), None)
 
 
 def read_rows(path: Path, spec: Spec) -> Iterator[Rows]:

@@ -44,6 +44,17 @@ def suffix(path: Path) -> str:
     return Path(path.stem if path.suffix.lower() in COMPRESSED else path.name).suffix.lower()
 
 
+def find(folder: Path, name: str) -> Path | None:
+    """The file of that name in the folder, plain or compressed."""
+    return next((folder / (name + end) for end in ("", *COMPRESSED) if (folder / (name + end)).exists()), None)
+
+
+def split_file(folder: Path, split: str) -> Path | None:
+    """The file of a split in the folder of a data set: text as DGL-KE or as kgdist-split writes it, else Parquet."""
+    parquet = folder / f"{split}.parquet"
+    return find(folder, f"{split}.txt") or find(folder, f"{split}.tsv") or (parquet if parquet.exists() else None)
+
+
 def reason(error: Exception) -> str:
     """The words of an OSError without its number, or of another error on one line."""
     return (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split()) or type(error).__name__
