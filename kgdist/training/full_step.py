@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from kgdist.kernels.full import Asked, Everybody, Rule
+from kgdist.kernels.rows import add_rows, gather_rows
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
 from kgdist.options.config import Config
@@ -38,7 +39,7 @@ class FullStep(FusedStep):
         share = shares(batch, self.config)
         loss, grad_positive, true = _positives(raw, share, self.rule)
         first = torch.from_numpy(batch.queries[:-1])
-        rows = torch.from_numpy(asked).index_select(0, first)
+        rows = gather_rows(torch.from_numpy(asked), first)
         table = self.tables.local("entity")
         assert table is not None, "rows of another machine"
         grads = self.buffers.take("everybody", *table.shape)
@@ -52,7 +53,7 @@ class FullStep(FusedStep):
         grad_asked[batch.queries[:-1]] = grad_rows.numpy()
         updates, more, norm = self._end(plan, entities, asked, raw, grad_positive, grad_asked)
         own, entity_norm = entities.update(self.regularizer, 1)
-        grads.index_add_(0, torch.from_numpy(own.ids), own.grads)
+        add_rows(grads, torch.from_numpy(own.ids), own.grads)
         updates["entity"] = Update(self.all, grads)
         norm += entity_norm
         ended = perf_counter()

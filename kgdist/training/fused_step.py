@@ -17,6 +17,7 @@ from kgdist.kernels import loss, scaled
 from kgdist.kernels.dropout import Dropout
 from kgdist.kernels.gradients import ONCE
 from kgdist.kernels.hashing import unique
+from kgdist.kernels.rows import add_rows, gather_rows
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
 from kgdist.options.config import Config
@@ -123,12 +124,12 @@ class FusedStep:
         ends = plan.side.pick((relations.true, relations.anchors), (relations.anchors, relations.true))
         heads, tails = (torch.from_numpy(each) for each in ends)
         seen = torch.from_numpy(relations.look("relation", relations.pull("relation")))
-        rows = entities.seen.index_select(0, heads), entities.seen.index_select(0, tails), seen
+        rows = gather_rows(entities.seen, heads), gather_rows(entities.seen, tails), seen
         grads = torch.zeros_like(rows[0]), torch.zeros_like(rows[1]), torch.zeros_like(seen)
         true, given = torch.from_numpy(plan.relation_places), None if weights is None else torch.from_numpy(weights)
         value = relation_loss(self.model, *rows, true, given, grads, self.config.relation_loss)
-        entities.grads.index_add_(0, heads, grads[0])
-        entities.grads.index_add_(0, tails, grads[1])
+        add_rows(entities.grads, heads, grads[0])
+        add_rows(entities.grads, tails, grads[1])
         relations.more = grads[2]
         return value
 
@@ -210,7 +211,7 @@ class Entities:
         """Take over the candidates' gradients."""
         if near := self.plan.batch.in_batch:
             own = grad_candidates[:, :near].reshape(-1, self.grads.shape[1])
-            self.grads.index_add_(0, torch.from_numpy(self.places.in_batch), own)
+            add_rows(self.grads, torch.from_numpy(self.places.in_batch), own)
             self._drawn(self.grads).copy_(grad_candidates[:, near:])
 
     def update(self, regularizer: Regularizer, machines: int) -> tuple[Update, float]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kgdist.kernels import jit
 from kgdist.kernels.route import FINITE
-from kgdist.kernels.rows import AHEAD, adagrad_rows, gather_rows
+from kgdist.kernels.rows import AHEAD, adagrad_rows, add_rows, gather_rows
 from kgdist.kvstore.optim import MOST_GRADIENT, MOST_RATE, MOST_SQUARES, OPTIMIZERS
 
 PAGE = mmap.PAGESIZE
@@ -56,6 +56,22 @@ def test_squares_may_be_given() -> None:
     adagrad_rows(table, state, torch.tensor([3, 1]), torch.ones(2, 3), 1.0, squares=torch.tensor([8.0, 3.0]))
     assert state.tolist() == [1.0, 4.0, 1.0, 9.0]
     torch.testing.assert_close(table, torch.tensor([[0.0] * 3, [-0.5] * 3, [0.0] * 3, [-1 / 3] * 3]))
+
+
+@given(st.integers(1, 20), st.integers(1, 40), st.lists(st.integers(0, 10**6), max_size=50))
+@settings(max_examples=40)
+def test_added_rows(rows: int, width: int, numbers: list[int]) -> None:
+    """An id may come again; wide tables, parts of them, and other numbers than float32 are the same."""
+    ids = torch.tensor([number % rows for number in numbers], dtype=torch.int64)
+    more = torch.arange(len(ids) * width, dtype=torch.float32).view(len(ids), width) / 7
+    wide = torch.ones(rows, 2 * width)
+    expected = np.ones((rows, width), np.float32)
+    np.add.at(expected, ids.numpy(), more.numpy())
+    narrow = torch.ones(rows, width)
+    for table, added in ((narrow, more), (wide[:, :width], more), (torch.ones(rows, width).double(), more.double())):
+        add_rows(table, ids, added)
+        torch.testing.assert_close(table.float(), torch.from_numpy(expected))
+    assert (wide[:, width:] == 1).all()
 
 
 @pytest.mark.parametrize("name", list(OPTIMIZERS))
@@ -121,6 +137,8 @@ def test_ids_outside_are_refused_before_anything_is_written(bad: int) -> None:
         adagrad_rows(table, state, torch.tensor([3, bad]), torch.ones(2, 3), 0.1)
     with pytest.raises(IndexError, match="table of 10 rows"):
         gather_rows(table, torch.tensor([3, bad]))
+    with pytest.raises(IndexError, match="table of 10 rows"):
+        add_rows(table, torch.tensor([3, bad]), torch.ones(2, 3))
     assert not table.any()
     assert not state.any()
 
