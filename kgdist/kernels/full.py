@@ -215,7 +215,7 @@ class Everybody:
 
     def __init__(self, comparator: Comparator, rule: Rule, *, threads: int, dropout: Dropout) -> None:
         self.comparator, self.rule, self.threads, self.dropout = comparator, rule, threads, dropout
-        self._crew = Crew(threads)
+        self.crew = Crew(threads)
         self.low = comparator.products is BFLOAT16
         self.trio = gemm.trio(low=self.low)
         self.linear = isinstance(comparator, Dot) and not (rule.smoothing or rule.offset) and rule.limit == math.inf
@@ -230,18 +230,18 @@ class Everybody:
         for slab in slabs:
             some = _cut(asked, slab)
             work: list[_Range] = [kind(self, table, some, step, each) for each in ranges]
-            self._crew(lambda number, work=work: work[number].sums())  # type: ignore[misc]
+            self.crew(lambda number, work=work: work[number].sums())  # type: ignore[misc]
             if self.rule.softmax and not np.all(sum(one.totals for one in work) < math.exp(FAR - 1)):
                 # One is too far above the true entity, which a training hardly meets: once more, against the largest of all.
-                self._crew(lambda number, work=work: work[number].largest())  # type: ignore[misc]
+                self.crew(lambda number, work=work: work[number].largest())  # type: ignore[misc]
                 tops = np.max([one.tops for one in work], axis=0)
                 some = Asked(some.rows, np.maximum(some.true, tops), some.weights, some.excluded)
                 work = [kind(self, table, some, step, each) for each in ranges]
-                self._crew(lambda number, work=work: work[number].sums())  # type: ignore[misc]
+                self.crew(lambda number, work=work: work[number].sums())  # type: ignore[misc]
             found = _together(self.rule, some, work, entities)
             total += found.value
             where = found, grad_table, slab is slabs[0], slab is slabs[-1]
-            self._crew(lambda number, work=work, where=where: work[number].gradients(*where))  # type: ignore[misc]
+            self.crew(lambda number, work=work, where=where: work[number].gradients(*where))  # type: ignore[misc]
             grad_rows[slab] = work[0].grad_rows
             for one in work[1:]:
                 grad_rows[slab] += one.grad_rows

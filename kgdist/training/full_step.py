@@ -30,6 +30,7 @@ class FullStep(FusedStep):
         super().__init__(config, model, tables)
         rule = full_rule(config, model)
         self.everybody = Everybody(model.comparator, rule, threads=config.num_thread, dropout=self.dropout["entity"])
+        self.crew = self.everybody.crew
         self.rule, self.all = rule, np.arange(tables.shape("entity")[0])
 
     def __call__(self, plan: BatchPlan, clock: Clock) -> tuple[dict[str, Update], Losses]:

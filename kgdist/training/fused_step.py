@@ -18,6 +18,7 @@ from kgdist.kernels.dropout import Dropout
 from kgdist.kernels.gradients import ONCE
 from kgdist.kernels.hashing import unique
 from kgdist.kernels.rows import add_rows, gather_rows
+from kgdist.kernels.shares import Crew
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
 from kgdist.options.config import Config
@@ -40,6 +41,8 @@ from kgdist.training.step import (
 
 class FusedStep:
     """A step of a model that has a `kernel` (`kgdist.training.step.Step`)."""
+
+    crew: Crew | None = None  # threads that share the loss of relations
 
     def __init__(self, config: Config, model: Model, tables: Tables, machines: int = 1) -> None:
         self.config = config
@@ -127,7 +130,7 @@ class FusedStep:
         rows = gather_rows(entities.seen, heads), gather_rows(entities.seen, tails), seen
         grads = torch.zeros_like(rows[0]), torch.zeros_like(rows[1]), torch.zeros_like(seen)
         true, given = torch.from_numpy(plan.relation_places), None if weights is None else torch.from_numpy(weights)
-        value = relation_loss(self.model, *rows, true, given, grads, self.config.relation_loss)
+        value = relation_loss(self.model, *rows, true, given, grads, self.config.relation_loss, self.crew)
         add_rows(entities.grads, heads, grads[0])
         add_rows(entities.grads, tails, grads[1])
         relations.more = grads[2]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import log_softmax
 
+from kgdist.kernels.shares import Crew, part
 from kgdist.models.base import Model
 
 MOST = 1 << 24  # floats of queries held at a time: those of RESCAL are whole matrices
@@ -22,26 +23,40 @@ def relation_loss(
     weights: torch.Tensor | None,
     grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     scale: float,
+    crew: Crew | None = None,
 ) -> float:
     """`scale` times the mean loss of B triples, whose gradients are added to `grads`: those of heads, tails and relations.
 
-    float[B,D], float[B,D], float[n,R] all relations' rows, int64[B] which of them each triple has, float[B] or None.
+    float[B,D], float[B,D], float[n,R] all relations' rows, int64[B] which of them each triple has, float[B] or None. The threads
+    of a `crew` share the triples.
     """
-    step, total, each = max(1, MOST // max(1, relations.shape[1])), 0.0, scale / len(heads)
-    with torch.no_grad():
-        for start in range(0, len(heads), step):
-            part = slice(start, start + step)
-            share = torch.full_like(heads[part, 0], each) if weights is None else weights[part] * each
+    each, threads = scale / max(1, len(heads)), 1 if crew is None else crew.threads
+    step, losses, of_relations = max(1, MOST // max(1, relations.shape[1])), [0.0] * threads, [grads[2]] * threads
+
+    def share(number: int) -> None:
+        mine = range(len(heads))[part(len(heads), number, threads)]
+        if number:
+            of_relations[number] = torch.zeros_like(grads[2])
+        for start in range(mine.start, mine.stop, step):
+            some = slice(start, min(start + step, mine.stop))
             with torch.enable_grad():
-                ends = [rows[part].detach().requires_grad_() for rows in (heads, tails)]
+                ends = [rows[some].detach().requires_grad_() for rows in (heads, tails)]
                 queries = model.relation_query(ends[0], ends[1])
-            asked, chosen = (queries.detach().unsqueeze(0), relations.unsqueeze(0)), true[part].unsqueeze(1)
+            weight = torch.full_like(ends[0][:, 0], each) if weights is None else weights[some] * each
+            asked, chosen = (queries.detach().unsqueeze(0), relations.detach().unsqueeze(0)), true[some].unsqueeze(1)
             scores = model.comparator.scores(*asked)
             slopes = log_softmax(scores.squeeze(0), dim=1)
-            total -= float((slopes.gather(1, chosen).squeeze(1) * share).sum())
-            slopes.exp_().mul_(share.unsqueeze(1)).scatter_add_(1, chosen, -share.unsqueeze(1))
+            losses[number] -= float((slopes.gather(1, chosen).squeeze(1) * weight).sum())
+            slopes.exp_().mul_(weight.unsqueeze(1)).scatter_add_(1, chosen, -weight.unsqueeze(1))
             to_queries, to_relations = model.comparator.slopes(*asked, scores, slopes.unsqueeze(0))
-            found = torch.autograd.grad(queries, ends, to_queries.squeeze(0))
-            for into, grad in zip((grads[0][part], grads[1][part], grads[2]), (*found, to_relations.squeeze(0)), strict=True):
-                into += grad
-    return total
+            for into, grad in zip(grads, torch.autograd.grad(queries, ends, to_queries.squeeze(0)), strict=False):
+                into[some] += grad
+            of_relations[number] += to_relations.squeeze(0)
+
+    if crew is None:
+        share(0)
+    else:
+        crew(share)
+    for found in of_relations[1:]:
+        grads[2].add_(found)
+    return sum(losses)
