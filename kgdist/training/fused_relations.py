@@ -21,6 +21,7 @@ from kgdist.kernels.gradients import Penalty
 from kgdist.kernels.matrices import Matrices, Projections, chunk_groups
 from kgdist.kernels.pairs import Pairs
 from kgdist.kernels.query import VectorQuery
+from kgdist.kernels.rows import add_rows
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
 from kgdist.training.step import BatchPlan, Scratch
@@ -286,9 +287,8 @@ class ScaledRelations(Relations):
         self.sought.backward(grad_true, grad_entities, uses)
         self.uses += uses
         self.anchored.backward(grad_queries, grad_entities, uses)
-        grads, index = self.grads("relation").zero_(), torch.from_numpy(self.index)
-        for half, part in zip(grads.chunk(2, 1), self.side.pick((self.uses, uses), (uses, self.uses)), strict=True):
-            half.index_add_(0, index, torch.from_numpy(part))
+        grads, ends = self.grads("relation").zero_(), self.side.pick((self.uses, uses), (uses, self.uses))
+        add_rows(grads, torch.from_numpy(self.index), torch.from_numpy(np.concatenate(ends, axis=1)))
         self.unlook(grads.numpy(), self.ids)
 
     def updates(self) -> tuple[dict[str, Update], float]:

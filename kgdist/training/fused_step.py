@@ -18,7 +18,7 @@ from kgdist.kernels.dropout import Dropout
 from kgdist.kernels.gradients import ONCE
 from kgdist.kernels.hashing import unique
 from kgdist.kernels.rows import add_rows, gather_rows
-from kgdist.kernels.shares import Crew
+from kgdist.kernels.shares import ALONE, Crew
 from kgdist.kvstore.tables import Tables, Update
 from kgdist.models.base import Model
 from kgdist.options.config import Config
@@ -42,7 +42,7 @@ from kgdist.training.step import (
 class FusedStep:
     """A step of a model that has a `kernel` (`kgdist.training.step.Step`)."""
 
-    crew: Crew | None = None  # threads that share the loss of relations
+    crew: Crew = ALONE  # threads that share the loss of relations
 
     def __init__(self, config: Config, model: Model, tables: Tables, machines: int = 1) -> None:
         self.config = config

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import log_softmax
 
-from kgdist.kernels.shares import Crew, part
+from kgdist.kernels.shares import ALONE, Crew, part
 from kgdist.models.base import Model
 
 MOST = 1 << 24  # floats of queries held at a time: those of RESCAL are whole matrices
@@ -23,20 +23,19 @@ def relation_loss(
     weights: torch.Tensor | None,
     grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     scale: float,
-    crew: Crew | None = None,
+    crew: Crew = ALONE,
 ) -> float:
     """`scale` times the mean loss of B triples, whose gradients are added to `grads`: those of heads, tails and relations.
 
     float[B,D], float[B,D], float[n,R] all relations' rows, int64[B] which of them each triple has, float[B] or None. The threads
     of a `crew` share the triples.
     """
-    each, threads = scale / max(1, len(heads)), 1 if crew is None else crew.threads
-    step, losses, of_relations = max(1, MOST // max(1, relations.shape[1])), [0.0] * threads, [grads[2]] * threads
+    each, threads, losses = scale / max(1, len(heads)), crew.threads, [0.0] * crew.threads
+    of_relations = [grads[2], *(torch.zeros_like(grads[2]) for _ in range(1, threads))]
+    step = max(1, MOST // max(1, relations.shape[1] * threads))
 
     def share(number: int) -> None:
         mine = range(len(heads))[part(len(heads), number, threads)]
-        if number:
-            of_relations[number] = torch.zeros_like(grads[2])
         for start in range(mine.start, mine.stop, step):
             some = slice(start, min(start + step, mine.stop))
             with torch.enable_grad():
@@ -49,14 +48,11 @@ def relation_loss(
             losses[number] -= float((slopes.gather(1, chosen).squeeze(1) * weight).sum())
             slopes.exp_().mul_(weight.unsqueeze(1)).scatter_add_(1, chosen, -weight.unsqueeze(1))
             to_queries, to_relations = model.comparator.slopes(*asked, scores, slopes.unsqueeze(0))
-            for into, grad in zip(grads, torch.autograd.grad(queries, ends, to_queries.squeeze(0)), strict=False):
+            for into, grad in zip(grads[:2], torch.autograd.grad(queries, ends, to_queries.squeeze(0)), strict=True):
                 into[some] += grad
             of_relations[number] += to_relations.squeeze(0)
 
-    if crew is None:
-        share(0)
-    else:
-        crew(share)
+    crew(share)
     for found in of_relations[1:]:
         grads[2].add_(found)
     return sum(losses)

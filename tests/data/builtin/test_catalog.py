@@ -210,7 +210,8 @@ def test_a_name_that_is_nearly_right_is_suggested(tmp_path: Path, name: str, gue
 
 @pytest.mark.parametrize("name", ["", "..", "../data", "/etc", "a\0b", "$(id)", "qqqqqq", "x" * 5000])
 def test_other_names_are_refused_with_the_way_to_own_files(tmp_path: Path, name: str) -> None:
-    with pytest.raises(OptionError, match=r"with train.txt, .tsv or .parquet; built in are .* --data_files TRAIN"):
+    told = r"with train.txt, .tsv or .parquet; built in are .* --format raw_udd_hrt --data_files TRAIN"
+    with pytest.raises(OptionError, match=told):
         ensure(name, tmp_path)
     assert names(tmp_path) == []
 
