@@ -304,9 +304,11 @@ def understand(
     preset, left_out = _beside(whole, explicit)
     if left_out:
         notes.append(f"left out of the preset, for your options contradict it: {' '.join(left_out)}")
-    own = [f"--{name}" for name, value in explicit.items() if name in whole and value != whole[name]]
-    if own:
-        notes.append(f"preset changed by you: {' '.join(own)}")
+    changed = [name for name, value in explicit.items() if name in whole and value != whole[name]]
+    of_file = file.keys() - given.keys()
+    for by, filed in (("you", False), (f"--config {config.config}", True)):
+        if own := [f"--{name}" for name in changed if (name in of_file) is filed]:
+            notes.append(f"preset changed by {by}: {' '.join(own)}")
     return Parsed(command, Config(**layered(preset, {"num_proc": default}, explicit)), explicit, tuple(notes))
 
 

@@ -57,6 +57,13 @@ def doubts(config: Config, explicit: Collection[str]) -> Iterator[str]:
     """What the options of a new training, already resolved, will hardly do as they are."""
     if config.resume is not None:
         return
+    for name, needed, has in (
+        ("margin", "--loss_genre Hinge", config.loss_genre == "Hinge"),
+        ("adversarial_temperature", "--neg_adversarial_sampling", config.neg_adversarial_sampling),
+    ):
+        value = getattr(config, name)
+        if name in explicit and not has and value != OPTIONS[name].default:  # refused by none of DGL-KE's commands
+            yield f"--{name} {value:g} has no effect without {needed}"
     usual = OPTIONS["regularization_coef"].default
     if config.regularizer != "lp" and "regularization_coef" not in explicit and config.regularization_coef == usual:
         yield f"--regularization_coef {usual:g} is what lp takes; {config.regularizer} does little below .001 (docs/choosing.md)"

@@ -88,7 +88,7 @@ def read(path: str, body: Any, live: Live, limits: Limits) -> tuple[list[Questio
     else:
         allowed = {*KINDS, "k", "measure", "map"}
     whole = [{**shared, **row} for row in rows]
-    for row in whole:
+    for row in (shared, *whole):  # what all share is looked at even where nobody asks
         if strange := sorted(row.keys() - allowed):
             raise Refused(400, f"{path} takes {', '.join(sorted(allowed))}, not {shown(strange[0])}")
     names: dict[str, list[str]] = {"entity": [], "relation": []}  # looked up together

@@ -27,6 +27,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from kgdist.base.errors import KgdistError
 from kgdist.base.log import log
+from kgdist.data.read.columns import shown
 from kgdist.options.tools import ServeOptions
 from kgdist.serve import explorer
 from kgdist.serve.answering import Limits, as_json, facts_of, read, written
@@ -168,9 +169,9 @@ class App:
         return Json(write() if wanted <= LONG else await self._apart(write))
 
     async def _body(self, request: Request, until: float) -> Any:
-        """What is asked: the JSON of a POST, or the words of a GET. Raises Refused."""
-        if request.method == "GET":
-            return {name: _word(name, value) for name, value in request.query_params.items()}
+        """What is asked: the JSON of a POST, or the words of a GET or HEAD. Raises Refused."""
+        if request.method in ("GET", "HEAD"):
+            return {name: _word(name, value) for name, value in _words(request).items()}
         most = self.options.max_body * 1024
         large = Refused(413, f"the body is larger than {self.options.max_body} KiB (--max_body)")
         length = request.headers.get("content-length", "0")
@@ -196,14 +197,15 @@ class App:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def _names(self, request: Request) -> Response:
-        kind = request.query_params.get("kind", "entity")
+        words = _words(request)
+        kind = words.get("kind", "entity")
         if kind not in ("entity", "relation"):
             raise Refused(400, f"kind must be entity or relation, not {kind!r:.60}")
-        live, text, most = self.current.live, request.query_params.get("q", "")[:200], self._most(request, 10)
+        live, text, most = self.current.live, words.get("q", "")[:200], self._most(request, 10)
         return Json(await self._apart(lambda: complete(live, kind, text, most)))
 
     async def _facts(self, request: Request) -> Response:
-        live, name, most = self.current.live, request.query_params.get("entity"), self._most(request, 100)
+        live, name, most = self.current.live, _words(request).get("entity"), self._most(request, 100)
         if name is None:
             raise Refused(400, "/facts takes the name of an entity: ?entity=NAME")
         return Json(await self._apart(lambda: facts_of(live, name, most)))
@@ -309,6 +311,14 @@ async def _broken(request: Request, error: Exception) -> Response:
     log.error("%s %s failed: %r", request.method, request.url.path, error)
     logging.getLogger("kgdist").debug("where it failed", exc_info=error)
     return Json({"error": "a fault of the server; its log says more"}, 500)
+
+
+def _words(request: Request) -> dict[str, str]:
+    """The words of an address. Raises Refused for one that is there twice."""
+    given = request.query_params.multi_items()
+    if twice := [name for name, count in Counter(name for name, _ in given).items() if count > 1]:
+        raise Refused(400, f"{shown(twice[0])} is given more than once")
+    return dict(given)
 
 
 def _word(name: str, value: str) -> Any:

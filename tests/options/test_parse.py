@@ -205,7 +205,8 @@ def test_precedence_is_defaults_preset_file_flags(tmp_path: Path) -> None:
     assert config.hidden_dim == 512 and config.max_step == 20000  # preset over default
     assert config.margin == 1.0  # default
     assert "hidden_dim" not in parsed.explicit and {"lr", "gamma", "model_name"} <= set(parsed.explicit)
-    assert any("changed by you" in note and "--lr" in note and "--gamma" in note for note in parsed.notes)
+    assert "preset changed by you: --lr" in parsed.notes
+    assert f"preset changed by --config {file}: --gamma --neg_adversarial_sampling" in parsed.notes
 
 
 @pytest.mark.parametrize(

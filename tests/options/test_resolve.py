@@ -97,7 +97,14 @@ def test_what_will_hardly_do_anything_is_said_of_a_new_training() -> None:
     assert note.startswith("--regularization_coef 2e-06 is what lp takes; n3 does little below .001")
     (note,) = doubts(Config(**late), late)
     assert note.startswith("--eval_interval 400: only 2 validations before the last step")
-    for fine in (weak | {"resume": "ckpts/a"}, weak | {"regularization_coef": 2e-6}, late | {"eval_interval": 300}):
+    idle = {"margin": 3.0, "adversarial_temperature": 2.0}
+    assert [note.partition(" has no effect ")[::2] for note in doubts(Config(**idle), idle)] == [
+        ("--margin 3", "without --loss_genre Hinge"),
+        ("--adversarial_temperature 2", "without --neg_adversarial_sampling"),
+    ]
+    used = idle | {"loss_genre": "Hinge", "neg_adversarial_sampling": True}
+    weak_but = weak | {"regularization_coef": 2e-6}
+    for fine in (used, {"margin": 1.0}, weak_but, weak | {"resume": "ckpts/a"}, late | {"eval_interval": 300}):
         assert not list(doubts(Config(**fine), fine))
 
 

@@ -49,6 +49,10 @@ REFUSED: list[tuple[str, Any, int, str]] = [
     ("/predict", b" " * 300_000, 413, "--max_body"),
     ("/predict?head=e1&relation=r1&k=" + "9" * 30, None, 400, "--max_k"),
     ("/predict?head=%ff%00&relation=r1", None, 404, "no entity is called"),
+    ("/predict?head=e1&head=e2&relation=r1", None, 400, "'head' is given more than once"),
+    ("/entities?q=a&q=b", None, 400, "'q' is given more than once"),
+    ("/facts?entity=e1&entity=e2", None, 400, "'entity' is given more than once"),
+    ("/predict", {"questions": [], "heads": "e2"}, 400, "not 'heads'"),
     ("/similar", {"entity": "e1", "relation": "r1"}, 400, "of an entity, or of a relation"),
     ("/similar", {"entity": "e1", "measure": "strange"}, 400, "measure must be"),
     ("/similar", {"entity": "e1", "measure": ["l2"]}, 400, "measure must be"),
@@ -67,6 +71,14 @@ REFUSED: list[tuple[str, Any, int, str]] = [
 def test_what_cannot_be_is_refused(server: Served, path: str, body: Any, status: int, text: str) -> None:
     found, answer = server.ask(path, body)
     assert (found, text in answer["error"]) == (status, True), answer
+
+
+@pytest.mark.parametrize("path", ["/predict?head=e1&relation=r1", "/score?head=e1&relation=r1&tail=e2", "/similar?entity=e1"])
+def test_the_head_of_an_answer_is_that_of_the_answer(server: Served, path: str) -> None:
+    with server.raw() as line:
+        line.sendall(f"HEAD {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
+        said = b"".join(iter(lambda: line.recv(4096), b""))
+    assert said.startswith(b"HTTP/1.1 200") and said.endswith(b"\r\n\r\n"), said
 
 
 def test_unknown_names_are_answered_with_near_ones(server: Served) -> None:
