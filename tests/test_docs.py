@@ -45,7 +45,12 @@ DOCS = ROOT / "docs"
 # Several machines; a server; examples of --help.
 MAY_BE_PARSED = re.compile(r"README.md|docs/(cluster|distributed-graph|ray|serving|tutorial).md|docs/commands/.*")
 RUN = ("bash", "python")
-PAGES_THAT_RUN = [name for name in NAMES if any(block.kind in RUN for block in blocks(name))]
+LONG = ("docs/distributed-graph.md", "docs/encoders.md")  # pages whose blocks take more than some five seconds
+PAGES_THAT_RUN = [
+    pytest.param(name, marks=pytest.mark.slow) if name in LONG else name
+    for name in NAMES
+    if any(block.kind in RUN for block in blocks(name))
+]
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +60,7 @@ def _as_before() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", "-b", "html", "-d", str(tmp_path / "trees")]

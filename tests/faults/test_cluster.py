@@ -124,6 +124,7 @@ def test_a_second_ctrl_c_leaves_at_once(space: Path) -> None:
         job.end(130, 20)
 
 
+@pytest.mark.slow
 def test_all_problems_are_told_before_anything_starts(space: Path, toy: Path, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -128,6 +128,7 @@ class Cluster:
         assert not (self.space / "ckpts").exists()
 
 
+@pytest.mark.slow
 def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path, make_sshd: Callable[..., Sshd], home: Path) -> None:
     faults = ["", "port", "python", "release", "password", "changed", "flipped taken", "lacking", "module", "unknown"]
     Cluster(tmp_path, faults, make_sshd, home).check()

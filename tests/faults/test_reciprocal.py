@@ -66,7 +66,7 @@ DURA = {
     "objective",
     [
         pytest.param({}, id="usual", marks=pytest.mark.slow),
-        pytest.param(OBJECTIVE, id="softmax"),
+        pytest.param(OBJECTIVE, id="softmax", marks=pytest.mark.slow),
         pytest.param(DURA | {"lr": "0.01"}, id="dura", marks=pytest.mark.slow),
     ],
 )

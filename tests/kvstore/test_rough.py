@@ -53,7 +53,7 @@ def rough(running: Store, seed: int) -> Any:
     return transport
 
 
-@pytest.mark.parametrize("window", [1, 64])
+@pytest.mark.parametrize("window", [pytest.param(1, marks=pytest.mark.slow), 64])
 def test_the_ledger_is_exact(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "ROUNDS", 100)  # lost messages cost 60 ms each
     random_rows = np.random.default_rng(window)

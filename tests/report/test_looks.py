@@ -86,7 +86,9 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("name", ["report", "compared", "attributes", "inspected", "searched"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("report", marks=pytest.mark.slow), "compared", "attributes", "inspected", "searched"]
+)
 def test_a_page_looks_right(name: str, hostile: Path, eyes: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     eyes.problems.clear()
     page = hostile / "report.html" if name == "report" else request.getfixturevalue(name)

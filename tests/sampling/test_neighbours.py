@@ -226,6 +226,7 @@ def test_one_type_under_another_name_is_the_same() -> None:
             assert other.num_edges(("y", "to", "y")) == 0
 
 
+@pytest.mark.slow
 def test_edges_are_drawn_by_a_feature() -> None:
     g = random_graph()
     g.edata["keep"] = torch.arange(500) % 2 == 0
