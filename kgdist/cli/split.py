@@ -32,8 +32,10 @@ def main(argv: Sequence[str]) -> int:
         delimiter=options.delimiter,
         header=options.header,
         quoted=options.quoted,
+        weighted=options.has_edge_importance,
     )
-    triples = whole.train.array
+    write = layouts.layout("raw_udd_hrt", delimiter=options.output_delimiter)
+    triples, weights = whole.train.array, whole.train.weights
     families = None
     if options.no_leaks:
         links = find(portions([triples]), len(whole.relations))
@@ -44,9 +46,12 @@ def main(argv: Sequence[str]) -> int:
     if not counts["train"] or not any(found.counts[1:]):
         split = "train" if not counts["train"] else "valid and test"
         raise DataError(file, f"leaves no triple for {split}: train needs one of each entity and relation; give more triples")
-    parts = {name: Triples(triples[found.split == number]) for number, name in enumerate(counts) if counts[name]}
+    parts = {}
+    for number, name in enumerate(counts):
+        mine = found.split == number
+        if counts[name]:
+            parts[name] = Triples(triples[mine], None if weights is None else weights[mine])
     divided = replace(whole, train=parts["train"], valid=parts.get("valid"), test=parts.get("test"))
-    write = layouts.layout("raw_udd_hrt")
     for path in graphs.convert(graphs.Written(divided, {}), "raw_udd_hrt", write, out, force=options.force):
         log.say(str(path))
     if found.repeated:

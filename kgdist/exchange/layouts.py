@@ -185,7 +185,8 @@ def names(vocabulary: Vocabulary, ids: np.ndarray, delimiter: str = "\t") -> Any
     ended = pc.binary_join_element_wise(found, pa.scalar(delimiter, pa.large_string()), pa.scalar("", pa.large_string()))
     # Also a|b in front of || ends too early: the first delimiter from the left must be the one behind the name.
     unfit = pc.not_equal(pc.find_substring(ended, delimiter), pc.binary_length(found))
-    why = f"cannot stand in a line that is split at {delimiter!r}; choose another --output_delimiter, or udd or parquet"
+    why = f"cannot stand in a line that is split at {delimiter!r}; choose another --output_delimiter"
+    why += ", or let kgdist-convert write udd or parquet"
     Unfit.check(ids, unfit, why)
     Unfit.check(ids, pc.greater(pc.binary_length(found), LONGEST), f"is longer than {LONGEST:,} bytes; choose udd or parquet")
     return found

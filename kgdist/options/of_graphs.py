@@ -24,6 +24,9 @@ class SplittingOptions:
         "no", "the first line is a header, and skipped: no, yes (--header alone), or auto: if it names columns", **HEADER
     )
     quoted: bool = _what(False, QUOTED)
+    has_edge_importance: bool = _what(
+        False, "a fourth column holds the weight of a triple, and is kept; of a triple that is there twice, the first weight"
+    )
     ratio: tuple[float, ...] = _how((0.8, 0.1, 0.1), "shares of train, valid and test, which add up to 1", low=0, high=1)
     seed: int = _how(0, "which of the possible splits is made", low=0)
     no_leaks: bool = _how(
@@ -34,6 +37,7 @@ class SplittingOptions:
     output_path: str | None = _output(
         None, "folder to write train.tsv, valid.tsv and test.tsv to", metavar="FOLDER", synonyms=("--out",)
     )
+    output_delimiter: str = _output("\t", "what separates the columns of the files written")
     force: bool = _output(False, "replace what an earlier kgdist-split has written there")
 
 

@@ -180,6 +180,28 @@ def test_what_was_split_is_clean_and_whole(tmp_path: Path, capsys: pytest.Captur
     assert "leaves no triple for valid and test" in capsys.readouterr().err and not (tmp_path / "none").exists()
 
 
+def test_weights_and_names_with_tabs_are_split_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weighed = {(f"an\t{h}", r, f"an\t{t}"): number + 1.0 for number, (h, r, t) in enumerate(itertools.chain(*clean().values()))}
+    rows = [f'"{h}",{r},"{t}",{weight:g}\n' for (h, r, t), weight in weighed.items()]
+    (tmp_path / "graph.csv").write_text(
+        "".join([*rows, rows[3].replace(",4\n", ",9\n")])
+    )  # a repeated triple has the first weight
+    words = [str(tmp_path / "graph.csv"), "--delimiter", ",", "--quoted", "--quiet", "--out", str(tmp_path / "mine")]
+    assert split.main(words) == 2 and "give --has_edge_importance" in capsys.readouterr().err
+    words += ["--has_edge_importance"]
+    assert split.main(words) != 0 and "choose another --output_delimiter" in capsys.readouterr().err
+    assert not [*(tmp_path / "mine").glob("*.tsv")]
+    assert split.main([*words, "--output_delimiter", "|"]) == 0
+    own = {"format": "raw_udd_hrt", "files": [f"{name}.tsv" for name in clean()], "delimiter": "|"}
+    data = load_dataset(path=tmp_path / "mine", name="mine", weighted=True, **own)
+    entities, relations, again = [*data.entities], [*data.relations], {}
+    for part in data.splits.values():
+        assert part.weights is not None
+        for (h, r, t), weight in zip(part.array.tolist(), part.weights.tolist(), strict=True):
+            again[entities[h], relations[r], entities[t]] = weight
+    assert again == weighed
+
+
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
