@@ -19,6 +19,9 @@ PRODUCTS, SUMS = 1e10, 3e8
 # Queries of a step against all entities, below so many triples: an epoch of a few hundred queries needs steps more than it needs
 # large ones (Nations: +.015 for ComplEx and TransE_l1 by 64 instead of 256; UMLS and Kinships: none).
 QUERIES = ((3_000, 64), (50_000, 256), (float("inf"), 500))
+# Entities below which one thread takes them all: a step is then a millisecond, and threads that share it wait for one another,
+# sixty times as long on 56 entities where other programs have the cores.
+SHARED = 512
 SMALL = 0.05  # largest first value below which products of DGL-KE's losses are all but 0, and with them their gradients
 SOURCE = "kgdist's rule for a model and the sizes of a graph (docs/choosing.md)"
 
@@ -63,7 +66,12 @@ def _candidates(model: type[Model], sizes: Sizes, alone: bool) -> dict[str, Any]
     """Whom a true entity is held against, and how many of a step's triples."""
     most = PRODUCTS if model.compare in ("dot", "l2") else SUMS
     if alone and not model.projects and sizes.entities * sizes.triples <= most:
-        return {"candidates": "all", "batch_size": next(size for most, size in QUERIES if sizes.triples < most)}
+        threads = 1 if sizes.entities < SHARED else None
+        return {
+            "candidates": "all",
+            "batch_size": next(size for most, size in QUERIES if sizes.triples < most),
+            "num_thread": threads,
+        }
     if model.compare == "dot":
         return {"neg_sample_size": 1000, "batch_size": 1000}
     return {"neg_sample_size": 256, "batch_size": 512 if sizes.triples < 50_000 else 1024}

@@ -289,8 +289,9 @@ def understand(
         raise OptionError(
             "--preset", f"{config.preset} trains against all entities, which kgdist-train does on one machine; {more}"
         )
-    shared = {**(row.options if row else {}), **explicit}.get("candidates") == "all"
-    default, notes = processes(command, config, explicit, usable_cores(), shared=shared)
+    beside = {**(row.options if row else {}), **explicit}
+    shared = beside.get("candidates") == "all"
+    default, notes = processes(command, config, beside if shared else explicit, usable_cores(), shared=shared)
     if config.num_client_proc is not None:  # DGL-KE's word for it when there are several machines
         default = config.num_client_proc
         explicit["num_proc"] = default
