@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from kgdist.base.errors import DataError
+from kgdist.base.errors import DataError, OptionError
 from kgdist.base.files import load_npy
 from kgdist.base.log import bar, log
 from kgdist.data import leaks, suspects
@@ -28,6 +28,8 @@ from kgdist.data.read.formats import Sources, has_header, read_rows
 from kgdist.data.vocabulary import Vocabulary
 
 _PIECE = 1 << 20  # triples looked at once
+TRAINED = ("the entities of the trained model", "the relations of the trained model")
+SKIP = "; kgdist-eval --skip_unknown leaves such triples out"
 NAMES = 200  # of entities and of relations, whose quotation marks are looked for
 
 
@@ -37,9 +39,15 @@ def build(
     weighted: bool,
     vocabularies: tuple[Vocabulary, Vocabulary] | None,
     shares: Sequence[float] = (),
+    skip_unknown: bool = False,
 ) -> dict[str, Any]:
-    """Fill `folder` with the arrays; returns what meta.json tells of them. `shares`: see held_out.py."""
-    encoder = _encoder(sources, vocabularies)
+    """Fill `folder` with the arrays; returns what meta.json tells of them. `shares`: see held_out.py; `skip_unknown`: triples of
+    valid and test that `vocabularies` do not know are left out."""
+    encoder = of_others = _encoder(sources, vocabularies)
+    if vocabularies is not None and not sources.ids:
+        of_others = ByVocabulary(*vocabularies, None if skip_unknown else TRAINED, SKIP)
+    elif skip_unknown:
+        raise OptionError("--skip_unknown", "is for files of names, which a run knows or not; these hold ids")
     limits = None
     if sources.ids:
         entities, relations = encoder.vocabularies()
@@ -52,7 +60,7 @@ def build(
             spec = replace(spec, header=has_header(path, spec))
             if spec.header:
                 log.info("%s: the first line names the columns, and is skipped (--header auto)", path)
-        splits[split], digests = _split(folder, split, path, spec, encoder)
+        splits[split], digests = _split(folder, split, path, spec, encoder if split == "train" else of_others)
         contents += digests
     if shares:
         splits, contents = hold_out(folder, shares)
@@ -75,7 +83,7 @@ def build(
 
 def _encoder(sources: Sources, given: tuple[Vocabulary, Vocabulary] | None) -> Encoder:
     if given is not None and not sources.ids:
-        return ByVocabulary(*given, ("the entities of the trained model", "the relations of the trained model"))
+        return ByVocabulary(*given, TRAINED)
     if sources.entities is None or sources.relations is None:
         return ByAppearance()
     entities, relations = (_dictionary(path, sources) for path in (sources.entities, sources.relations))
@@ -99,17 +107,23 @@ def _split(folder: Path, split: str, path: Path, spec: Spec, encoder: Encoder) -
     with contextlib.ExitStack() as stack:
         triples = stack.enter_context(Appender(folder / f"{split}.npy", np.int32, 3))
         weights: Appender | None = None
+        read, skips = 0, isinstance(encoder, ByVocabulary) and encoder.skips
         progress = stack.enter_context(bar(total=None, desc=f"reading {path.name}", unit=" triples"))
         for rows in read_rows(path, spec):
-            triples.append(encoder.encode(path, rows))
+            ids = encoder.encode(path, rows)
+            known = (ids >= 0).all(1) if skips else slice(None)
+            triples.append(ids[known])
+            read += len(ids)
             if rows.weights is not None:
                 weights = weights or stack.enter_context(Appender(folder / f"{split}.weights.npy", np.float32))
-                weights.append(rows.weights)
+                weights.append(rows.weights[known])
             progress.update(len(rows.heads))
+        if read and not triples.rows:
+            raise DataError(path, f"none of its {read:,} triples has only entities and relations that the run knows")
         if not triples.rows:
             raise DataError(path, f"holds no triples, expected lines of {spec.expected(4 if spec.weights else 3)}")
         digests = [split, triples.finish(), *([weights.finish()] if weights else [])]
-    return {"triples": triples.rows, "weighted": weights is not None}, digests
+    return {"triples": triples.rows, "weighted": weights is not None, "skipped": read - triples.rows}, digests
 
 
 def _check_claims(sources: Sources, vocabularies: tuple[Vocabulary, Vocabulary], triples: int) -> None:
@@ -181,38 +195,44 @@ class ById:
 
 
 class ByVocabulary:
-    """The rows hold names that must all be known; `where` says to the user what knows them."""
+    """The rows hold names that must all be known; `where` says to the user what knows them, and `then` what can be done.
+    None: others have the id -1."""
 
-    def __init__(self, entities: Vocabulary, relations: Vocabulary, where: tuple[str, str]) -> None:
+    def __init__(self, entities: Vocabulary, relations: Vocabulary, where: tuple[str, str] | None, then: str = "") -> None:
         self._vocabularies = (entities, relations)
-        self._where = where
+        self._where, self._then, self.skips = where, then, where is None
 
     def encode(self, path: Path, rows: Rows) -> np.ndarray:
-        return stacked(*look_up(path, rows, "hrt", self._vocabularies, self._where))
+        return stacked(*look_up(path, rows, "hrt", self._vocabularies, self._where, self._then))
 
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         return self._vocabularies
 
 
 def look_up(
-    path: Path, rows: Rows, letters: str, vocabularies: tuple[Vocabulary, Vocabulary], where: tuple[str, str]
+    path: Path,
+    rows: Rows,
+    letters: str,
+    vocabularies: tuple[Vocabulary, Vocabulary],
+    where: tuple[str, str] | None,
+    then: str = "",
 ) -> list[np.ndarray]:
     """The columns h, r, t that `letters` name as ids, int32[n] each. Raises DataError with the line of the first name that is not
-    in the vocabularies of entities and relations, which `where` calls by what the user knows."""
+    in the vocabularies of entities and relations, which `where` calls by what the user knows; None: it gets -1."""
     unknown: list[tuple[int, str, str]] = []
     columns = []
     for letter in letters:
         column: Any = rows["hrt".index(letter)]
         ids = vocabularies[letter == "r"].find(column.dictionary)
         codes = column.indices.to_numpy()
-        if len(ids) and ids.min() < 0:
+        if where is not None and len(ids) and ids.min() < 0:
             row = int(np.flatnonzero(ids[codes] < 0)[0])
             unknown.append((row, letter, str(column.dictionary[int(codes[row])])))
         columns.append(ids[codes])
-    if unknown:
+    if unknown and where is not None:
         row, letter, name = min(unknown, key=lambda found: found[0])
         message = f"{NOUNS[letter]} {shown(name)} is not in {where[letter == 'r']}"
-        raise DataError(path, message + vocabularies[letter == "r"].hint(name), line=rows.place(row))
+        raise DataError(path, message + vocabularies[letter == "r"].hint(name) + then, line=rows.place(row))
     return columns
 
 

@@ -88,6 +88,7 @@ def load_dataset(
     data_url: str | None = None,
     split: Sequence[float] = (),
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    skip_unknown: bool = False,
 ) -> Dataset:
     """Load a data set in one of the formats of formats.py.
 
@@ -95,7 +96,8 @@ def load_dataset(
     each file is skipped, no, yes or auto (where it names columns). `quoted`: fields may be quoted as in CSV. `weighted`: the
     triples to train on have a fourth column, a positive weight; other splits may have it. `data_url`: where built-in sets are
     fetched instead of their usual place. `split`: shares of train, valid and test, which a data set of train alone is divided
-    into. With `vocabularies` (entities, relations of a saved run) names get the ids of those.
+    into. With `vocabularies` (entities, relations of a saved run) names get the ids of those; `skip_unknown`: triples of valid
+    and test with other names are left out, and counted in a warning.
 
     Triples are kept as they are, repeated ones too. Entities and relations of valid and test that train lacks are kept,
     with a warning. Raises DataError (file, line, what is expected), OptionError (options that contradict each other),
@@ -124,6 +126,7 @@ def load_dataset(
         "files": {role: _relative(file, sources.home) for role, file in sources.roles.items()},
         "vocabularies": vocabularies and [vocabulary.digest for vocabulary in vocabularies],
         **({"split": list(split)} if split else {}),
+        **({"skip_unknown": True} if skip_unknown else {}),
     }
     found = cache.stamps(sources.files)
     roots = {root: cache.key({**options, "home": str(sources.home.absolute())}) for root in cache.user_cache()}
@@ -139,7 +142,7 @@ def load_dataset(
         before, found = found, cache.settled(sources.files)
         if before == found:
             fill = partial(_build, sources=sources, found=found, weighted=weighted, split=split, vocabularies=vocabularies)
-            cache.make(folders, fill)
+            cache.make(folders, partial(fill, skip_unknown=skip_unknown))
     raise CheckpointError(f"{folders[0]}: the cached data changes again and again; is another process writing the data files?")
 
 
@@ -150,11 +153,12 @@ def _build(
     weighted: bool,
     split: Sequence[float],
     vocabularies: tuple[Vocabulary, Vocabulary] | None,
+    skip_unknown: bool,
 ) -> dict[str, Any]:
     """The arrays of `sources`, whose stamps are `found`. Raises DataError for a file that changes meanwhile."""
     from kgdist.data.build import build  # only here: it takes pyarrow, which a cached graph does not need
 
-    meta = build(folder, sources, weighted, vocabularies, split)
+    meta = build(folder, sources, weighted, vocabularies, split, skip_unknown)
     for file, before, after in zip(sources.files, found, cache.stamps(sources.files), strict=True):
         if before != after:
             raise DataError(file, "was changed while it was read; start again when it is complete")
@@ -215,6 +219,12 @@ def _open(folder: Path, meta: dict[str, Any], name: str) -> Dataset | None:
 
 
 def _warn(name: str, meta: dict[str, Any]) -> None:
+    for split, entry in meta["splits"].items():
+        if skipped := entry.get("skipped"):
+            said = f"{skipped:,} of {skipped + entry['triples']:,} {split} triples"
+            log.warning(
+                "%s: %s have an entity or relation that the run does not know, and are left out (--skip_unknown)", name, said
+            )
     entities, relations = meta["unseen"]
     if entities or relations:
         log.warning(
@@ -266,4 +276,5 @@ def open_dataset(config: Config, vocabularies: tuple[Vocabulary, Vocabulary] | N
         data_url=config.data_url,
         split=config.split,
         vocabularies=vocabularies,
+        skip_unknown=config.skip_unknown,
     )

@@ -9,8 +9,16 @@ from kgdist.options.option import option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OtherTestOptions:
-    """Of ranks of relations, and of telling true triples from false ones."""
+    """Of ranks of relations, of telling true triples from false ones, and of triples that a run cannot know."""
 
+    skip_unknown: bool = option(
+        False,
+        "leave out triples of valid and test with an entity or a relation that the run does not have, as PyKEEN does, whose "
+        "models know those of train alone; how many is said",
+        group="evaluation",
+        ours=("eval",),
+        sticky=False,
+    )
     rank_relations: bool = option(
         False,
         "also rank the true relation of each test triple among all relations, (head, ?, tail)",

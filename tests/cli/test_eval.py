@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import kgdist
-from tests.cli.graphs import FILES, MODELS, Bench, metrics, rows, write
+from tests.cli.graphs import FILES, MODELS, Bench, metrics, random_splits, rows, write
 
 LATER = {"eval_filter": True, "soft_rel_part": False, "strict_rel_part": False, "num_workers": 8, "num_test_proc": 1}
 WIDTHS = {  # model -> numbers per entity, per relation, of TransR's projection, at --hidden_dim 8
@@ -204,6 +204,34 @@ def test_a_damaged_run_is_refused_by_file(bench: Bench, damage: Callable[[Path],
     damage(run)
     line = bench.eval_refused(run)
     assert all(word in line for word in words), line
+
+
+def test_triples_that_a_run_cannot_know_are_refused_or_left_out(bench: Bench) -> None:
+    run = bench.train("--test", "--valid")
+    train, valid, test = random_splits()
+    strange = [("nobody", "r1", "e1"), ("e1", "r1", "nobody"), ("e1", "no relation", "e2")]
+    bench.use([train, [*strange[:1], *valid], [*test[:5], *strange, *test[5:]]])
+    refused = bench.eval_refused(run)
+    assert "valid.tsv:1: head 'nobody' is not in the entities of the trained model" in refused
+    assert refused.endswith("; kgdist-eval --skip_unknown leaves such triples out")
+    trained = metrics(run)
+    assert bench.eval(run, "--skip_unknown") == trained  # those that are left are ranked as they were
+    bench.use([train, valid, strange])
+    assert "none of its 3 triples has only entities and relations that the run knows" in bench.eval_refused(run, "--skip_unknown")
+    bench.use([[*train, strange[0]], valid, test])
+    assert "train.tsv:151: head 'nobody'" in bench.eval_refused(run, "--skip_unknown")  # that is another graph
+
+
+def test_how_many_a_run_cannot_know_is_said(bench: Bench) -> None:
+    run = bench.train()
+    train, valid, test = random_splits()
+    for strange, said in (([("nobody", "r1", "e1")], ["1 of 13 valid triples"]), ([], [])):
+        bench.use([train, [*strange, *valid], test])
+        bench.capsys.readouterr()
+        bench.eval(run, "--skip_unknown")
+        told = [line for line in bench.capsys.readouterr().err.splitlines() if "--skip_unknown" in line]
+        why = "have an entity or relation that the run does not know, and are left out (--skip_unknown)"
+        assert told == [f"WARNING: toy: {what} {why}" for what in said]
 
 
 def test_what_is_no_run_is_refused(bench: Bench) -> None:

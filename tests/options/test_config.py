@@ -123,6 +123,7 @@ OURS = {
     "report": (False, {"train", "eval"}),
     "rank_ties": ("realistic", {"train", "eval"}),
     "rank_relations": (False, {"eval"}),
+    "skip_unknown": (False, {"eval"}),
     "classify": (False, {"eval"}),
     "classify_files": ((), {"eval"}),
     "hits": ((1, 3, 10), {"train", "eval"}),
