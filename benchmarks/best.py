@@ -175,7 +175,13 @@ OTHERS = (
     ("FB15k", "SimplE", f"{FULL} {N3_FB} --max_epoch 60 --double_ent --double_rel --hidden_dim 200 -rc 2.5e-3", ".791", 0.79),
     ("FB15k-237", "RESCAL", f"{FULL} --regularizer dura --hidden_dim 128 -rc .05 {LONG}", ".356", 0.355),
     ("FB15k-237", "DistMult", f"{FULL} --regularizer n3 --hidden_dim 400 -rc .05 {LONG}", ".343", 0.343),
-    ("FB15k-237", "TransE_l2", f"{SOFTMAX} --lr_schedule cosine --hidden_dim 128 --lr .3 --batch_size 256 --neg_sample_size 256", ".313", 0.312),
+    (
+        "FB15k-237",
+        "TransE_l2",
+        f"{SOFTMAX} --lr_schedule cosine --hidden_dim 128 --lr .3 --batch_size 256 --neg_sample_size 256",
+        ".313",
+        0.312,
+    ),
 )
 ROWS: list[Row] = [*quality(), *grouping(), *ablation()]
 
