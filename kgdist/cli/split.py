@@ -23,6 +23,7 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.exchange import graphs, layouts
 
     set_up_log(options)
+    write = layouts.layout("raw_udd_hrt", delimiter=options.output_delimiter)
     file, out = Path(str(options.file)), Path(str(options.output_path))
     whole = load_dataset(
         path=file.parent,
@@ -34,7 +35,6 @@ def main(argv: Sequence[str]) -> int:
         quoted=options.quoted,
         weighted=options.has_edge_importance,
     )
-    write = layouts.layout("raw_udd_hrt", delimiter=options.output_delimiter)
     triples, weights = whole.train.array, whole.train.weights
     families = None
     if options.no_leaks:

@@ -60,7 +60,8 @@ def build(
             spec = replace(spec, header=has_header(path, spec))
             if spec.header:
                 log.info("%s: the first line names the columns, and is skipped (--header auto)", path)
-        splits[split], digests = _split(folder, split, path, spec, encoder if split == "train" else of_others)
+        own = split == "train"
+        splits[split], digests = _split(folder, split, path, spec, encoder if own else of_others, skip_unknown and not own)
         contents += digests
     if shares:
         splits, contents = hold_out(folder, shares)
@@ -102,16 +103,19 @@ def _dictionary(path: Path, sources: Sources) -> Vocabulary:
     return Vocabulary.numbered(names) if isinstance(names, int) else Vocabulary(*parts(as_binary(names)))
 
 
-def _split(folder: Path, split: str, path: Path, spec: Spec, encoder: Encoder) -> tuple[dict[str, Any], list[str]]:
-    """Parse one file; returns its entry in meta.json and the digests of its arrays."""
+def _split(
+    folder: Path, split: str, path: Path, spec: Spec, encoder: Encoder, skip_unknown: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """Parse one file; returns its entry in meta.json and the digests of its arrays. `skip_unknown`: `encoder` gives what it does
+    not know -1, and its triples are left out."""
     with contextlib.ExitStack() as stack:
         triples = stack.enter_context(Appender(folder / f"{split}.npy", np.int32, 3))
         weights: Appender | None = None
-        read, skips = 0, isinstance(encoder, ByVocabulary) and encoder.skips
+        read = 0
         progress = stack.enter_context(bar(total=None, desc=f"reading {path.name}", unit=" triples"))
         for rows in read_rows(path, spec):
             ids = encoder.encode(path, rows)
-            known = (ids >= 0).all(1) if skips else slice(None)
+            known = (ids >= 0).all(1) if skip_unknown else slice(None)
             triples.append(ids[known])
             read += len(ids)
             if rows.weights is not None:
@@ -195,12 +199,12 @@ class ById:
 
 
 class ByVocabulary:
-    """The rows hold names that must all be known; `where` says to the user what knows them, and `then` what can be done.
-    None: others have the id -1."""
+    """The rows hold names that must all be known; `where` says to the user what knows them, and `then` what can be done;
+    without a `where` others have the id -1."""
 
     def __init__(self, entities: Vocabulary, relations: Vocabulary, where: tuple[str, str] | None, then: str = "") -> None:
         self._vocabularies = (entities, relations)
-        self._where, self._then, self.skips = where, then, where is None
+        self._where, self._then = where, then
 
     def encode(self, path: Path, rows: Rows) -> np.ndarray:
         return stacked(*look_up(path, rows, "hrt", self._vocabularies, self._where, self._then))
@@ -225,7 +229,7 @@ def look_up(
         column: Any = rows["hrt".index(letter)]
         ids = vocabularies[letter == "r"].find(column.dictionary)
         codes = column.indices.to_numpy()
-        if where is not None and len(ids) and ids.min() < 0:
+        if len(ids) and ids.min() < 0:
             row = int(np.flatnonzero(ids[codes] < 0)[0])
             unknown.append((row, letter, str(column.dictionary[int(codes[row])])))
         columns.append(ids[codes])

@@ -66,11 +66,10 @@ def _candidates(model: type[Model], sizes: Sizes, alone: bool) -> dict[str, Any]
     """Whom a true entity is held against, and how many of a step's triples."""
     most = PRODUCTS if model.compare in ("dot", "l2") else SUMS
     if alone and not model.projects and sizes.entities * sizes.triples <= most:
-        threads = 1 if sizes.entities < SHARED else None
         return {
             "candidates": "all",
             "batch_size": next(size for most, size in QUERIES if sizes.triples < most),
-            "num_thread": threads,
+            "num_thread": 1 if sizes.entities < SHARED else None,
         }
     if model.compare == "dot":
         return {"neg_sample_size": 1000, "batch_size": 1000}

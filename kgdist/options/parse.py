@@ -291,7 +291,7 @@ def understand(
         )
     beside = {**(row.options if row else {}), **explicit}
     shared = beside.get("candidates") == "all"
-    default, notes = processes(command, config, beside if shared else explicit, usable_cores(), shared=shared)
+    default, notes = processes(command, config, beside, usable_cores(), shared=shared)
     if config.num_client_proc is not None:  # DGL-KE's word for it when there are several machines
         default = config.num_client_proc
         explicit["num_proc"] = default

@@ -183,9 +183,8 @@ def test_what_was_split_is_clean_and_whole(tmp_path: Path, capsys: pytest.Captur
 def test_weights_and_names_with_tabs_are_split_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     weighed = {(f"an\t{h}", r, f"an\t{t}"): number + 1.0 for number, (h, r, t) in enumerate(itertools.chain(*clean().values()))}
     rows = [f'"{h}",{r},"{t}",{weight:g}\n' for (h, r, t), weight in weighed.items()]
-    (tmp_path / "graph.csv").write_text(
-        "".join([*rows, rows[3].replace(",4\n", ",9\n")])
-    )  # a repeated triple has the first weight
+    again = rows[3].replace(",4\n", ",9\n")  # a triple that is there twice has the first weight
+    (tmp_path / "graph.csv").write_text("".join([*rows, again]))
     words = [str(tmp_path / "graph.csv"), "--delimiter", ",", "--quoted", "--quiet", "--out", str(tmp_path / "mine")]
     assert split.main(words) == 2 and "give --has_edge_importance" in capsys.readouterr().err
     words += ["--has_edge_importance"]
@@ -194,12 +193,12 @@ def test_weights_and_names_with_tabs_are_split_too(tmp_path: Path, capsys: pytes
     assert split.main([*words, "--output_delimiter", "|"]) == 0
     own = {"format": "raw_udd_hrt", "files": [f"{name}.tsv" for name in clean()], "delimiter": "|"}
     data = load_dataset(path=tmp_path / "mine", name="mine", weighted=True, **own)
-    entities, relations, again = [*data.entities], [*data.relations], {}
+    entities, relations, read = [*data.entities], [*data.relations], {}
     for part in data.splits.values():
         assert part.weights is not None
         for (h, r, t), weight in zip(part.array.tolist(), part.weights.tolist(), strict=True):
-            again[entities[h], relations[r], entities[t]] = weight
-    assert again == weighed
+            read[entities[h], relations[r], entities[t]] = weight
+    assert read == weighed
 
 
 @pytest.mark.parametrize(
