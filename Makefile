@@ -18,7 +18,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --maxpr
 
 help:
 	@echo "make demo            train and evaluate a real graph (a few minutes)"
-	@echo "make test            linters, types and tests, some twelve minutes on two cores"
+	@echo "make test            linters, types and tests, some ten minutes on two cores"
 	@echo "make test-all        the same, and the tests that take longer"
 	@echo "make test-long       what takes longest: more clusters, machines, networks and victims, half an hour"
 	@echo "make docs            the pages of docs as a web site, in build/docs"
