@@ -177,7 +177,8 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     lr_warmup: int = _training(0, "steps over which the learning rate first rises from 0 to --lr", low=0, ours=_TRAIN)
     seed: int = _training(
         0,
-        "seed of all randomness; in one process the same seed gives the same embeddings",
+        "seed of all randomness. In one process the same seed gives the same embeddings, so where one is given, even 0, --preset "
+        "trains in one",
         low=0,
         high=2**63 - 1,
         ours=(*_BOTH, "partition"),
