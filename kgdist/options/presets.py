@@ -209,8 +209,8 @@ ROWS: tuple[Preset, ...] = (
     _row("wordnet", "DistMult", (1024, 256, 200, 20, .1), 4000, None, _OWN, **_rc(1e-6)),
 
     # Batches are of queries: as many as have 1,000 answers on average, of at most 4 each.
-    _full("FB15k", "ComplEx", "fast", (420, 200, .005), ("n3", .03), 30, .83, _KBC, eval_interval=4820, relation_loss=.1,
-          lr_schedule="cosine", optimizer="adam", relation_regularization_coef=0.0),
+    _full("FB15k", "ComplEx", "fast", (420, 200, .005), ("n3", .06), 40, .83, _KBC, eval_interval=4820, relation_loss=.1,
+          lr_schedule="cosine", optimizer="adam", relation_regularization_coef=0.0, reciprocal=False),
     _full("FB15k", "ComplEx", "best", (840, 1000, .05), ("n3", 5e-3), 20, .84, _KBC, eval_interval=4820),
     _full("FB15k-237", "ComplEx", "fast", (415, 200, .2), ("n3", .05), 40, .35, _KBC, eval_interval=5450, relation_loss=.25,
           lr_schedule="cosine"),
