@@ -112,7 +112,7 @@ def _row(
     """A row from `shape` = batch_size, neg_sample_size, hidden_dim, gamma, lr; self-adversarial like every published run."""
     names = ("batch_size", "neg_sample_size", "hidden_dim", "gamma", "lr")
     values = {**dict(zip(names, shape, strict=True)), "neg_adversarial_sampling": True, **options}
-    values = {name: OPTIONS[name].check(value) for name, value in values.items()}
+    values = {name: OPTIONS[name].check(value) for name, value in values.items() if value is not False}
     return Preset(model, dataset, MappingProxyType(values), steps, Published(*published) if published else None, source)
 
 
@@ -139,7 +139,7 @@ def _full(
     values |= {**dict(zip(names, shape, strict=True)), "valid": True, **options}
     if values["init"] == "xavier":  # has a range of its own
         del values["init_scale"]
-    values = {name: OPTIONS[name].check(value) for name, value in values.items()}
+    values = {name: OPTIONS[name].check(value) for name, value in values.items() if value is not False}
     return Preset(model, dataset, MappingProxyType(values), None, Published(None, mrr, None, None, None), source, kind)
 
 
