@@ -64,10 +64,12 @@ class Preset:
 
     def flags(self, num_proc: int = 1) -> str:
         """The row as command line flags."""
-        words = [
-            f"--{name}" if value is True else f"--{name} {' '.join(map(str, value)) if isinstance(value, tuple) else value}"
-            for name, value in self.values(num_proc).items()
-        ]
+        words = []
+        for name, value in self.values(num_proc).items():
+            if isinstance(value, bool):
+                words.append(f"--{name}" if value else f"--{name}=false")
+            else:
+                words.append(f"--{name} {' '.join(map(str, value)) if isinstance(value, tuple) else value}")
         return " ".join(words)
 
     def notes(self, num_proc: int = 1) -> list[str]:
@@ -112,7 +114,7 @@ def _row(
     """A row from `shape` = batch_size, neg_sample_size, hidden_dim, gamma, lr; self-adversarial like every published run."""
     names = ("batch_size", "neg_sample_size", "hidden_dim", "gamma", "lr")
     values = {**dict(zip(names, shape, strict=True)), "neg_adversarial_sampling": True, **options}
-    values = {name: OPTIONS[name].check(value) for name, value in values.items() if value is not False}
+    values = {name: OPTIONS[name].check(value) for name, value in values.items()}
     return Preset(model, dataset, MappingProxyType(values), steps, Published(*published) if published else None, source)
 
 
@@ -139,7 +141,7 @@ def _full(
     values |= {**dict(zip(names, shape, strict=True)), "valid": True, **options}
     if values["init"] == "xavier":  # has a range of its own
         del values["init_scale"]
-    values = {name: OPTIONS[name].check(value) for name, value in values.items() if value is not False}
+    values = {name: OPTIONS[name].check(value) for name, value in values.items()}
     return Preset(model, dataset, MappingProxyType(values), None, Published(None, mrr, None, None, None), source, kind)
 
 
