@@ -19,6 +19,7 @@ class Crew:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
+        torch.get_num_threads()  # settles that of this thread: when first asked, torch takes what any thread has set last
         self._pool = ThreadPoolExecutor(threads, "kgdist-share", torch.set_num_threads, (1,)) if threads > 1 else None
 
     def __call__(self, do: Callable[[int], object]) -> None:

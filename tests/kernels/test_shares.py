@@ -73,3 +73,22 @@ def test_a_process_that_stands_still_loses_nothing() -> None:
         process.send_signal(signal.SIGCONT)
         out, _ = process.communicate(timeout=patience(60))
     assert (out.splitlines()[-1], process.returncode) == ("ended", 0)
+
+
+OWNER = """
+import torch
+torch.set_num_threads(3)
+from kgdist.kernels.shares import in_threads
+counts = [0, 0]
+def do(number):
+    counts[number] = torch.get_num_threads()
+in_threads(2, do)
+print(*counts, torch.get_num_threads())
+"""
+
+
+def test_the_owner_keeps_the_threads_that_it_has_set() -> None:
+    """torch takes what any thread has set last as that of a thread that first asks later: an optimiser once ran alone for it."""
+    env = os.environ | {"PYTHONPATH": os.fspath(Path(__file__).resolve().parents[2])}
+    done = subprocess.run([sys.executable, "-c", OWNER], capture_output=True, text=True, env=env, timeout=patience(60))
+    assert (done.stdout, done.returncode) == ("1 1 3\n", 0), done.stderr
