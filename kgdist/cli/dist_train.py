@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.models.recipes import slow_start
     from kgdist.models.registry import MODELS, settle
     from kgdist.runtime.checks import check_connections
-    from kgdist.runtime.cluster import connect, encoder_job, launch
+    from kgdist.runtime.cluster import connect, encoder_job, launch, start_rows
     from kgdist.runtime.cluster.training_plan import from_here
     from kgdist.runtime.interrupt import Interrupts
 
@@ -86,6 +86,7 @@ def main(argv: Sequence[str]) -> int:
         if apart:
             plan, partition = launch.plan_of(config, machines)
             check_connections(plan)
+            start_rows.source_of(plan, partition)
             lines = launch.describe(plan, partition)
         else:
             lines = encoder_job.describe(config, encoder_job.plan_of(config, machines))

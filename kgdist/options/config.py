@@ -286,7 +286,7 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     init_from: str | None = _start(
         None,
         "start a new run from the embeddings of this one; names that it does not have start at random",
-        ours=_ALONE,
+        ours=_TRAIN,
         metavar="RUN",
         clean=whole_path,
         sticky=False,

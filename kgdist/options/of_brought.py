@@ -8,7 +8,7 @@ import dataclasses
 from kgdist.options.option import option, whole_path
 
 _HERE = ("train", "eval")
-_ALONE = ("train",)
+_TRAIN = ("train", "dist-train")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class BroughtOptions(LabelOptions):
         "start entities at vectors that you have, such as those of their texts: an .npy and a file of names, Parquet, or text of "
         "word2vec. Wider ones are projected on their principal axes, and all are scaled to the model's initial range",
         group="start",
-        ours=_ALONE,
+        ours=_TRAIN,
         metavar="FILE",
         clean=whole_path,
         sticky=False,
@@ -45,6 +45,6 @@ class BroughtOptions(LabelOptions):
         "none",
         "entities: their rows stay as they start, and the rest of the model is trained",
         group="start",
-        ours=_ALONE,
+        ours=_TRAIN,
         choices=("none", "entities"),
     )

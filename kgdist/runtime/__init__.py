@@ -1,5 +1,6 @@
 """A training as processes, on one machine or many; a user's script on many.
 
+brought.py    rows that a training starts at instead of random ones
 checks.py     what is refused before anything is written, here and on each machine
 course.py     what happens while all stand still: validation, checkpoint, the end
 doctor.py     whether this machine has what kgdist needs
@@ -18,7 +19,7 @@ ray_session.py  Ray, from its beginning to its end
 ray_train.py    Ray Train as what starts workers
 share.py      what one of such workers trains on
 solo.py       the link between a loop and the session it is in
-start.py      where rows and steps start: at random, another run, a checkpoint
+start.py      where rows and steps start: at random, at what is brought, a checkpoint
 storage.py    what machines that come and go share: partitions and checkpoints
 told.py       the options of a training, from a command line, from Python, from its run, from the first of its workers
 """

@@ -9,6 +9,7 @@ those of `fits`: a type, [shape] for a list, a tuple of shapes for a list of jus
     place     find so many free ports in a row, and make a pair of keys                    placed
     check     say what keeps the job from running there, and which checkpoints it has      checked
     open      take the run folder (a new one if `run` is empty), fill rows, start servers   opened; ready
+    bring     let rows start at these numbers, in base64: int64 rows of a table, float32 values      brought
     train     start the trainers                                                           progress, arrived, trained
     release   let trainers that wait at `step` go on
     save      write a checkpoint, or the best rows                                         saved
@@ -62,6 +63,7 @@ COMMANDS: dict[str, dict[str, Any]] = {
     "place": {"ports": int, "secure": bool},
     "check": {"plan": dict, "machine": int, "lease": int | float, "run": str, "debug": bool, "copied": bool},
     "open": {"run": str, "resume": int | None},
+    "bring": {"table": str, "rows": str, "values": str},
     "train": {"lowered": int},
     "release": {"step": int, "lowered": int},
     "save": {"step": int, "meta": dict, "best": bool},
@@ -88,6 +90,7 @@ ANSWERS: dict[str, Any] = {  # events that are waited for
     "checked": {"problems": [str], "checkpoints": [(int, str, dict, int)], "graph": str},
     "opened": str,
     "ready": bool,
+    "brought": bool,
     "saved": {"problem": str},
     "loaded": {"problem": str},
     "sent": {"problem": str},

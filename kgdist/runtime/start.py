@@ -1,29 +1,24 @@
-"""Where the rows and the steps of a run start: at random, at vectors that the user brings, at the rows of another run, or where
-this run has stopped."""
+"""Where the rows and the steps of a run start: at random, at rows that the user brings, or where this run has stopped."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
-from kgdist.base.errors import CheckpointError, DataError, OptionError
+from kgdist.base.errors import CheckpointError, OptionError
 from kgdist.base.files import Moved, unwatched
-from kgdist.base.log import bar, log
+from kgdist.base.log import log
 from kgdist.data.dataset import Dataset
-from kgdist.data.vectors import EntityVectors
 from kgdist.kvstore.tables import MemoryTables, initialise
 from kgdist.models.base import Model
 from kgdist.options.config import Config
 from kgdist.runs import checkpoint, rundir
+from kgdist.runtime.brought import OWN, Say, brought
 from kgdist.runtime.checks import STATE, different, features_of
 
-ROWS = 1 << 16  # that tell how large a model's own start is
-Say = Callable[[str], None]
 # `best` of a `Place` before the first validation
 NEVER: dict[str, Any] = {"mrr": -1.0, "step": 0, "counted": -1.0, "waited": 0, "lowered": 0, "validated": False}
 
@@ -34,12 +29,13 @@ def fresh(config: Config, model: Model, dataset: Dataset, tables: MemoryTables, 
         if name in tables.specs:  # whoever added it fills it
             continue
         at_random(config, model, tables, name)
-    if config.init_vectors:
-        _at_vectors(EntityVectors(config.init_vectors, dataset.entities), tables.rows["entity"], say)
-    elif config.freeze == "entities" and not config.init_from:
-        log.warning("--freeze entities keeps rows that are random; --init_vectors or --init_from starts them at rows of yours")
-    if config.init_from:
-        _warm_start(config, model, dataset, tables, say)
+    if (
+        source := brought(config, model, (dataset.entities, dataset.relations), lambda: tables.rows["entity"][:OWN], say)
+    ) is None:
+        return
+    for table, ids, values in source.rows():
+        rows = tables.rows[table]
+        rows[torch.from_numpy(model.rows_of(table, ids)).to(rows.device), : values.shape[1]] = values.to(rows.device)
 
 
 def at_random(
@@ -58,71 +54,6 @@ def at_random(
         spread = config.init_scale * (3 if kind == "normal" else 1)
     stream = tables.names().index(name)
     initialise(tables.rows[name], kind, spread, seed=config.seed, stream=stream, first=first, total=total, moved=moved)
-
-
-def _at_vectors(vectors: EntityVectors, rows: torch.Tensor, say: Say) -> None:
-    """Put vectors into float32[entities, D], which hold the model's own start: their first D principal axes where they are wider
-    (with no more axes than they have), else all of their numbers in the first columns.
-
-    They are multiplied by one number, so that their root mean square is that of the model's own start: distances and angles keep
-    their proportions. Other columns, and entities without a vector, are left as they are. Two passes over the file; memory is a
-    block and, of wider ones, two matrices width x width. Raises DataError.
-    """
-    count, dim, width = 0, rows.shape[1], 0
-    total, products = np.zeros(0), np.zeros((0, 0))
-    for ids, values in bar(vectors.read(), desc="--init_vectors", unit=" blocks"):
-        if not width:
-            width = values.shape[1]
-            total, products = np.zeros(width), np.zeros((width, width) if width > dim else width)
-        wide = values.astype(np.float64)
-        total += wide.sum(0)
-        products += wide.T @ wide if width > dim else (wide**2).sum(0)
-        count += len(ids)
-    mean, axes, kept = np.zeros(width), None, f"{width} numbers"
-    power = products.sum() / (count * width) if width <= dim else 0.0
-    if width > dim:
-        mean = total / count
-        values, axes = np.linalg.eigh(products / count - np.outer(mean, mean))
-        values, axes = values[::-1], axes[:, ::-1]
-        used = min(dim, int((values > 1e-9 * max(values[0], 1e-300)).sum()))
-        values, axes, share = values[:used], axes[:, :used], values[:used].sum() / max(values.sum(), 1e-300)
-        axes = axes * np.sign(axes[np.abs(axes).argmax(0), np.arange(used)])  # else a sign is a matter of luck
-        power, kept = (
-            float(values.mean()) if used else 0.0,
-            f"{used} principal axes of {width} numbers, {share:.1%} of the variance",
-        )
-    if power <= 1e-300:
-        raise DataError(vectors.path, "all vectors are the same, so they tell entities apart no better than none")
-    factor = float(rows[:ROWS].double().square().mean().sqrt()) / power**0.5
-    for ids, values in bar(vectors.read(), desc="--init_vectors", unit=" blocks"):
-        made = (values - mean) @ axes if axes is not None else values.astype(np.float64)
-        placed = torch.from_numpy((made * factor).astype(np.float32)).to(rows.device)
-        rows[torch.from_numpy(ids).to(rows.device), : placed.shape[1]] = placed
-    others = f"; {len(rows) - count} have none and start at random" if count < len(rows) else ""
-    say(f"--init_vectors: {count} of {len(rows)} entities start at their vectors in {vectors.path} ({kept}){others}")
-    if vectors.unknown:
-        said = f"{vectors.unknown} vectors are of names that the graph does not have"
-        log.warning("%s: %s, and are passed over; the first is %s", vectors.path, said, vectors.first)
-
-
-def _warm_start(config: Config, model: Model, dataset: Dataset, tables: MemoryTables, say: Say) -> None:
-    """Copy the rows of every name that the run `--init_from` knows; others keep their random start."""
-    path = Path(str(config.init_from))
-    run = rundir.open_run(path)
-    if run.vocabularies is None:
-        raise OptionError("--init_from", f"{path} has no entities.tsv and relations.tsv, so its rows have no names")
-    if array := different(run.config, config):
-        raise OptionError("--init_from", f"{path} was trained with {array}")
-    old = rundir.load_tables(run, run.config, model, len(run.vocabularies[0]), len(run.vocabularies[1]))
-    ours = (dataset.entities, dataset.relations)
-    for table in tables.names():
-        which = 0 if table == "entity" else 1
-        found = run.vocabularies[which].find(ours[which].names(np.arange(len(ours[which]))))  # int64, -1: not there
-        known = np.flatnonzero(found >= 0)
-        here, there = (model.rows_of(table, ids) for ids in (known, found[known]))
-        rows = tables.rows[table]
-        rows[torch.from_numpy(here)] = old.rows[table][torch.from_numpy(there)].to(rows.device)
-        say(f"--init_from: {len(here)} of {len(rows)} rows of {table} taken from {path}, the others start at random")
 
 
 class Resumed(NamedTuple):

@@ -53,7 +53,7 @@ def test_the_documents_commands_from_partition_to_the_model_on_the_first_machine
 OWN = str(Path(__file__).parents[1] / "paired.py")
 # Options that are carried out by the launcher alone, or name where it finds things.
 HERE = {"config", "preset", "dry_run", "quiet", "json", "debug", "job", "control", "backend", "copy", "resume"}
-HERE |= {"num_client_proc", "path", "ray_address", "ray_placement", "ray_wait", "storage"}
+HERE |= {"num_client_proc", "path", "ray_address", "ray_placement", "ray_wait", "storage", "init_from", "init_vectors"}
 FIXED = {"dataset", "data_path", "save_path", "ip_config"} | {name for name in OPTIONS if name.startswith("ssh_")}
 FIXED |= {"remote_python", "jump_host", "accept_new_host_keys"}
 GROUPS: list[dict[str, Any]] = [
@@ -84,7 +84,10 @@ GROUPS: list[dict[str, Any]] = [
         "model_name": "PairRE", "hidden_dim": 16, "max_step": 20, "batch_size": 64, "neg_sample_size": 16, "test": True,
         "hits": [3, 7],
     },
-    {"model_name": "Paired", "model_file": OWN, "hidden_dim": 16, "max_step": 20, "batch_size": 64, "neg_sample_size": 16},
+    {
+        "model_name": "Paired", "model_file": OWN, "hidden_dim": 16, "max_step": 20, "batch_size": 64, "neg_sample_size": 16,
+        "freeze": "entities",
+    },
 ]  # fmt: skip
 
 

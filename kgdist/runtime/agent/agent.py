@@ -212,6 +212,11 @@ class Agent:
         what = "rows" if resume is None else f"checkpoint of step {resume}"
         self._beside.later("filled" if resume is None else "read", what, work, then)
 
+    def bring(self, table: str, rows: str, values: str) -> None:
+        """Let rows start at what the user brings."""
+        self.training.shard.bring(table, rows, values)
+        self.tell(brought=True)
+
     def train(self, lowered: int) -> None:
         """Start the trainers; the rate was `lowered` so often."""
         self.training.train(self.run_name, lowered)

@@ -7,12 +7,14 @@ it keeps is what counts: each checkpoint is sent there before it is one, and is 
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from kgdist.base.errors import CheckpointError, KgdistError
+from kgdist.base.errors import CheckpointError, KgdistError, ProtocolError
 from kgdist.base.files import Moved, unwatched
 from kgdist.base.log import log
 from kgdist.kvstore.tables import MemoryTables
@@ -81,6 +83,19 @@ class Shard:
         control.workers[:, DONE] = steps
         control.header[RELEASED] = max(0, min(steps) - 1)  # a meeting there may not have been over
         self._control = control
+
+    def bring(self, table: str, rows: str, values: str) -> None:
+        """Let rows start at what the user brings: int64 numbers of rows of this machine, and float32 values for the first columns
+        of each, both in base64. Raises ProtocolError for what is no such thing."""
+        try:
+            target = self.tables.rows[table]
+            where = np.frombuffer(base64.b64decode(rows, validate=True), "<i8").astype(np.int64)
+            numbers = np.frombuffer(base64.b64decode(values, validate=True), "<f4").astype(np.float32).reshape(len(where), -1)
+            if not 0 < numbers.shape[1] <= target.shape[1] or where.min() < 0 or where.max() >= len(target):
+                raise ValueError(f"{list(numbers.shape)} values for a table of {list(target.shape)}")
+        except (KeyError, ValueError) as error:
+            raise ProtocolError(f"the launcher brings rows that have no place here: {error}") from error
+        target[torch.from_numpy(where), : numbers.shape[1]] = torch.from_numpy(numbers)
 
     def _load(self, arrays: dict[str, np.ndarray], moved: Moved) -> None:
         shapes = {key: array.shape for key, array in self.tables.arrays().items()}

@@ -12,6 +12,7 @@ plan.py              what every process of a job is told
 saved.py             which checkpoints all machines have
 script_attempt.py    one attempt at a script
 script_plan.py       what the processes of a script are told
+start_rows.py        which machine gets which of the rows that a training starts at
 training_attempt.py  one attempt at a training
 training_plan.py     what the processes of a training are told
 """

@@ -22,6 +22,7 @@ from kgdist.runtime.checks import check_job, check_same, tell_changes
 from kgdist.runtime.cluster import encoder_job
 from kgdist.runtime.cluster.attempt import Connect, endure
 from kgdist.runtime.cluster.saved import Saved
+from kgdist.runtime.cluster.start_rows import source_of
 from kgdist.runtime.cluster.training_attempt import TrainingAttempt
 from kgdist.runtime.cluster.training_plan import TrainingPlan, partition_folder, run_folder
 from kgdist.runtime.course import Result
@@ -42,13 +43,16 @@ def launch(config: Config, machines: list[Machine], connect: Connect, interrupts
     if not config.quiet:
         for line in describe(plan, partition):
             say(line)
-    return endure(TrainingAttempt(plan, partition, Saved(config), interrupts), connect, interrupts)
+    source = source_of(plan, partition)
+    return endure(TrainingAttempt(plan, partition, Saved(config), interrupts, source), connect, interrupts)
 
 
 def ask(config: Config, machines: list[Machine], connect: Connect, interrupts: Interrupts) -> None:
     """Refuse what would keep the job from running, before gigabytes are sent to machines that need them for it. Raises
     UsageError."""
-    attempt = TrainingAttempt(*plan_of(config, machines), Saved(config.replace(resume=None)), interrupts)
+    plan, partition = plan_of(config, machines)
+    source_of(plan, partition)
+    attempt = TrainingAttempt(plan, partition, Saved(config.replace(resume=None)), interrupts)
     with attempt.connected(connect), interrupts.immediate():
         attempt.preflight(copied=False)
         attempt.fleet.tell("end")

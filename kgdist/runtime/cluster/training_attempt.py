@@ -18,10 +18,12 @@ from kgdist.base.log import log, say
 from kgdist.evaluation.shared import Collected, SharedEvaluator
 from kgdist.options.configfile import run_json
 from kgdist.partition.folder import Partition
+from kgdist.runtime.brought import Source
 from kgdist.runtime.cluster.attempt import Attempt
 from kgdist.runtime.cluster.fleet import AttemptFailed, Fleet
 from kgdist.runtime.cluster.plan import workspace
 from kgdist.runtime.cluster.saved import Saved
+from kgdist.runtime.cluster.start_rows import parts_of
 from kgdist.runtime.cluster.training_plan import TrainingPlan, run_folder
 from kgdist.runtime.course import Course, Result
 from kgdist.runtime.interrupt import Interrupts
@@ -36,9 +38,11 @@ class TrainingAttempt(Attempt[TrainingPlan, Result]):
     """One attempt at a training, and the `Place` of its course. It has progressed when a checkpoint was made that is newer than
     where it began."""
 
-    def __init__(self, plan: TrainingPlan, partition: Partition, saved: Saved, interrupts: Interrupts) -> None:
+    def __init__(
+        self, plan: TrainingPlan, partition: Partition, saved: Saved, interrupts: Interrupts, source: Source | None = None
+    ) -> None:
         super().__init__(plan, interrupts)
-        self.config, self.partition = plan.config, partition
+        self.config, self.partition, self.source = plan.config, partition, source
         self.saved, self.run_name = saved, saved.run
         self._start = 0
         self.evaluator = SharedEvaluator(partition, plan.config)
@@ -54,7 +58,7 @@ class TrainingAttempt(Attempt[TrainingPlan, Result]):
         self._patient = 0.0  # since when machines wait for others
 
     def again(self) -> TrainingAttempt:
-        return TrainingAttempt(self.plan.again(), self.partition, self.saved, self.interrupts)
+        return TrainingAttempt(self.plan.again(), self.partition, self.saved, self.interrupts, self.source)
 
     def run(self) -> Result:
         with self.interrupts.immediate():
@@ -80,6 +84,11 @@ class TrainingAttempt(Attempt[TrainingPlan, Result]):
         if not config.quiet:
             begun = f"resumed {where} at step {self._shared(resume)} of {self.plan.steps}"
             say(f"run folder: {where}" if resume is None else begun)
+        if resume is None and self.source is not None:
+            for block in parts_of(self.source, self.plan, self.partition):
+                for machine, part in block.items():
+                    fleet.tell("bring", [machine], **part)
+                fleet.gather("brought", list(block), None)
         return resume
 
     def _shared(self, resume: int | None) -> int:
