@@ -19,7 +19,7 @@ from kgdist.base.files import Moved, unwatched
 from kgdist.kernels.random import normal_rows, uniform_rows
 from kgdist.kernels.route import look_up, put_rows
 from kgdist.kernels.rows import gather_rows
-from kgdist.kernels.shares import in_threads, part
+from kgdist.kernels.shares import Crew, in_threads, part
 from kgdist.kvstore.asking import Asking, Service, settled
 from kgdist.kvstore.catalogue import TableSpec
 from kgdist.kvstore.optim import OPTIMIZERS, AdagradRow, Places, Squares, State, Updater
@@ -135,6 +135,7 @@ class MemoryTables:
         raw: name -> [n, *row_shape] of each table without an optimiser.
         specs: of all that were added.
         services: by name, what answers questions (`ask`).
+        crew: threads that share large updates, where whoever makes these has some; else as many as torch has here begin for it.
     """
 
     def __init__(self, rows: dict[str, torch.Tensor], state: dict[str, State], optimizer: str) -> None:
@@ -143,6 +144,7 @@ class MemoryTables:
         self.raw: dict[str, np.ndarray] = {}
         self.specs: dict[str, TableSpec] = {}
         self.services: dict[str, Service] = {}
+        self.crew: Crew | None = None
         self._rules: dict[str, AdagradRow] = {name: OPTIMIZERS[optimizer]() for name in rows}
         self._shared: dict[str, SharedArray] = {}
         self._added: dict[str, TableMemory] = {}
@@ -270,7 +272,8 @@ class MemoryTables:
         gradients and squares only those there, which saves copying them."""
         rows, rule = self.rows[name], self._rules[name]
         squares = squares.to(rows.device) if squares is not None else None
-        given, state, threads = (ids.to(rows.device), grads.to(rows.device)), self.state[name], torch.get_num_threads()
+        given, state = (ids.to(rows.device), grads.to(rows.device)), self.state[name]
+        threads = torch.get_num_threads() if self.crew is None else self.crew.threads
         if threads == 1 or places is not None or grads.numel() < SHARED or not rows.is_cpu:
             rule.apply(rows, state, *given, lr, squares, places)
             return
@@ -279,7 +282,10 @@ class MemoryTables:
             mine = part(len(ids), number, threads)
             rule.apply(rows, state, given[0][mine], given[1][mine], lr, None if squares is None else squares[mine])
 
-        in_threads(threads, some)
+        if self.crew is None:
+            in_threads(threads, some)
+        else:
+            self.crew(some)
 
     def updater(self, name: str) -> Updater:
         """What does the same as `apply` with arrays, for tables on the CPU (see `AdagradRow.updater`)."""

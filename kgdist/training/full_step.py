@@ -14,7 +14,7 @@ import torch
 
 from kgdist.kernels.full import Asked, Everybody, Rule
 from kgdist.kernels.rows import add_rows, gather_rows
-from kgdist.kvstore.tables import Tables, Update
+from kgdist.kvstore.tables import MemoryTables, Tables, Update
 from kgdist.models.base import Model
 from kgdist.options.config import Config
 from kgdist.training.fused_step import FusedStep
@@ -31,6 +31,10 @@ class FullStep(FusedStep):
         rule = full_rule(config, model)
         self.everybody = Everybody(model.comparator, rule, threads=config.num_thread, dropout=self.dropout["entity"])
         self.crew = self.everybody.crew
+        assert isinstance(tables, MemoryTables)
+        tables.crew = self.crew
+        # Of this thread: those that torch would have beside the crew wait spinning, which at dim 200 cost a tenth of a step.
+        torch.set_num_threads(1)
         self.rule, self.all = rule, np.arange(tables.shape("entity")[0])
 
     def __call__(self, plan: BatchPlan, clock: Clock) -> tuple[dict[str, Update], Losses]:

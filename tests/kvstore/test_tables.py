@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from kgdist.kvstore.optim import OPTIMIZERS
+from kgdist.kernels.shares import Crew
+from kgdist.kvstore import tables as memory
+from kgdist.kvstore.optim import OPTIMIZERS, State
 from kgdist.kvstore.tables import AsyncTables, MemoryTables, initialise
 from tests.kvstore.servers import push
 from tests.patience import patience
@@ -29,6 +34,32 @@ def test_push_steps_the_optimiser_on_the_rows_named(optimizer: str, shared: bool
     assert not tables.block("relation", 0, 3).any()
     assert tables.names() == ["entity", "relation"] and tables.shape("relation") == (3, 2)
     tables.close()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_threads_that_share_an_update_make_the_same_one(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "SHARED", 1)
+    found = []
+    ids, grads = torch.tensor([5, 2, 6, 0]), torch.randn(4, 4)
+    for crew in (Crew(1), Crew(3)):
+        tables = MemoryTables.create(SHAPES, optimizer)
+        tables.crew, parts = crew, []
+        monkeypatch.setattr(tables._rules["entity"], "apply", partial(counted, tables._rules["entity"].apply, parts))
+        for _ in range(2):
+            push(tables, "entity", ids, grads.clone(), 0.1)
+        assert sorted(parts) == [1, 1, 1, 1, 2, 2] if crew.threads > 1 else parts == [4, 4]
+        found.append(tables.arrays())
+        crew.close()
+    for key, array in found[0].items():
+        np.testing.assert_array_equal(array, found[1][key])
+
+
+def counted(
+    apply: Callable[..., None], parts: list[int], rows: torch.Tensor, state: State, ids: torch.Tensor, *more: Any
+) -> None:
+    """What `apply` does, having noted how many rows it is asked for."""
+    parts.append(len(ids))
+    apply(rows, state, ids, *more)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
