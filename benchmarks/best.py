@@ -143,13 +143,14 @@ def quality() -> list[Row]:
         ("FB15k", "1024 256 1000 24 1 1e-4", 150_000, (".797", 0.795)),
         ("FB15k-237", "1024 256 1000 9 1 5e-5", 100_000, (".337", 0.335)),
         ("wn18", "512 1024 500 12 .5 1e-4", 80_000, (".949", 0.948)),
-        ("wn18rr", "512 1024 500 6 .5 5e-5", 80_000, (".477", 0.475)),
+        ("wn18rr", "512 256 250 6 .5 3e-3", 30_000, (".477", 0.475)),  # theirs: 1,024 negatives, 500, 5e-5, 80,000: 10 hours
     ):
+        schedule, what = ("step", "RotatE, as its authors") if graph != "wn18rr" else ("cosine", "RotatE, smaller and faster")
         names = ("--batch_size", "--neg_sample_size", "--hidden_dim", "--gamma", "--adversarial_temperature", "--lr")
         words = " ".join(f"{name} {value}" for name, value in zip(names, shape.split(), strict=True))
-        options = f"--model_name RotatE --double_ent -adv {words} -rc 0 --optimizer adam --lr_schedule step --subsampling --valid"
-        options += f" --max_step {steps} --eval_interval {steps // 10}"
-        rows.append(Row(f"{graph}-RotatE", graph, "RotatE, as its authors", options, *found, 150))
+        options = f"--model_name RotatE --double_ent -adv {words} -rc 0 --optimizer adam --lr_schedule {schedule} --subsampling"
+        options += f" --valid --max_step {steps} --eval_interval {steps // 10}"
+        rows.append(Row(f"{graph}-RotatE", graph, what, options, *found, 150))
     for graph, model, options, published, wanted in OTHERS:
         rows.append(
             Row(
