@@ -215,11 +215,14 @@ def run(row: Row, root: Path, *, gpu: bool = False) -> None:
     if not chosen and rate["bfloat16"] > 1.2 * rate["float32"]:
         command += ["--compute_dtype", "bfloat16"]
     dtype = "bfloat16" if "bfloat16" in command else "float32"
-    trained = sorted(out.glob("*_0"))
-    if trained and list(trained[0].glob("ckpt-*")):
+    trained, asked = sorted(out.glob("*_0")), out / "options.txt"
+    begun = asked.read_text(encoding="utf-8") if asked.exists() else ""
+    if begun == " ".join(row.words) and trained and list(trained[0].glob("ckpt-*")):  # else its options changed
         words = ["--resume", str(trained[0]), "--data_path", str(root), "--test"]
     else:
         shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
+        asked.write_text(" ".join(row.words), encoding="utf-8")
         places = ["--data_path", str(root), "--save_path", str(out)]
         words = [*command[1:], *places, "--num_thread", "1" if gpu else "2", "--log_interval", "5000"]
         words += ["--yes"] * (config.candidates == "all")
