@@ -40,6 +40,7 @@ class EntityVectors:
     Attributes:
         unknown: in the last pass, how many vectors were of names that the graph does not have.
         first: the first of these, for a message.
+        repeated: in the last pass, how many vectors were of an entity that had one already, which counts.
     """
 
     def __init__(self, files: Sequence[str], entities: Vocabulary) -> None:
@@ -47,16 +48,18 @@ class EntityVectors:
             raise OptionError(FLAG, f"takes a file of vectors and, of an .npy, one of names, not {len(files)} files")
         self.path, self.entities = Path(files[0]), entities
         self.names = Path(files[1]) if len(files) > 1 else None
-        self.unknown, self.first = 0, ""
+        self.unknown, self.first, self.repeated = 0, "", 0
         self._seen = np.zeros(0, bool)
         check_file(self.path, EXPECTED)
         if self.names is not None and suffix(self.path) != ".npy":
             raise OptionError(FLAG, f"{self.path} has names of its own; a file of names goes with an .npy")
+        if self.names is not None:
+            check_file(self.names, "names of the vectors")
 
     def read(self) -> Iterator[Block]:
         """One pass. Raises DataError (file:line, or file and row) for what is no vector, of another width, or not finite, and
         where no vector is of an entity of this graph."""
-        self.unknown, self.first, self._seen = 0, "", np.zeros(len(self.entities), bool)
+        self.unknown, self.first, self.repeated, self._seen = 0, "", 0, np.zeros(len(self.entities), bool)
         kind = suffix(self.path)
         yield from self._npy() if kind == ".npy" else self._parquet() if kind in (".parquet", ".pq") else self._text()
         if not self._seen.any():
@@ -77,9 +80,10 @@ class EntityVectors:
         if len(strange):
             self.first = self.first or shown(names[int(strange[0])])
             self.unknown += len(strange)
-        places = np.flatnonzero(ids >= 0)
+        places = there = np.flatnonzero(ids >= 0)
         places = places[~self._seen[ids[places]]]
         places = places[np.sort(np.unique(ids[places], return_index=True)[1])]
+        self.repeated += len(there) - len(places)
         self._seen[ids[places]] = True
         return places, ids[places]
 

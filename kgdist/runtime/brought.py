@@ -19,8 +19,9 @@ from kgdist.options.config import Config
 from kgdist.runs import rundir
 from kgdist.runtime.checks import different
 
-OWN = 1 << 16  # rows that tell how large a model's own start is
+OWN = 1 << 12  # rows that tell how large a model's own start is; a launcher makes them for that
 NUMBERS = 1 << 20  # of a block
+CHANGED = "was changed while it was read; start again when it is whole"
 Names = tuple[Vocabulary, Vocabulary]  # of entities and of relations
 Say = Callable[[str], None]
 
@@ -74,6 +75,8 @@ class _Vectors:
             count += len(ids)
         self._mean, self._axes, self._kept = np.zeros(width), None, f"{width} numbers"
         power = products.sum() / (count * width) if width <= dim else 0.0
+        if width <= dim and count > 1 and (products / count - (total / count) ** 2).sum() <= 1e-12 * power * width:
+            power = 0.0
         if width > dim:
             self._mean = total / count
             values, axes = np.linalg.eigh(products / count - np.outer(self._mean, self._mean))
@@ -89,10 +92,15 @@ class _Vectors:
         self._count = count
 
     def rows(self) -> Iterator[Rows]:
-        vectors = self._vectors
+        vectors, read = self._vectors, 0
         for ids, values in bar(vectors.read(), desc="--init_vectors", unit=" blocks"):
+            read += len(ids)
+            if values.shape[1] != len(self._mean) or read > self._count:
+                raise DataError(vectors.path, CHANGED)
             made = (values - self._mean) @ self._axes if self._axes is not None else values.astype(np.float64)
             yield Rows("entity", ids, torch.from_numpy((made * self._factor).astype(np.float32)))
+        if read < self._count:
+            raise DataError(vectors.path, CHANGED)
         count, entities = self._count, len(vectors.entities)
         others = f"; {entities - count} have none and start at random" if count < entities else ""
         self._say(
@@ -101,6 +109,9 @@ class _Vectors:
         if vectors.unknown:
             said = f"{vectors.unknown} vectors are of names that the graph does not have"
             log.warning("%s: %s, and are passed over; the first is %s", vectors.path, said, vectors.first)
+        if vectors.repeated:
+            said = f"{vectors.repeated} vectors are of names that came before"
+            log.warning("%s: %s, and are passed over", vectors.path, said)
 
 
 class _Run:

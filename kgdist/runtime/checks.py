@@ -169,7 +169,7 @@ def check_same(new: Config, old: Config) -> None:
 
 def tell_changes(new: Config, old: Config) -> None:
     """Say in a line what a run that goes on does otherwise than before; nothing where it only goes on for longer."""
-    names = [name for name, row in OPTIONS.items() if row.group in WORK and name not in LENGTH]
+    names = [name for name, row in OPTIONS.items() if (row.group in WORK or name == "freeze") and name not in LENGTH]
     found = [
         f"--{name} {getattr(old, name)} -> {getattr(new, name)}" for name in names if getattr(old, name) != getattr(new, name)
     ]

@@ -95,6 +95,31 @@ def test_vectors_are_brought_again_when_a_server_is_lost_before_there_is_a_check
     assert close(rows_of(run_of(space))["entity"], expected["entity"], KNOWN)
 
 
+SLOWLY = """
+import time
+import kgdist.data.vectors, kgdist.runtime.cluster.training_attempt as attempt
+kgdist.data.vectors._NUMBERS, parts = 24 * 4, attempt.parts_of
+def parts_of(*given):
+    for block in parts(*given):
+        print("a block", flush=True)
+        time.sleep(0.2)
+        yield block
+attempt.parts_of = parts_of
+"""
+
+
+@pytest.mark.slow
+def test_vectors_are_brought_again_when_a_server_is_lost_while_they_are_brought(space: Path) -> None:
+    given = vectors(space, 24)
+    expected = rows_of(alone(space, "one", *given, **STILL))
+    with Job(space, *given, "--freeze", "entities", before=SLOWLY, lr="0.1", max_step="60") as job:
+        job.until("a block", times=5)
+        job.kill("server-1")
+        text = job.end(0)
+    assert "attempt 2 of 4 follows" in text and text.count("100 of 120 entities start at their vectors") == 1
+    assert close(rows_of(run_of(space))["entity"], expected["entity"], KNOWN)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "words"), [("ComplEx", ["--reciprocal"]), ("TransR", []), ("RotatE", ["--double_ent"])], ids=str

@@ -7,12 +7,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from pyarrow import parquet
 
 from kgdist.base.errors import DataError
 from kgdist.cli import export, train, tune
 from kgdist.data.vectors import EntityVectors
 from kgdist.data.vocabulary import Vocabulary
+from kgdist.models.registry import model_of
+from kgdist.options.config import Config
+from kgdist.runtime.brought import Source, brought
 from tests.cli.graphs import Bench
 
 STILL = ["--lr", "1e-30", "--max_step", "1", "--model_name", "DistMult", "--hidden_dim", "6"]
@@ -86,10 +90,13 @@ def test_frozen_entities_stay_and_relations_move(bench: Bench, words: str) -> No
     assert train.main([*bench.source(), *frozen, "--batch_size", "8", *more, *words.split()]) == 0
     (run,) = (bench.root / "frozen").iterdir()
     assert train.main(["--resume", str(run), "--max_step", "30"]) == 0  # a run that goes on knows it
+    assert "not as the run was trained so far" not in bench.capsys.readouterr().out
     first, last = rows_of(start), rows_of(run)
     assert all(np.array_equal(first[name], last[name]) for name in first)
     relations = [np.load(next(each.glob("*_relation.npy"))) for each in (start, run)]
     assert (np.abs(relations[0] - relations[1]) > 1e-3).any(axis=1).all()
+    assert train.main(["--resume", str(run), "--max_step", "40", "--freeze", "none"]) == 0
+    assert "not as the run was trained so far: --freeze entities -> none" in bench.capsys.readouterr().out
 
 
 def test_what_export_writes_is_read(bench: Bench) -> None:
@@ -133,9 +140,39 @@ def test_vectors_that_cannot_be_are_refused(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=says):
             list(EntityVectors([str(file)], entities).read())
     np.save(tmp_path / "v.npy", np.array([[1.0, 2.0], [np.nan, 1.0]]))
+    with pytest.raises(DataError, match="missing.tsv: no such file, expected names of the vectors"):
+        EntityVectors([str(tmp_path / "v.npy"), str(tmp_path / "missing.tsv")], entities)
     (tmp_path / "n.tsv").write_text("a\nb\n")
     with pytest.raises(DataError, match="row 1, the vector of 'b', holds a number that is not finite"):
         list(EntityVectors([str(tmp_path / "v.npy"), str(tmp_path / "n.tsv")], entities).read())
     (tmp_path / "n.tsv").write_text("a\n")
     with pytest.raises(DataError, match="has 1 names, but .*v.npy has 2 rows"):
         list(EntityVectors([str(tmp_path / "v.npy"), str(tmp_path / "n.tsv")], entities).read())
+
+
+def test_vectors_that_say_nothing_or_change_meanwhile_are_refused_and_repeated_ones_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    entities, file = Vocabulary.from_names(["a", "b", "c"]), tmp_path / "v.txt"
+    model = model_of(Config(model_name="DistMult", hidden_dim=3))
+
+    def source() -> Source:
+        config = Config(model_name="DistMult", hidden_dim=3, init_vectors=(str(file),))
+        found = brought(config, model, (entities, entities), lambda: torch.ones(3, 3), lambda text: None)
+        assert found is not None
+        return found
+
+    for same in ("1 1", "1 1 1 1"):  # narrower than the model, and wider
+        file.write_text(f"a {same}\nb {same}\n")
+        with pytest.raises(DataError, match="all vectors are the same"):
+            source()
+    whole = "a 1 2\nb 3 4\na 5 6\n"
+    for other in ("a 1 2 3\nb 3 4 5\n", "a 1 2 3 4\nb 3 4 5 9\n", "a 1 2\n", "a 1 2\nb 3 4\nc 5 6\n"):
+        file.write_text(whole)
+        begun = source()
+        file.write_text(other)
+        with pytest.raises(DataError, match="was changed while it was read"):
+            list(begun.rows())
+    file.write_text(whole)
+    ((_, ids, _),) = source().rows()
+    assert ids.tolist() == [0, 1] and "1 vectors are of names that came before, and are passed over" in caplog.text

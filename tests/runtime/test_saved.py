@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgdist.base.errors import UsageError
+from kgdist.base.errors import PeersLost, UsageError
 from kgdist.options.config import Config
 from kgdist.runtime.cluster.fleet import AttemptFailed
 from kgdist.runtime.cluster.saved import Saved
@@ -78,7 +78,7 @@ CONFIG = Config(resume="run", path="/work space", model_file="/own.py")
 
 @given(st.lists(faults, max_size=30))
 def test_the_last_whole_checkpoint_is_never_lost(schedule: list[dict[str, Any]]) -> None:
-    fleet, saved, attempt, step, whole = Machines(), Saved(CONFIG), 0, 0, 0
+    fleet, saved, attempt, step, whole = Machines(), Saved(CONFIG.replace(resume=None)), 0, 0, 0
     for number, fault in enumerate(schedule):
         fleet.full, fleet.reached = fault["full"], MACHINES if fault["late"] else fault["reached"]
         step += 100
@@ -113,3 +113,16 @@ def test_steps_of_different_attempts_are_not_put_together() -> None:
     with pytest.raises(UsageError, match="--resume run: no checkpoint of it is whole on all 2 machines"):
         saved.find({0: answers[0][:1], 1: answers[1][:1]}, first=True)
     assert "nothing to go on from" in saved.hint and not saved
+
+
+def test_a_run_that_was_gone_on_with_is_not_begun_anew_when_its_checkpoints_are_lost(caplog: pytest.LogCaptureFixture) -> None:
+    there: dict[int, list[list[Any]]] = {0: [[200, "a:0", {}, 2]], 1: [[200, "a:0", {}, 2]]}
+    saved = Saved(CONFIG)
+    assert saved.find(there, first=True) == 200
+    with pytest.raises(PeersLost, match="--resume run: no checkpoint of it is whole on all 2 machines any more"):
+        saved.find(there | {1: []}, first=False)
+    new = Saved(CONFIG.replace(resume=None))
+    assert new.find({0: [], 1: []}, first=False) is None and not caplog.records  # lost before its first checkpoint
+    assert new.find(there, first=False) == 200
+    assert new.find(there | {1: []}, first=False) is None
+    assert "no checkpoint of it is whole on all 2 machines any more, so it begins anew" in caplog.text

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kgdist.base.errors import UsageError
+from kgdist.base.errors import PeersLost, UsageError
+from kgdist.base.log import log
 from kgdist.options.config import Config
 from kgdist.runs.checkpoint import KEEP
 from kgdist.runs.rundir import resume_command
@@ -57,14 +58,20 @@ class Saved:
     def find(self, answers: Mapping[int, list[list[Any]]], *, first: bool) -> int | None:
         """The newest step that all machines have, of one attempt, given what each has (`Shard.checkpoints`); None: begin anew.
 
-        Raises UsageError when there is none and this is the `first` attempt: the user asked for it.
+        Raises UsageError when there is none and this is the `first` attempt: the user asked for it; and PeersLost in a later one
+        of a run that the user went on with, whose rows before are not made anew.
         """
         machines = [{(step, stamp): (best, trainers) for step, stamp, best, trainers in found} for found in answers.values()]
         common = sorted(set.intersection(*(set(found) for found in machines)))
-        self._whole = {}
+        had, self._whole = bool(self._whole), {}
         if not common:
+            none = f"no checkpoint of it is whole on all {len(machines)} machines"
             if first:
-                raise UsageError(f"--resume {self.run}: no checkpoint of it is whole on all {len(machines)} machines")
+                raise UsageError(f"--resume {self.run}: {none}")
+            if self.config.resume:
+                raise PeersLost(f"--resume {self.run}: {none} any more; what is left of them stays where it is")
+            if had:
+                log.warning("%s: %s any more, so it begins anew", self.run, none)
             return None
         found = {int(step): machines[0][step, stamp] for step, stamp in common}
         self._whole = {step: int((NEVER | best)["step"]) for step, (best, _) in found.items()}

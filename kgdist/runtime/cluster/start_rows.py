@@ -16,11 +16,10 @@ from kgdist.base.log import say
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import model_of
 from kgdist.partition.folder import Partition
-from kgdist.runtime.brought import Source, brought
+from kgdist.runtime.brought import OWN, Source, brought
 from kgdist.runtime.cluster.training_plan import TrainingPlan
 from kgdist.runtime.start import at_random
 
-OWN = 1 << 12  # rows that tell how large the model's own start is; the launcher makes them for that
 Part = dict[str, str]  # fields of the command `bring`
 
 

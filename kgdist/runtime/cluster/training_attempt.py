@@ -85,6 +85,7 @@ class TrainingAttempt(Attempt[TrainingPlan, Result]):
             begun = f"resumed {where} at step {self._shared(resume)} of {self.plan.steps}"
             say(f"run folder: {where}" if resume is None else begun)
         if resume is None and self.source is not None:
+            self.began = True  # it may take minutes, and is done again after a loss
             for block in parts_of(self.source, self.plan, self.partition):
                 for machine, part in block.items():
                     fleet.tell("bring", [machine], **part)
