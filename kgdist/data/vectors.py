@@ -51,9 +51,9 @@ class EntityVectors:
         self.unknown, self.first, self.repeated = 0, "", 0
         self._seen = np.zeros(0, bool)
         check_file(self.path, EXPECTED)
-        if self.names is not None and suffix(self.path) != ".npy":
-            raise OptionError(FLAG, f"{self.path} has names of its own; a file of names goes with an .npy")
         if self.names is not None:
+            if suffix(self.path) != ".npy":
+                raise OptionError(FLAG, f"{self.path} has names of its own; a file of names goes with an .npy")
             check_file(self.names, "names of the vectors")
 
     def read(self) -> Iterator[Block]:

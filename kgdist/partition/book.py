@@ -96,7 +96,7 @@ class Numbering:
         book = Book(starts, relation_starts)
         # Parts fit into 16 bits, and NumPy sorts those by counting.
         entities = np.argsort(assigned.astype(np.uint16), kind="stable").astype(np.int32)
-        return cls(book, assigned, entities, relations := book.original_relations(), _inverse(entities), _inverse(relations))
+        return cls(book, assigned, entities, relations := book.original_relations(), inverse(entities), inverse(relations))
 
     def renumber(self, triples: np.ndarray) -> np.ndarray:
         """int32[T, 3] in original ids -> int32[T, 3] in new ids."""
@@ -106,7 +106,8 @@ class Numbering:
         return renumbered
 
 
-def _inverse(order: np.ndarray) -> np.ndarray:
+def inverse(order: np.ndarray) -> np.ndarray:
+    """The places int32[n] of 0..n-1 in `order` int[n]: new ids by original ones, from the original ones by new."""
     places = np.empty(len(order), np.int32)
     places[order] = np.arange(len(order), dtype=np.int32)
     return places

@@ -74,9 +74,6 @@ class _Vectors:
             products += wide.T @ wide if width > dim else (wide**2).sum(0)
             count += len(ids)
         self._mean, self._axes, self._kept = np.zeros(width), None, f"{width} numbers"
-        power = products.sum() / (count * width) if width <= dim else 0.0
-        if width <= dim and count > 1 and (products / count - (total / count) ** 2).sum() <= 1e-12 * power * width:
-            power = 0.0
         if width > dim:
             self._mean = total / count
             values, axes = np.linalg.eigh(products / count - np.outer(self._mean, self._mean))
@@ -86,6 +83,10 @@ class _Vectors:
             self._axes = axes * np.sign(axes[np.abs(axes).argmax(0), np.arange(used)])  # else a sign is a matter of luck
             power = float(values.mean()) if used else 0.0
             self._kept = f"{used} principal axes of {width} numbers, {share:.1%} of the variance"
+        else:
+            power = products.sum() / (count * width)
+            if count > 1 and (products / count - (total / count) ** 2).sum() <= 1e-12 * power * width:
+                power = 0.0
         if power <= 1e-300:
             raise DataError(vectors.path, "all vectors are the same, so they tell entities apart no better than none")
         self._factor = float(own.double().square().mean().sqrt()) / power**0.5

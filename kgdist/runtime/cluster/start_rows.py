@@ -15,6 +15,7 @@ import torch
 from kgdist.base.log import say
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import model_of
+from kgdist.partition.book import inverse
 from kgdist.partition.folder import Partition
 from kgdist.runtime.brought import OWN, Source, brought
 from kgdist.runtime.cluster.training_plan import TrainingPlan
@@ -43,27 +44,20 @@ def source_of(plan: TrainingPlan, partition: Partition) -> Source | None:
 def parts_of(source: Source, plan: TrainingPlan, partition: Partition) -> Iterator[dict[int, Part]]:
     """All its rows, in blocks: machine -> its part."""
     model, layout, book = model_of(plan.config), plan.layout(), plan.book
-    new = {True: _inverse(partition.originals()), False: _inverse(book.original_relations())}
+    new = {True: inverse(partition.originals()), False: inverse(book.original_relations())}
     for table, ids, values in source.rows():
         entity = table == "entity"
-        mine = new[entity][ids]
+        mine = new[entity][ids].astype(np.int64)
         owners = np.searchsorted(book.entities if entity else book.relations, mine, side="right") - 1
         block = {}
         for machine in np.unique(owners).tolist():
             places = np.flatnonzero(owners == machine)
             rows = model.rows_of(table, mine[places]) - layout.machine_range(table, machine)[0]
             chosen = values[torch.from_numpy(model.rows_of(table, places))]
-            block[machine] = {"table": table, "rows": _text(rows), "values": _text(chosen.numpy())}
+            block[machine] = {"table": table, "rows": _text(rows, "<i8"), "values": _text(chosen.numpy(), "<f4")}
         yield block
 
 
-def _inverse(original: np.ndarray) -> np.ndarray:
-    """int64[n]: new ids by original ones, from the original ones by new."""
-    new = np.empty(len(original), np.int64)
-    new[original] = np.arange(len(original))
-    return new
-
-
-def _text(array: np.ndarray) -> str:
-    """The bytes of int64 or float32 for a line of JSON."""
-    return base64.b64encode(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()).decode()
+def _text(array: np.ndarray, dtype: str) -> str:
+    """The bytes for a line of JSON."""
+    return base64.b64encode(np.ascontiguousarray(array, dtype).tobytes()).decode()
