@@ -161,7 +161,7 @@ FLOAT32, BFLOAT16 = Products(), Bfloat16Products()
 
 class Trio:
     """The three products between queries float32[P,Q] and a tile of entities float32[N,Q], by torch's own library (MKL), which on
-    Intel's CPUs is the fastest; without gradient. Queries are made ready once for many tiles, and tiles as they come."""
+    Intel's CPUs and on AMD's without AVX-512 is the fastest; without gradient. Queries are made ready once for many tiles, and tiles as they come."""
 
     def rows(self, rows: torch.Tensor) -> torch.Tensor:
         """Queries, or entities, as the methods want them."""
@@ -231,11 +231,13 @@ class _Bfloat16Trio(_OneDnnTrio):
 
 
 def trio(*, low: bool) -> Trio:
-    """The fastest on this CPU, in bfloat16 if `low`. It follows from the CPU's name, not from a measurement: that could end
-    otherwise in another run, which would then round otherwise."""
+    """The fastest on this CPU, in bfloat16 if `low`. It follows from what the CPU says of itself, not from a measurement: that
+    could end otherwise in another run, which would then round otherwise."""
     if low:
         return _Bfloat16Trio()
-    return Trio() if _sure() and (_one_dnn() is None or "Intel" in processor()[0]) else _OneDnnTrio()
+    name, units = processor()
+    by_mkl = _one_dnn() is None or "Intel" in name or ("avx2" in units and "avx512f" not in units)
+    return Trio() if _sure() and by_mkl else _OneDnnTrio()
 
 
 def fast_on_this_cpu() -> bool:
