@@ -195,21 +195,21 @@ def done(row: Row) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def rates(dim: int, entities: int) -> dict[str, float]:
-    """GFLOP/s of the best product of two threads in these shapes, by dtype; 0 for bfloat16 where float32 is as fast."""
+def rates(dim: int, entities: int, threads: int) -> dict[str, float]:
+    """GFLOP/s of the best product of the threads in these shapes, by dtype; 0 for bfloat16 where float32 is as fast."""
     flops = 2e-9 * 1000 * entities * dim
     found = dict.fromkeys(NOMINAL, 0.0)  # where bfloat16 is not fast, one large product of it can take minutes
     for dtype in ("float32", "bfloat16") if gemm.fast_on_this_cpu() else ("float32",):
-        found[dtype] = max(flops / min(seconds_of(call) for _ in range(5)) for call in products(entities, dim, dtype, 2))
+        found[dtype] = max(flops / min(seconds_of(call) for _ in range(5)) for call in products(entities, dim, dtype, threads))
     return found
 
 
-def run(row: Row, root: Path, *, gpu: bool = False) -> None:
+def run(row: Row, root: Path, *, gpu: bool = False, threads: int = 2) -> None:
     """Train one row, or go on with it, and keep its result. Raises CalledProcessError."""
     prepare(row.graph, root)
     out = root / "best" / row.name
     config = parse("train", row.words).config
-    rate = dict.fromkeys(NOMINAL, 0.0) if gpu else rates(config.hidden_dim, SIZES[row.graph])
+    rate = dict.fromkeys(NOMINAL, 0.0) if gpu else rates(config.hidden_dim, SIZES[row.graph], threads)
     command = ["kgdist-train", *row.words, "--test"] + ["--gpu", "0"] * gpu
     chosen = "--compute_dtype" in row.words or config.candidates == "sampled"
     if not chosen and rate["bfloat16"] > 1.2 * rate["float32"]:
@@ -224,7 +224,7 @@ def run(row: Row, root: Path, *, gpu: bool = False) -> None:
         out.mkdir(parents=True)
         asked.write_text(" ".join(row.words), encoding="utf-8")
         places = ["--data_path", str(root), "--save_path", str(out)]
-        words = [*command[1:], *places, "--num_thread", "1" if gpu else "2", "--log_interval", "5000"]
+        words = [*command[1:], *places, "--num_thread", "1" if gpu else str(threads), "--log_interval", "5000"]
         words += ["--yes"] * (config.candidates == "all")
     print("$", " ".join(command), flush=True)
     began = time.time()
@@ -248,6 +248,7 @@ def run(row: Row, root: Path, *, gpu: bool = False) -> None:
         "nominal": seconds * rate[dtype] / NOMINAL[dtype],
         "command": " ".join(command),
         "gpu": gpu,
+        "threads": threads,
         "machine": f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}" if gpu else machine(),
         "load": os.getloadavg()[1],
     }
@@ -279,7 +280,12 @@ def _minutes(found: dict[str, Any], name: str) -> str:
     """A duration of a row."""
     if found.get("gpu"):
         return "GPU" if name == "seconds" else ""
-    return f"{'< ' * (found['load'] > BUSY)}{found[name] / 60:.1f}"
+    return f"{'< ' * (found['load'] > BUSY)}{found[name] / 60:.1f}{_alone(found)}"
+
+
+def _alone(found: dict[str, Any]) -> str:
+    """What a duration is of, if not of two threads."""
+    return " (one thread)" * (found.get("threads", 2) == 1 and not found.get("gpu", False))
 
 
 def _grouped() -> list[str]:
@@ -293,8 +299,8 @@ def _grouped() -> list[str]:
         tests = [found["test"]["mrr"] for found in seeds]
         valid = statistics.mean(found["valid"] for found in seeds)
         cells = [graph, str(answers or "all"), f"{rate:g}", f"{valid:.4f}", ", ".join(f"{mrr:.4f}" for mrr in tests)]
-        seconds = f"{statistics.mean(found['seconds'] for found in seeds):.0f}{' on a GPU' * seeds[0].get('gpu', False)}"
-        cells += [f"{statistics.mean(tests):.4f}", seconds]
+        where = " on a GPU" if seeds[0].get("gpu") else _alone(seeds[0])
+        cells += [f"{statistics.mean(tests):.4f}", f"{statistics.mean(found['seconds'] for found in seeds):.0f}{where}"]
         lines.append(f"| {' | '.join(cells)} |")
     return title + lines if len(lines) > 2 else []
 
@@ -335,6 +341,7 @@ def main() -> None:
     parser.add_argument("rows", nargs="*", help="names, or parts of them; default: all of quality")
     parser.add_argument("--data", type=Path, default=HERE / "data")
     parser.add_argument("--gpu", action="store_true", help="train on the first GPU")
+    parser.add_argument("--threads", type=int, default=2, help="of each training; one leaves the other core to another row")
     parser.add_argument("--list", action="store_true", help="print the rows and what is done")
     options = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -344,7 +351,7 @@ def main() -> None:
             found = done(row)
             print(f"{row.name}: {row.what}" + (f": MRR {found['test']['mrr']:.4f}" if found else ""))
         elif asked and wanted(row) and done(row) is None:
-            run(row, options.data, gpu=options.gpu)
+            run(row, options.data, gpu=options.gpu, threads=options.threads)
             PAGE.write_text(page(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
 

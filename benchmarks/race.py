@@ -1,23 +1,25 @@
 """Time to quality on FB15k: MRR on valid against minutes of training: `make bench-race`.
 
-In turns, a minute each, in one process: the recipe (`--preset fast`) and the same objective triple by triple in plain torch
-(autograd, torch.optim.Adagrad), both on all cores, each until it has reached the goal. After them, `--preset` alone, DGL-KE's
-options, whose training ends before. Time is that of steps; ranks are of the whole valid split, filtered, among all entities.
+One after another, each on all cores: the recipe of sampled softmax, inverse relations and N3 (the first row of best.md), DGL-KE's
+options (`--preset`), and kbc's objective of rank 100 (softmax against all entities, N3 of 7.5e-4, Adagrad of rate .1, batches of
+1,000), triple by triple in plain torch, until it has reached the goal. Time is that of steps, without validations; ranks are of
+the whole valid split, filtered, among all entities.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from best import SAMPLED
 from datasets import prepare
-from full import Ours, Plain, once
+from full import Plain, once
 from roofs import machine
 
 from kgdist.base.machine import keep_freed_memory, usable_cores
@@ -25,117 +27,103 @@ from kgdist.data.dataset import load_dataset
 from kgdist.evaluation.evaluator import Evaluator
 from kgdist.evaluation.ranks import metrics
 from kgdist.kvstore.tables import MemoryTables
+from kgdist.models.registry import model_of
 from kgdist.options.parse import parse
 
 HERE = Path(__file__).parent
-SCALE = 1e-3  # of the first rows, as in the recipe
+DATASET = "FB15k"
+RECIPE = f"--model_name ComplEx --loss_genre Softmax --reciprocal --optimizer adagrad --init normal --init_scale 1e-3 {SAMPLED}"
+OPTIONS = {"recipe": RECIPE, "`--preset`": "--model_name ComplEx --preset"}
+RANK, N3, SCALE = 100, 7.5e-4, 1e-3  # of kbc, on FB15k
+
+Curve = list[tuple[float, float]]  # seconds of steps, MRR on valid
 
 
-class Runner:
-    """One of those that train in turns. `step` does a step; `rows` copies what it has learned into tables for ranking."""
-
-    def __init__(self, name: str, step: Callable[[], object], tables: Callable[[], MemoryTables]) -> None:
-        self.name, self.step, self.tables = name, step, tables
-        self.seconds, self.curve = 0.0, [(0.0, 0.0)]
-
-    def go_on(self, seconds: float) -> None:
-        """Train so long."""
-        until = self.seconds + seconds
-        while self.seconds < until:
-            self.seconds += once(self.step)
-
-    def reached(self, goal: float) -> float | None:
-        """Seconds, between the two looks around it; None if it has not."""
-        for (before, low), (after, high) in zip(self.curve, self.curve[1:], strict=False):
-            if high >= goal:
-                return before + (after - before) * (goal - low) / (high - low)
-        return None
-
-
-def published(root: Path) -> list[tuple[float, float]]:
-    """(seconds of steps, MRR on valid) of DGL-KE's options."""
+def trained(options: str, root: Path, every: int) -> Curve:
+    """What `kgdist-train` comes to, looked at every so many steps of a process."""
     with tempfile.TemporaryDirectory() as out:
-        words = [
-            "--dataset",
-            "FB15k",
-            "--model_name",
-            "ComplEx",
-            "--preset",
-            "--valid",
-            "--eval_interval",
-            "2000",
-            "--num_proc",
-            str(usable_cores()),
-        ]
-        places = ["--data_path", str(root), "--save_path", out, "--log_interval", "500", "--no_save_emb"]
-        subprocess.run([sys.executable, "-m", "kgdist.cli.train", *words, *places], check=True, stdout=subprocess.DEVNULL)
+        words = ["--dataset", DATASET, *options.split(), "--valid", "--num_proc", str(usable_cores()), "--no_save_emb"]
+        words += ["--eval_interval", str(every), "--log_interval", "500", "--data_path", str(root), "--save_path", out]
+        subprocess.run([sys.executable, "-m", "kgdist.cli.train", *words], check=True, stdout=subprocess.DEVNULL)
         (run,) = Path(out).iterdir()
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    rates = [each["triples_per_second"] for each in lines if each["kind"] == "train"]
-    a_step = config["batch_size"] * len(rates) / sum(rates)  # of one process, whose rate it is
+    rates = [each["triples_per_second"] for each in lines if each["kind"] == "train"]  # of all processes
+    a_step = statistics.mean(config["batch_size"] * usable_cores() / rate for rate in rates)
     return [(each["step"] * a_step, each["mrr"]) for each in lines if each["kind"] == "valid"]
+
+
+def plainly(root: Path, goal: float, turn: float, most: float) -> Curve:
+    """The same of plain torch, looked at every `turn` seconds, until it has reached `goal`, for `most` seconds."""
+    dataset = load_dataset(path=root, name=DATASET)
+    sizes = len(dataset.entities), len(dataset.relations)
+    words = ["--dataset", DATASET, "--model_name", "ComplEx", "--hidden_dim", str(2 * RANK), "--reciprocal"]
+    config = parse("train", [*words, "--loss_genre", "Softmax", "--optimizer", "adagrad"]).config
+    model, plain = model_of(config), Plain(dataset.train, *sizes, RANK, usable_cores(), N3, SCALE)
+    tables, evaluator = MemoryTables.create(model.shapes(*sizes), config.optimizer), Evaluator(dataset, config)
+    seconds, curve = 0.0, [(0.0, 0.0)]
+    while curve[-1][1] < goal and seconds < most:
+        until = seconds + turn
+        while seconds < until:
+            seconds += once(plain)
+        tables.rows["entity"].copy_(plain.rows[0].weight.data)
+        both = plain.rows[1].weight.data.view(2, sizes[1], -1)  # relations, then their inverses: ours lie side by side
+        tables.rows["relation"].copy_(both.transpose(0, 1).reshape(tables.rows["relation"].shape))
+        with torch.no_grad():
+            mrr = float(metrics(evaluator.rank(model, tables, "valid"))["mrr"] or 0)
+        curve.append((seconds, mrr))
+        print(f"plain torch: {seconds / 60:.1f} minutes, MRR {mrr:.4f}", flush=True)
+    return curve[1:]
+
+
+def reached(curve: Curve, goal: float) -> float | None:
+    """Seconds, between the two looks around it; None if it has not."""
+    for (before, low), (after, high) in zip([(0.0, 0.0), *curve], curve, strict=False):
+        if high >= goal:
+            return before + (after - before) * (goal - low) / (high - low)
+    return None
+
+
+def page(curves: dict[str, Curve], goal: float) -> str:
+    """All that was found, minute by minute."""
+    lines = ["# Time to quality", "", *(__doc__ or "").strip().splitlines()[2:], ""]
+    lines += [f"| minutes | {' | '.join(curves)} |", f"|---:|{'---:|' * len(curves)}"]
+    for minute in range(1, int(max(curve[-1][0] for curve in curves.values()) // 60) + 1):
+        seen = [[mrr for seconds, mrr in curve if 60 * (minute - 1) < seconds <= 60 * minute] for curve in curves.values()]
+        if any(seen):
+            lines.append(f"| {minute} | {' | '.join(f'{mrrs[-1]:.3f}' if mrrs else '' for mrrs in seen)} |")
+    times, said = {name: reached(curve, goal) for name, curve in curves.items()}, []
+    for name, curve in curves.items():
+        seconds, mrr = max(curve, key=lambda each: each[1])
+        best = f"at most {mrr:.3f}, after {seconds / 60:.1f} minutes"
+        found = times[name]
+        said.append(f"{name} {best if found is None else f'after {found / 60:.1f} minutes'}")
+    lines += ["", f"MRR {goal:g}: {'; '.join(said)}."]
+    first, last = times["recipe"], times["plain torch"]
+    if first and last:
+        lines.append(f"The recipe is there {last / first:.1f} times as soon as plain torch.")
+    commands = [
+        f"- {name}: `kgdist-train --dataset {DATASET} {options} --num_proc {usable_cores()}`" for name, options in OPTIONS.items()
+    ]
+    return "\n".join([*lines, "", *commands, "", f"Machine: {machine()}. By `make bench-race`.", ""])
 
 
 def main() -> None:
     """Run, print and save the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=HERE / "data")
-    parser.add_argument("--dataset", default="FB15k")
     parser.add_argument("--goal", type=float, default=0.8)
-    parser.add_argument("--turn", type=float, default=60.0, help="seconds")
-    parser.add_argument("--most", type=float, default=180.0, help="minutes of each, at most")
+    parser.add_argument("--turn", type=float, default=60.0, help="seconds between two looks at plain torch")
+    parser.add_argument("--most", type=float, default=180.0, help="minutes of plain torch, at most")
+    parser.add_argument("--every", type=int, default=1000, help="steps between two looks at the others")
     options = parser.parse_args()
     keep_freed_memory()
-    prepare(options.dataset, options.data)
-    dataset = load_dataset(path=options.data, name=options.dataset)
-    sizes, cores = (len(dataset.entities), len(dataset.relations)), usable_cores()
-    words = ["--dataset", "FB15k", "--model_name", "ComplEx", "--preset", "fast"]
-    config = parse("train", [*words, "--num_thread", str(cores)]).config
-    ours = Ours(config, dataset.train, *sizes)
-    for rows in ours.tables.rows.values():
-        rows.normal_(0, SCALE)
-    plain = Plain(dataset.train, *sizes, config.hidden_dim // 2, cores, config.regularization_coef, SCALE)
-
-    def tables_of_plain() -> MemoryTables:
-        made = MemoryTables.create(ours.model.shapes(*sizes), config.optimizer)
-        made.rows["entity"].copy_(plain.rows[0].weight.data)
-        both = plain.rows[1].weight.data.view(2, sizes[1], -1)  # relations, then their inverses: ours lie side by side
-        made.rows["relation"].copy_(both.transpose(0, 1).reshape(2 * sizes[1], -1))
-        return made
-
-    runners = [Runner("--preset fast", ours, lambda: ours.tables), Runner("plain torch", plain, tables_of_plain)]
-    evaluator = Evaluator(dataset, config)
-    while any(each.reached(options.goal) is None and each.seconds < 60 * options.most for each in runners):
-        for each in runners:
-            if each.reached(options.goal) is None and each.seconds < 60 * options.most:
-                each.go_on(options.turn)
-                with torch.no_grad():
-                    mrr = metrics(evaluator.rank(ours.model, each.tables(), "valid"))["mrr"]
-                each.curve.append((each.seconds, float(mrr or 0)))
-                print(f"{each.name}: {each.seconds / 60:.1f} minutes, MRR {mrr:.4f}", flush=True)
-    others = published(options.data)
-    times = [each.reached(options.goal) for each in runners]
-    lines = ["# Time to quality", "", *(__doc__ or "").strip().splitlines()[2:], ""]
-    lines += ["| minutes | `--preset fast` | plain torch | `--preset` |", "|---:|---:|---:|---:|"]
-    for number in range(1, max(len(each.curve) for each in runners)):
-        minutes = number * options.turn / 60
-        cells = [f"{each.curve[number][1]:.3f}" if number < len(each.curve) else "" for each in runners]
-        last = [mrr for seconds, mrr in others if seconds <= 60 * minutes]
-        lines.append(f"| {minutes:g} | {' | '.join(cells)} | {f'{last[-1]:.3f}' if last else ''} |")
-    said = ["not" if seconds is None else f"after {seconds / 60:.1f} minutes" for seconds in times]
-    lines += ["", f"MRR {options.goal:g}: `--preset fast` {said[0]}, plain torch {said[1]}, `--preset` {highest(others)}."]
-    if times[0] and times[1]:
-        lines.append(f"The recipe is there {times[1] / times[0]:.1f} times as soon as plain torch.")
-    text = "\n".join([*lines, "", f"Machine: {machine()}. By `make bench-race`.", ""])
+    prepare(DATASET, options.data)
+    curves = {name: trained(words, options.data, options.every) for name, words in OPTIONS.items()}
+    curves["plain torch"] = plainly(options.data, options.goal, options.turn, 60 * options.most)
+    text = page(curves, options.goal)
     (HERE / "results" / "race.md").write_text(text, encoding="utf-8")
     print(text)
-
-
-def highest(curve: list[tuple[float, float]]) -> str:
-    """The best of it, in words."""
-    seconds, mrr = max(curve, key=lambda each: each[1])
-    return f"reaches {mrr:.3f} in {seconds / 60:.1f} minutes"
 
 
 if __name__ == "__main__":
