@@ -160,7 +160,7 @@ def table() -> str:
                 cells.append("" if mrr is None else f"{mrr:.4f} ({mrr - base:+.4f})")
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", "Commands (with `--backend local` and an ip_config.txt of loopback addresses):", ""]
-    lines += [f"- `{row['command']}`: {row['training']}" for row in rows]
+    lines += [f"- {row['way']}: `{row['command']}`: {row['training']}" for row in rows]
     lines += ["", "Machines: " + "; ".join(sorted({f"{row['machine']}, kgdist {row['kgdist']}" for row in rows})) + ".", ""]
     return "\n".join(lines)
 
