@@ -160,8 +160,9 @@ FLOAT32, BFLOAT16 = Products(), Bfloat16Products()
 
 
 class Trio:
-    """The three products between queries float32[P,Q] and a tile of entities float32[N,Q], by torch's own library (MKL), which on
-    Intel's CPUs and on AMD's without AVX-512 is the fastest; without gradient. Queries are made ready once for many tiles, and tiles as they come."""
+    """The three products between queries float32[P,Q] and a tile of entities float32[N,Q], by torch's own library (MKL), which is
+    the fastest on Intel's CPUs and on AMD's without AVX-512; without gradient. Queries are made ready once for many tiles, and
+    tiles as they come."""
 
     def rows(self, rows: torch.Tensor) -> torch.Tensor:
         """Queries, or entities, as the methods want them."""
