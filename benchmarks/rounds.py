@@ -79,7 +79,7 @@ def draws(out: Path, seconds: float, log: Path, seed: int) -> list[dict[str, Any
     assert asked is not None
     base, rng = asked.options, np.random.default_rng(seed)
     dataset = open_dataset(base)
-    first = {name: value for name, value in first_trial(base, 2).items() if name in asked.space}
+    first = {name: value for name, value in first_trial(base).items() if name in asked.space}
     rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
     number = 0
     while number < len(rows) or sum(row["seconds"] for row in rows) < seconds:
