@@ -75,10 +75,10 @@ def main(argv: Sequence[str]) -> int:
     plan = rounds.plan(dataset, now.trials, now.rounds, rounds.FEWEST / base.eval_percent)
     jobs = options.jobs or most_jobs(base, explicit, usable_cores(), now.trials)
     what = f"{now.trials} trials, {jobs} at a time, of {base.model_name} on {dataset.name}"
-    log.tell(f"searching {', '.join(space)}: {what}{_cost(plan)}")
+    first = first_trial(base)
+    log.tell(f"searching {', '.join(space)}: {what}{_cost(plan, known=bool(first))}")
     with folder.owned():
         folder.remember(now)
-        first = first_trial(base)
         found, interrupted = rounds.search(
             folder, base, space, plan, dataset, jobs=jobs, validations=now.validations, first=first
         )
@@ -138,19 +138,23 @@ def _summary(rows: list[Row], most: int = 10) -> list[str]:
 
 
 def first_trial(base: Config) -> Mapping[str, Any]:
-    """The options of the first trial: those of the preset, where the search begins with one."""
-    return dataclasses.asdict(base) if base.preset != "none" else {}
+    """The options of the first trial: those of the preset, where the search begins with one, and the spread that --gamma gives
+    first values where it names none."""
+    if base.preset == "none":
+        return {}
+    return dataclasses.asdict(base) | ({"init_scale": base.init_range} if base.init_scale is None else {})
 
 
-def _cost(plan: Sequence[Round]) -> str:
-    """What several rounds come to, for people."""
+def _cost(plan: Sequence[Round], *, known: bool) -> str:
+    """What several rounds come to, for people; `known`: the preset is one of the trials, and trained in the last round, too."""
     if len(plan) == 1:
         return ""
     counts = " + ".join(str(each.trials) for each in plan)
     cost = sum(each.trials * each.triples * each.epochs for each in plan)
     whole = sum(not each.core for each in plan[:-1])
     why = f"; {whole} before the last on the whole graph, for no smaller part tells trials apart" if whole else ""
-    return f", in {len(plan)} rounds of {counts} that cost about {cost:.3g} trainings together{why}"
+    more = ", the preset's beside them" if known else ""
+    return f", in {len(plan)} rounds of {counts} that cost about {cost + known:.3g} trainings together{more}{why}"
 
 
 def _plain(each: Round) -> dict[str, Any]:

@@ -209,7 +209,9 @@ Without that file the model's usual options are searched, except those that you 
 
 With --rounds 3, 64 trials cost about three trainings: all of them start on a small core of the graph, the best 8 continue on a
 larger one for more epochs, and the best of these on the whole graph.
-The first trial has the options of the preset, if there is one.""",
+The first trial has the options of the preset, if there is one; in
+rounds it is trained on the whole graph, too, for one training more, so
+no search ends below it.""",
     "serve": """\
 examples:
   kgdist-serve ckpts/RotatE_wordnet_0

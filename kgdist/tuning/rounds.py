@@ -3,6 +3,9 @@
 The first round trains all trials on a small and well-connected part of the graph and for few epochs, each later one the best of
 the round before on a larger part and for more, the last one a single trial on the whole graph and to the end. Trials become fewer
 as they become dearer, so each round costs about one training, and what they cost is saved in equal parts by triples and epochs.
+Options are chosen at random, as in GraSH: who learns from trials that are short and on a small part finds what is best there, and
+sends but that, many times over, to the next round. Options that are known to be good may not be so there, and are trained in the
+last round whatever became of them, for one training more: so no search ends below them.
 
 A part is the largest k-core of no more than its share of the triples. Cores can be far apart: where that one is much smaller,
 epochs are more, all there are at most; where even the innermost one is larger, or the one that fits holds too few valid triples
@@ -124,13 +127,18 @@ def search(
     for number, each in enumerate(rounds, 1):
         last = number == len(rounds)
         home = folder if last else folder.round(number)
+        trials, spared = each.trials if number == 1 else min(each.trials, len(ranked)), 1
+        if first and last and number > 1:
+            known = next(row.params for row in found[0].rows if row.number == 0)
+            if known not in ranked[:trials]:
+                ranked = [*ranked[:trials], known, *(params for params in ranked[trials:] if params != known)]
+                trials, spared, were = trials + 1, trials + 1, f"{were}, and the first of all"
         if len(rounds) > 1:
             tell(f"round {number} of {len(rounds)}: {each}{were}")
         with contextlib.nullcontext() if last else home.owned():
             _write(each, home)
             config = each.config(base, home)
             data = dataset if each.part is None else open_dataset(config)
-            trials = each.trials if number == 1 else min(each.trials, len(ranked))
             while True:
                 work = Search(
                     home,
@@ -143,8 +151,9 @@ def search(
                     entities=each.entities,
                     title="tune" if len(rounds) == 1 else f"round {number}",
                     hopeless=None if number == 1 else len(ranked),
+                    learning=len(rounds) == 1,
                 )
-                interrupted = work.run(ranked)
+                interrupted = work.run(ranked, spared)
                 rows = work.rows()
                 best = best_of(rows)
                 if interrupted or best is not None or number == 1 or trials == len(ranked):

@@ -1,7 +1,8 @@
 """A search by Optuna: what each trial is trained with, which trials are stopped early, what became of them.
 
-Options are chosen by tree-structured Parzen estimators (Bergstra et al. 2011); trials that lag are stopped by asynchronous
-successive halving (ASHA, Li et al. 2018). Each trial is trained in a process of its own, which one of Optuna's threads follows.
+Options are chosen by tree-structured Parzen estimators (Bergstra et al. 2011), or at random; trials that lag are stopped by
+asynchronous successive halving (ASHA, Li et al. 2018). Each trial is trained in a process of its own, which one of Optuna's
+threads follows.
 All that happens goes into a journal at once, so a search that ends in any way goes on: on Ctrl-C its trials save and end, when it
 is killed the system ends them, and the next search begins with them. Choices depend on the seed, the number of the trial and the
 trials before: with one trial at a time an interrupted search chooses what an uninterrupted one does.
@@ -179,6 +180,7 @@ class Search:
         entities: what share of them the graph has, if it is a part of one.
         title: of its bar.
         hopeless: that many trials must fail, and no other get anywhere, for the search to end.
+        learning: options are chosen by what trials have shown, not at random.
     """
 
     def __init__(
@@ -194,25 +196,27 @@ class Search:
         entities: float = 1.0,
         title: str = "tune",
         hopeless: int | None = None,
+        learning: bool = True,
     ) -> None:
         self.folder, self.base, self.space = folder, base, space
         self.trials, self.jobs, self.validations = trials, jobs, validations
         self._graph: dict[str, Any] = {"triples": triples, "entities": entities}
-        self._title, self._hopeless = title, hopeless or min(HOPELESS, trials)
+        self._title, self._hopeless, self._learning = title, hopeless or min(HOPELESS, trials), learning
         self.study = open_study(folder.journal, space)
         self._interrupts = Interrupts()
         self._forks = ForkServer(threads=base.num_thread)
         self._lock = threading.Lock()  # of what is done when a trial has ended
         self._best: Row | None = None
-        self._spared = False
+        self._spared = 0
         self._failure: KgdistError | None = None  # which ends the search
 
     def rows(self) -> list[Row]:
         """All trials that have been begun, by number."""
         return [Row.of(trial) for trial in self.study.get_trials(deepcopy=False) if trial.params]
 
-    def run(self, first: Sequence[Mapping[str, Any]]) -> bool:
-        """Train what is left of all trials; the first ones have the options `first`, as far as they are searched.
+    def run(self, first: Sequence[Mapping[str, Any]], spared: int = 1) -> bool:
+        """Train what is left of all trials; the first ones have the options `first`, as far as they are searched, and so many of
+        these are trained to their end whatever they show: a search is held against them.
 
         Returns whether it was interrupted. Raises KgdistError when no trial gets anywhere, or nothing can be written.
         """
@@ -220,7 +224,7 @@ class Search:
             wanted = {name: value for name, value in params.items() if name in self.space and self.space[name].has(value)}
             if wanted:
                 self.study.enqueue_trial(wanted)
-        self._spared = bool(first)  # what the search is to be held against is trained to its end
+        self._spared = min(spared, len(first))
         over = self._over()
         with self._interrupts, bar(total=self.trials, desc=self._title, unit="trial", initial=over) as self._bar:
             try:
@@ -247,7 +251,8 @@ class Search:
         """Let the next choices depend on nothing that is lost when this process ends."""
         number = sum(trial.state != TrialState.WAITING for trial in self.study.get_trials(deepcopy=False))
         draw = np.random.SeedSequence([self.base.seed, number]).generate_state(1)
-        self.study.sampler = optuna.samplers.TPESampler(seed=int(draw[0]), constant_liar=True)
+        sampler = partial(optuna.samplers.TPESampler, constant_liar=True) if self._learning else optuna.samplers.RandomSampler
+        self.study.sampler = sampler(seed=int(draw[0]))
 
     def _train(self, trial: optuna.Trial) -> float:
         """The objective: the best MRR of a training to its end. Raises KgdistError when it fails, TrialPruned when it lags."""
@@ -268,7 +273,7 @@ class Search:
         home, resume = self.folder.trial(trial.number), self.folder.saved(trial.number)
         config = trial_config(self.base, params, validations=self.validations, save_path=home, **self._graph)
         told = dict(self.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
-        spared = self._spared and trial.number == 0
+        spared = trial.number < self._spared
         if told and max(told) < self.validations and not spared and trial.should_prune():
             raise optuna.TrialPruned
         deadline = None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -88,16 +89,24 @@ class Searches:
     def __init__(self, root: Path, graph: Dataset) -> None:
         self.root, self.graph = root, graph
 
-    def run(self, name: str, at_report: Callable[[int, int], None] | None = None) -> list[rounds.Done]:
+    def run(
+        self,
+        name: str,
+        at_report: Callable[[int, int], None] | None = None,
+        first: Mapping[str, Any] = MappingProxyType({"lr": 0.25, "batch_size": 16}),
+        quality: Callable[[dict[str, Any], int], float] | None = None,
+    ) -> list[rounds.Done]:
         world = World(*([at_report] if at_report else []))
-        world.quality = lambda params, validation: 1 / (1 + abs(params["lr"] - 0.1) + params["max_step"] * params["gamma"] % 1)
+        world.quality = quality or (
+            lambda params, validation: 1 / (1 + abs(params["lr"] - 0.1) + params["max_step"] * params["gamma"] % 1)
+        )
         folder, base = SearchFolder(self.root / name), Config(dataset="mine", max_step=900, seed=3)
         with folder.owned(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(studies, "ForkServer", NoForks)
             patch.setattr(studies, "start_trial", world.start_trial)
             plan = rounds.plan(self.graph, 9, 3)
             assert [each.trials for each in plan] == [9, 3, 1]
-            asked: dict[str, Any] = {"jobs": 1, "validations": 9, "first": {"lr": 0.25, "batch_size": 16}}
+            asked: dict[str, Any] = {"jobs": 1, "validations": 9, "first": first}
             found, interrupted = rounds.search(folder, base, SPACE, plan, self.graph, **asked)
         assert not interrupted
         return found
@@ -115,11 +124,12 @@ def ranked(done: rounds.Done) -> list[Any]:
 
 def test_the_best_of_a_round_go_on_however_the_search_is_killed(searches: Searches) -> None:
     whole = searches.run("whole")
-    assert [len(done.rows) for done in whole] == [9, 3, 1]
+    assert [len(done.rows) for done in whole] == [9, 3, 2]
     assert whole[0].rows[0].params["lr"] == 0.25 and whole[0].rows[0].params["batch_size"] == 16
-    assert [[row.validations for row in done.rows] for done in whole] == [[1] * 9, [1] * 3, [9]]
-    for before, after in itertools.pairwise(whole):
-        assert [row.params for row in after.rows] == ranked(before)[: len(after.rows)]
+    assert [[row.validations for row in done.rows] for done in whole] == [[1] * 9, [1] * 3, [9] * 2]
+    for before, after, count in zip(whole, whole[1:], (3, 1), strict=False):
+        assert [row.params for row in after.rows][:count] == ranked(before)[:count]
+    assert whole[2].rows[1].params == whole[0].rows[0].params  # what is known to be good, though others went on
     for leave_after in (0, 5, 1, 4, 0):
         countdown = iter(range(leave_after, -1, -1))
 
@@ -146,6 +156,22 @@ def test_those_that_fail_lose_and_the_next_best_goes_on(searches: Searches) -> N
     assert [row.state for row in first.rows].count("failed") == 2
     assert [row.state for row in second.rows] == ["failed"] * 3 + ["finished"]
     assert [row.params for row in second.rows] == ranked(first)[:4]
+
+
+def test_what_is_known_to_be_good_is_in_the_last_round_but_once(searches: Searches) -> None:
+    """Where it has won, too, and not where nothing is known."""
+    known = {"lr": 0.1, "batch_size": 16, "gamma": 8.0, "hidden_dim": 8}
+    won = searches.run("won", first=known, quality=lambda params, validation: 1 / (1 + abs(params["gamma"] - 8)))
+    assert [len(done.rows) for done in won] == [9, 3, 1]
+    assert won[2].rows[0].params == won[0].rows[0].params == known
+    assert [len(done.rows) for done in searches.run("nothing", first={})] == [9, 3, 1]
+
+
+def test_early_rounds_choose_whatever_trials_have_shown(searches: Searches) -> None:
+    """So what goes on is not one trial many times over."""
+    one, other = searches.run("one"), searches.run("other", quality=lambda params, validation: params["lr"])
+    assert [row.params for row in one[0].rows] == [row.params for row in other[0].rows]
+    assert ranked(one[0]) != ranked(other[0])
 
 
 def test_a_round_without_survivors_ends_the_search(searches: Searches) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kgdist.base.errors import DataError
+from kgdist.cli.tune import first_trial
 from kgdist.models.registry import settle
 from kgdist.options import presets
 from kgdist.options.built_in import BUILT_IN
@@ -71,6 +72,16 @@ def test_a_space_is_made_to_hold_the_preset(row: presets.Preset) -> None:
         wanted = row.options.get(name, OPTIONS[name].default)
         assert each.has(wanted) or (name == "regularization_coef" and wanted == 0) or name not in row.options
         assert all(each.has(end) for end in (getattr(space[name], "values", None) or (space[name].low, space[name].high)))
+
+
+@pytest.mark.parametrize("row", presets.ROWS, ids=lambda row: f"{row.dataset}-{row.name}-{row.kind}")
+def test_the_first_trial_begins_as_the_preset_does(row: presets.Preset) -> None:
+    """Where a preset leaves the spread of first values to --gamma, it is a value of the search, not one that is drawn."""
+    config = Config(model_name=row.model, dataset=row.dataset, preset="published", **row.options)
+    first = first_trial(config)
+    assert first["init_scale"] == (config.init_range if config.init_scale is None else config.init_scale)
+    assert all(first[name] == getattr(config, name) for name in row.options)
+    assert not first_trial(config.replace(preset="none"))
 
 
 def test_a_space_from_a_file(tmp_path: Path) -> None:
