@@ -27,7 +27,7 @@ from kgdist.data.read.dictionary import read_dictionary
 from kgdist.data.read.formats import Sources, has_header, read_rows
 from kgdist.data.vocabulary import Vocabulary
 
-_PIECE = 1 << 20  # triples looked at once
+_PIECE = 1 << 15  # triples looked at at once, as fit a core's own cache
 TRAINED = ("the entities of the trained model", "the relations of the trained model")
 SKIP = "; kgdist-eval --skip_unknown leaves such triples out"
 NAMES = 200  # of entities and of relations, whose quotation marks are looked for
@@ -145,7 +145,7 @@ def _unseen(folder: Path, splits: list[str], entities: int, relations: int) -> l
     for split in splits:
         array = load_npy(folder / f"{split}.npy", mmap=True)
         for start in range(0, len(array), _PIECE):
-            heads, links, tails = array[start : start + _PIECE].T
+            heads, links, tails = np.ascontiguousarray(array[start : start + _PIECE].T)
             seen = known if split == "train" else met
             seen[0][heads] = seen[0][tails] = seen[1][links] = True
     return [int((other & ~own).sum()) for own, other in zip(known, met, strict=True)]

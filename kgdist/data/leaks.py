@@ -18,7 +18,7 @@ import numpy as np
 
 SHARE = 0.8
 LEAST = 3  # pairs in common: fewer are chance
-AT_ONCE, PIECE = 8 << 20, 1 << 20  # triples sorted at once; looked at together
+AT_ONCE, PIECE = 8 << 20, 1 << 16  # triples sorted at once; looked at together, in a core's own cache
 # Triples that `sample` takes to find links, about: all of a small graph, then a sixteenth, but no more than the last, so that it
 # costs little beside reading the files; and held-out ones that it takes.
 WHOLE, LOWEST, SAMPLE, ASKED = 1 << 13, 1 << 12, 1 << 14, 1 << 12
