@@ -32,7 +32,7 @@ from kgdist.options.presets import find
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "dist_accuracy"
 DATASET = "FB15k"
-# The recipe of sampled softmax, inverse relations and N3 (benchmarks/best.py), with its 50 epochs of steps.
+# The recipe of sampled softmax and N3 (the first row of best.md), with inverse relations and its 50 epochs of steps.
 SOFTMAX = (
     "--loss_genre Softmax --reciprocal --optimizer adagrad --init normal --init_scale 1e-3 --regularizer n3 -rc 1e-3 --lr .1 "
     "--hidden_dim 400 --batch_size 1000 --neg_sample_size 1000"

@@ -1,9 +1,9 @@
 """Time to quality on FB15k: MRR on valid against minutes of training: `make bench-race`.
 
-One after another, each on all cores: the recipe of sampled softmax, inverse relations and N3 (the first row of best.md), DGL-KE's
-options (`--preset`), and kbc's objective of rank 100 (softmax against all entities, N3 of 7.5e-4, Adagrad of rate .1, batches of
-1,000), triple by triple in plain torch, until it has reached the goal. Time is that of steps, without validations; ranks are of
-the whole valid split, filtered, among all entities.
+One after another, each on all cores: the recipe of sampled softmax and N3 (the first row of best.md), DGL-KE's options
+(`--preset`), and kbc's objective of rank 100 (softmax against all entities, N3 of 7.5e-4, Adagrad of rate .1, batches of 1,000),
+triple by triple in plain torch, until it has reached the goal. Time is that of steps, without validations; ranks are of the whole
+valid split, filtered, among all entities.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from best import SAMPLED
+from best import ROWS
 from datasets import prepare
 from full import Plain, once
 from roofs import machine
@@ -32,8 +32,8 @@ from kgdist.options.parse import parse
 
 HERE = Path(__file__).parent
 DATASET = "FB15k"
-RECIPE = f"--model_name ComplEx --loss_genre Softmax --reciprocal --optimizer adagrad --init normal --init_scale 1e-3 {SAMPLED}"
-OPTIONS = {"recipe": RECIPE, "`--preset`": "--model_name ComplEx --preset"}
+RECIPE = next(row.options for row in ROWS if row.name == "FB15k-sampled")
+OPTIONS = {"recipe": RECIPE, "`--preset`": "--model_name ComplEx --preset --valid"}
 RANK, N3, SCALE = 100, 7.5e-4, 1e-3  # of kbc, on FB15k
 
 Curve = list[tuple[float, float]]  # seconds of steps, MRR on valid
@@ -42,7 +42,7 @@ Curve = list[tuple[float, float]]  # seconds of steps, MRR on valid
 def trained(options: str, root: Path, every: int) -> Curve:
     """What `kgdist-train` comes to, looked at every so many steps of a process."""
     with tempfile.TemporaryDirectory() as out:
-        words = ["--dataset", DATASET, *options.split(), "--valid", "--num_proc", str(usable_cores()), "--no_save_emb"]
+        words = ["--dataset", DATASET, *options.split(), "--num_proc", str(usable_cores()), "--no_save_emb"]
         words += ["--eval_interval", str(every), "--log_interval", "500", "--data_path", str(root), "--save_path", out]
         subprocess.run([sys.executable, "-m", "kgdist.cli.train", *words], check=True, stdout=subprocess.DEVNULL)
         (run,) = Path(out).iterdir()

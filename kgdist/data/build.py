@@ -27,7 +27,7 @@ from kgdist.data.read.dictionary import read_dictionary
 from kgdist.data.read.formats import Sources, has_header, read_rows
 from kgdist.data.vocabulary import Vocabulary
 
-_PIECE = 1 << 15  # triples looked at at once, as fit a core's own cache
+_PIECE = 1 << 15  # triples looked at together, in a core's own cache
 TRAINED = ("the entities of the trained model", "the relations of the trained model")
 SKIP = "; kgdist-eval --skip_unknown leaves such triples out"
 NAMES = 200  # of entities and of relations, whose quotation marks are looked for

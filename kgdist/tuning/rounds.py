@@ -132,7 +132,7 @@ def search(
             known = next(row.params for row in found[0].rows if row.number == 0)
             if known not in ranked[:trials]:
                 ranked = [*ranked[:trials], known, *(params for params in ranked[trials:] if params != known)]
-                trials, spared, were = trials + 1, trials + 1, f"{were}, and the first of all"
+                trials, spared, were = trials + 1, trials + 1, f"{were}, and the preset"
         if len(rounds) > 1:
             tell(f"round {number} of {len(rounds)}: {each}{were}")
         with contextlib.nullcontext() if last else home.owned():

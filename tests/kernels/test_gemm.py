@@ -59,6 +59,23 @@ def test_where_batches_are_taken_one_by_one(monkeypatch: pytest.MonkeyPatch, nam
     assert gemm._mkl_is_slow.__wrapped__() is slow
 
 
+@pytest.mark.skipif(gemm._one_dnn() is None, reason="torch has no oneDNN here, or it is as fast")
+@pytest.mark.parametrize(
+    ("name", "units", "by_mkl"),
+    [
+        ("Intel(R) Xeon(R)", {"avx2", "avx512f"}, True),
+        ("AMD EPYC 7763", {"avx2"}, True),  # Zen 3
+        ("AMD EPYC 9654", {"avx2", "avx512f", "avx512_bf16"}, False),
+        ("AMD EPYC 9755", {"avx2", "avx512f", "avx512_vp2intersect"}, False),
+    ],
+)
+def test_whose_library_multiplies_tiles(monkeypatch: pytest.MonkeyPatch, name: str, units: set[str], by_mkl: bool) -> None:
+    monkeypatch.setattr(gemm, "processor", lambda: (name, frozenset(units)))
+    assert (type(gemm.trio(low=False)) is gemm.Trio) is by_mkl
+    monkeypatch.setattr(gemm, "_sure", lambda: False)
+    assert type(gemm.trio(low=False)) is not gemm.Trio  # NumPy, through the other
+
+
 @pytest.mark.parametrize("setting", ["highest", "high", "medium"])
 @given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 70))
 @settings(max_examples=15)
