@@ -153,7 +153,7 @@ def _cost(plan: Sequence[Round], *, known: bool) -> str:
     cost = sum(each.trials * each.triples * each.epochs for each in plan)
     whole = sum(not each.core for each in plan[:-1])
     why = f"; {whole} before the last on the whole graph, for no smaller part tells trials apart" if whole else ""
-    more = ", the preset's beside them" if known else ""
+    more = ", the preset's among them" if known else ""
     return f", in {len(plan)} rounds of {counts} that cost about {cost + known:.3g} trainings together{more}{why}"
 
 
