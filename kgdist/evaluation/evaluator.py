@@ -257,7 +257,11 @@ class Evaluator:
     def baselines(self, ranks: Ranks) -> dict[str, dict[str, float | None]]:
         """The metrics of `BASELINES` for the same queries, under the policy for ties that was asked for; of what relations imply
         where there are such."""
-        train, entities, relations = self.dataset.train.array, len(self.dataset.entities), len(self.dataset.relations)
+        return self._baselines(ranks, self.dataset.train.array)
+
+    def _baselines(self, ranks: Ranks, train: np.ndarray) -> dict[str, dict[str, float | None]]:
+        """The same; `train` int32[T,3]: all its triples."""
+        entities, relations = len(self.dataset.entities), len(self.dataset.relations)
         by_frequency = partial(
             baseline_ranks,
             ranks,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from kgdist.data.dataset import Dataset
 from kgdist.evaluation.evaluator import Evaluator
+from kgdist.evaluation.ranks import Ranks
 from kgdist.evaluation.shared import PIECE, Collected, SharedEvaluator, pieces
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import make_model, model_of
@@ -80,8 +82,24 @@ def test_shares_give_the_report_of_the_whole(
         alone = Evaluator(data, config)
         whole = alone.report(alone.rank(model, original, "test"), "test")
     assert report["all"] == whole["all"] and report["relations"] == whole["relations"]
+    assert report["baselines"] == whole["baselines"] and report["baselines"]["frequent"]["mrr"] > 0
     assert 0 < report["all"]["pessimistic"]["auc-roc"] < 1  # one of those
     assert report["protocol"] == whole["protocol"]
+
+
+def test_baselines_need_all_partitions_and_few_triples(
+    world: tuple[Dataset, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that has its own partition alone, and a graph too large to be gathered, have no baselines, nor an error."""
+    config = Config(model_name="DistMult")
+    shutil.copytree(folder_of(world[1], 0), folder_of(tmp_path, 0))
+    alone, together = (SharedEvaluator(Partition.open(folder_of(root, 0)), config) for root in (tmp_path, world[1]))
+    ranks = Ranks.of(together.triples("test"), candidates=1)
+    assert alone.report(ranks, "test")["baselines"] == {}
+    assert set(together.report(ranks, "test")["baselines"]) >= {"frequent"}
+    assert "baselines" not in together.report(Ranks.of(together.triples("valid"), candidates=1), "valid")
+    monkeypatch.setattr("kgdist.evaluation.shared.AT_ONCE", 10)
+    assert together.report(ranks, "test")["baselines"] == {}
 
 
 def test_pieces_are_small_and_say_where_they_belong(world: tuple[Dataset, Path], monkeypatch: pytest.MonkeyPatch) -> None:
