@@ -145,9 +145,9 @@ def _unseen(folder: Path, splits: list[str], entities: int, relations: int) -> l
     for split in splits:
         array = load_npy(folder / f"{split}.npy", mmap=True)
         for start in range(0, len(array), _PIECE):
-            heads, links, tails = np.ascontiguousarray(array[start : start + _PIECE].T)
+            piece = array[start : start + _PIECE].astype(np.intp)  # else each of the three would become it, one by one
             seen = known if split == "train" else met
-            seen[0][heads] = seen[0][tails] = seen[1][links] = True
+            seen[0][piece[:, 0]] = seen[0][piece[:, 2]] = seen[1][piece[:, 1]] = True
     return [int((other & ~own).sum()) for own, other in zip(known, met, strict=True)]
 
 
