@@ -33,9 +33,12 @@ def test_a_calm_run_ends_with_the_whole_model_on_the_first_machine(space: Path) 
     entity = np.load(folder / "toy_TransE_l2_entity.npy", allow_pickle=False)
     assert entity.shape == (120, 16) and entity.dtype == np.float32 and np.isfinite(entity).all()
     told = float(re.findall(r"Test average MRR : ([0-9.]+)", text)[0])
+    baseline = json.loads((folder / "test.json").read_text())["baselines"]["frequent"]
+    assert "baseline: most frequent answers" in text
     again = here("eval", str(folder), folder=space)
     assert again.returncode == 0, again.stderr
     assert float(re.findall(r"Test average MRR : ([0-9.]+)", again.stdout)[0]) == pytest.approx(told, abs=1e-6)
+    assert json.loads((folder / "test.json").read_text())["baselines"]["frequent"] == pytest.approx(baseline)
     assert told > 0.15  # 120 entities, 2 answers each: a model that learned nothing has 0.05
     assert json.loads((folder / "test.json").read_text())["protocol"]["entities"] == 120
     assert (folder / "valid.json").exists() and (folder / "metrics.jsonl").exists()
