@@ -20,7 +20,7 @@ import torch
 from kgdist.base.log import bar
 from kgdist.base.types import Side
 from kgdist.data.known import KnownTriples
-from kgdist.evaluation.candidates import AllEntities, Candidates, Sample, Skip
+from kgdist.evaluation.candidates import AllEntities, Candidates, Sample, Skip, stack
 from kgdist.evaluation.scorer import Scorer
 from kgdist.evaluation.threads import Deal, block_per_thread
 from kgdist.kernels.top import NOBODY, Exact
@@ -100,7 +100,7 @@ class Predictor:
 
     def top(
         self,
-        side: Side,
+        side: Side | np.ndarray,
         anchors: np.ndarray,
         relations: np.ndarray,
         k: int,
@@ -110,20 +110,22 @@ class Predictor:
     ) -> Found:
         """The `k` best entities for the missing `side` of each query: `anchors` and `relations` are int[B].
 
-        `among` int[n]: of these entities only (of all when None); `known`: without these triples. K is at most the number of
-        candidates. Raises IndexError for ids out of range, KgdistError for embeddings that are not finite.
+        `side` may also be bool[B], whether each misses its head: one pass over the candidates answers both kinds. `among` int[n]:
+        of these entities only (of all when None); `known`: without these triples. K is at most the number of candidates. Raises
+        IndexError for ids out of range, KgdistError for embeddings that are not finite.
         """
         anchors, relations = self._ids(anchors, self.num_entities), self._ids(relations, self.num_relations)
+        headless = np.full(len(anchors), side is Side.HEAD) if isinstance(side, Side) else side
         candidates = self._candidates(among)
         k = min(k, self.num_entities if candidates is None else len(candidates))
         ids, scores = np.full((len(anchors), k), -1), np.full((len(anchors), k), -np.inf)
         step = max(1, HELD // max(1, k))
         with bar(total=len(anchors), desc="predicting", unit="query") as progress:
             for start in range(0, len(anchors) if k else 0, step):
-                asked = Pairwise(side, anchors[start : start + step], relations[start : start + step])
-                best = self._ask(asked, candidates, k, known, progress.update)
-                ids[start : start + step] = side.pick(best.heads, best.tails)
-                scores[start : start + step] = self.scorer.scores(best.keys)
+                part = slice(start, start + step)
+                best = self._ask(Pairwise(headless[part], anchors[part], relations[part]), candidates, k, known, progress.update)
+                ids[part] = np.where(headless[part, None], best.heads, best.tails)
+                scores[part] = self.scorer.scores(best.keys)
         return Found(ids, scores)
 
     def top_relations(
@@ -267,7 +269,7 @@ class Predictor:
         def work(start: int) -> int:
             queries = asked.take(start, min(start + size, len(asked)))
             for part in self._apart(queries):
-                self._pass(asked.side, part, candidates, known, best, deal.check)
+                self._pass(part, candidates, known, best, deal.check)
             return len(queries.anchors)
 
         with block_per_thread():
@@ -276,18 +278,17 @@ class Predictor:
         return best
 
     def _apart(self, queries: Queries) -> Iterator[Queries]:
-        """Those of one relation, if candidates depend on it."""
+        """Those of one relation and side, if candidates depend on these."""
         if not self.model.projects:
             yield queries
             return
-        cuts = np.flatnonzero(np.diff(queries.relations)) + 1
+        cuts = np.flatnonzero(np.diff(2 * queries.relations + queries.headless)) + 1
         for part in np.split(np.arange(len(queries.relations)), cuts):
             yield Queries(*(each[part] for each in queries))
 
     @torch.no_grad()
     def _pass(
         self,
-        side: Side,
         queries: Queries,
         candidates: Candidates | None,
         known: KnownTriples | None,
@@ -295,11 +296,12 @@ class Predictor:
         check: Callable[[], None],
     ) -> None:
         """Hold some queries against all candidates."""
-        given = self.scorer.queries(side, queries.anchors, queries.relations)  # float64[P,Q]
-        relation = queries.relations[:1] if self.model.projects else None
+        sides = [(side, queries.anchors[part], queries.relations[part]) for side, part in queries.sides()]
+        given = torch.cat([self.scorer.queries(*each) for each in sides])  # float64[P,Q]
+        side, relation = sides[0][0], queries.relations[:1] if self.model.projects else None
         skip = Skip(np.zeros(len(given) + 1, np.int64), NOBODY)
         if known is not None:
-            skip = Skip(*known.answers(side, queries.anchors, queries.relations))
+            skip = stack([Skip(*known.answers(*each)) for each in sides])
         exact = partial(self.scorer.compare, given, side=side, relation=relation)
         if candidates is None:
             assert self.index is not None

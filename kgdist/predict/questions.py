@@ -16,19 +16,22 @@ from kgdist.base.types import Side
 
 
 class Queries(NamedTuple):
-    """Some queries."""
+    """Some queries, those that miss their tail first."""
 
+    headless: np.ndarray  # bool[P], which miss their head
     anchors: np.ndarray  # int64[P], the given ends
     relations: np.ndarray  # int64[P]
     questions: np.ndarray  # int64[P], to which each belongs
 
+    def sides(self) -> list[tuple[Side, slice]]:
+        """The ends that are missing, and which queries miss each."""
+        cut = len(self.headless) - int(np.count_nonzero(self.headless))
+        parts = (Side.TAIL, slice(0, cut)), (Side.HEAD, slice(cut, len(self.headless)))
+        return [(side, part) for side, part in parts if part.start < part.stop]
+
 
 class Asked(Protocol):
-    """Queries numbered by relation, so that neighbours share theirs."""
-
-    @property
-    def side(self) -> Side:
-        """The end that is missing."""
+    """Queries numbered by side and relation, so that neighbours share theirs."""
 
     @property
     def questions(self) -> int:
@@ -41,15 +44,15 @@ class Asked(Protocol):
 
 @dataclass(frozen=True)
 class Pairwise:
-    """One question for each (anchor, relation): both int64[B]."""
+    """One question for each (anchor, relation): both int64[B]. `headless` bool[B]: which miss their head."""
 
-    side: Side
+    headless: np.ndarray
     anchors: np.ndarray
     relations: np.ndarray
 
     @cached_property
     def _order(self) -> np.ndarray:
-        return np.argsort(self.relations, kind="stable")
+        return np.lexsort((self.relations, self.headless))
 
     @property
     def questions(self) -> int:
@@ -61,7 +64,7 @@ class Pairwise:
 
     def take(self, start: int, stop: int) -> Queries:
         rows = self._order[start:stop]
-        return Queries(self.anchors[rows], self.relations[rows], rows)
+        return Queries(self.headless[rows], self.anchors[rows], self.relations[rows], rows)
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,8 @@ class Combined:
     def take(self, start: int, stop: int) -> Queries:
         relation, anchor = np.divmod(np.arange(start, stop), len(self.anchors))
         question = {"anchor": anchor, "relation": relation, "all": np.zeros_like(anchor)}[self.by]
-        return Queries(self.anchors[anchor], self.relations[relation], question)
+        headless = np.full(len(anchor), self.side is Side.HEAD)
+        return Queries(headless, self.anchors[anchor], self.relations[relation], question)
 
 
 class Best:
@@ -104,8 +108,8 @@ class Best:
     def merge(self, queries: Queries, ids: np.ndarray, keys: np.ndarray) -> None:
         """Take in what was found: entities int64[P,K] (-1: none) that complete the queries, with order keys float64[P,K]."""
         row, place = np.nonzero(ids >= 0)
-        given, found, side = queries.anchors[row], ids[row, place], self.asked.side
-        ends = side.pick(found, given), side.pick(given, found)
+        given, found, headless = queries.anchors[row], ids[row, place], queries.headless[row]
+        ends = np.where(headless, found, given), np.where(headless, given, found)
         new = (queries.questions[row], keys[row, place], ends[0], queries.relations[row], ends[1])
         with self._lock:
             touched = np.unique(new[0])

@@ -54,8 +54,9 @@ class Question:
 
     @property
     def group(self) -> tuple[str, bool, int]:
-        """Those of one group are answered by one product; a few answers do not wait for thousands."""
-        return self.what, self.exclude_known, (self.k - 1).bit_length() // 3
+        """Those of one group are answered by one product, heads and tails alike; a few answers do not wait for thousands."""
+        what = "entity" if self.what in ("head", "tail") else self.what
+        return what, self.exclude_known, (self.k - 1).bit_length() // 3
 
 
 class Found(NamedTuple):
@@ -173,15 +174,18 @@ def compute(live: Live, questions: Sequence[Question]) -> list[Found]:
         heads, tails = columns
         found = live.predictor.top_relations(heads, tails, k, known=known)
     else:
-        side = Side(what)
-        anchors, relations = columns[::-1] if side is Side.HEAD else columns
-        found = live.predictor.top(side, anchors, relations, k, known=known)
+        headless = np.array([question.what == "head" for question in questions])
+        anchors, relations = np.where(headless, columns[::-1], columns)
+        found = live.predictor.top(headless, anchors, relations, k, known=known)
     if known is not None or live.known is None:
         flags = None if live.known is None else np.zeros(found.ids.shape, bool)
     elif what == "relation":
         flags = _known_relations(live.known, columns, found.ids)
     else:
-        flags = live.known.has(side, anchors, relations, np.arange(len(anchors)), found.ids)
+        flags = np.empty(found.ids.shape, bool)
+        for side in Side:
+            rows = np.flatnonzero(headless == (side is Side.HEAD))
+            flags[rows] = live.known.has(side, anchors[rows], relations[rows], np.arange(len(rows)), found.ids[rows])
     made = []
     for row, question in enumerate(questions):
         count = int((found.ids[row, : question.k] >= 0).sum())

@@ -149,17 +149,20 @@ def test_neither_blocks_nor_threads_nor_ties_change_an_answer(
 
 
 @pytest.mark.parametrize("name", ["RotatE", "TransR", "DistMult"])
-@pytest.mark.parametrize("side", Side)
-def test_queries_side_by_side_leave_out_what_is_known(kernels: None, name: str, side: Side) -> None:
+@pytest.mark.parametrize("asked", [*Side, "both"])
+def test_queries_side_by_side_leave_out_what_is_known(kernels: None, name: str, asked: Side | str) -> None:
     world = world_of(name)
     rng = np.random.default_rng(0)
     triples = np.stack([rng.integers(0, n, 300) for n in (ENTITIES, RELATIONS, ENTITIES)], axis=1)
     known = KnownTriples.build([triples], ENTITIES, RELATIONS)
     listed = set(map(tuple, triples.tolist()))
     anchors, relations = rng.integers(0, ENTITIES, 40), rng.integers(0, RELATIONS, 40)
+    headless = rng.random(40) < 0.4 if isinstance(asked, str) else np.full(40, asked is Side.HEAD)
+    sides = [Side.HEAD if missing else Side.TAIL for missing in headless.tolist()]
+    given = headless if isinstance(asked, str) else asked
     for among in (None, np.array([9, 2, 2, 20])):
-        found = world.ask(query_block=7, candidate_block=10).top(side, anchors, relations, 6, among=among, known=known)
-        for row, (anchor, relation) in enumerate(zip(anchors.tolist(), relations.tolist(), strict=True)):
+        found = world.ask(query_block=7, candidate_block=10).top(given, anchors, relations, 6, among=among, known=known)
+        for row, (side, anchor, relation) in enumerate(zip(sides, anchors.tolist(), relations.tolist(), strict=True)):
             each = range(ENTITIES) if among is None else sorted(set(among.tolist()))
             possible = [side.pick((e, relation, anchor), (anchor, relation, e)) for e in each]
             best = world.sorted([triple for triple in possible if triple not in listed], found.ids.shape[1])
