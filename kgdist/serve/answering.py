@@ -282,14 +282,8 @@ def ready(live: Live) -> Live:
     for labels in (*live.labels.values(), *live.row_labels.values()):
         live.by_label(labels)
     if len(live.entities) and len(live.relations):
-        for what, given in (
-            ("head", 2),
-            ("relation", 2),
-            ("tail", 2),
-            ("score", 3),
-            ("explain", 3),
-            ("similar entity cosine", 1),
-        ):
+        asked = ("head", 2), ("relation", 2), ("tail", 2), ("score", 3), ("explain", 3), ("similar entity cosine", 1)
+        for what, given in asked:
             for exclude in (False, live.known is not None):
                 compute(live, [Question(what, (0,) * given, 1, exclude)])
         if live.known is not None:  # what nearest facts ask for where there are some
