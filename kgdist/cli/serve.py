@@ -25,6 +25,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"kgdist-serve needs more packages ({error}): pip install 'kgdist[serve]'") from error
     from kgdist.base import log
 
+    listener.few_arenas()
     token = None if options.token_file is None else _token(options.token_file)
     with listener.bind(options.host, options.port) as bound:
         from kgdist.base.machine import usable_cores
