@@ -62,6 +62,15 @@ def keep_freed_memory() -> None:
         library.mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD
 
 
+def few_arenas() -> None:
+    """Let all threads take memory from two places, where each would keep some of its own: before they start.
+
+    25 to 60 MB less of 390 in kgdist-serve on FB15k, at the same speed. A no-op where the library is not glibc.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(-8, 2)  # M_ARENA_MAX of malloc.h
+
+
 def peak_of_this_process() -> int:
     """Bytes of the largest resident set so far (which counts shared pages in full).
 

@@ -24,11 +24,11 @@ def main(argv: Sequence[str]) -> int:
     except ImportError as error:
         raise UsageError(f"kgdist-serve needs more packages ({error}): pip install 'kgdist[serve]'") from error
     from kgdist.base import log
+    from kgdist.base.machine import few_arenas, usable_cores
 
-    listener.few_arenas()
+    few_arenas()
     token = None if options.token_file is None else _token(options.token_file)
     with listener.bind(options.host, options.port) as bound:
-        from kgdist.base.machine import usable_cores
         from kgdist.serve.answering import ready
         from kgdist.serve.app import App
         from kgdist.serve.gatherer import Gatherer
