@@ -50,6 +50,18 @@ class Excluded:
     own_starts: np.ndarray  # int64[G + 1], where the answers of each query begin in `own`
     own: np.ndarray  # int32[A], ascending within a query, each once; all of them are in its list
 
+    @staticmethod
+    def joined(parts: list[Excluded]) -> Excluded:
+        """The same for the queries of all `parts`, one part after another."""
+        before = np.cumsum([0, *(len(part.starts) - 1 for part in parts)])
+        lists = np.concatenate([part.lists + first for part, first in zip(parts, before[:-1], strict=True)])
+        starts, own_starts = (
+            np.append(0, np.concatenate([np.diff(each) for each in all_starts])).cumsum()
+            for all_starts in ([part.starts for part in parts], [part.own_starts for part in parts])
+        )
+        entities, own = np.concatenate([part.entities for part in parts]), np.concatenate([part.own for part in parts])
+        return Excluded(lists, starts, entities, own_starts, own)
+
     def part(self, queries: slice) -> Excluded:
         """The same for some of the queries, which follow one another."""
         starts = self.own_starts[queries.start : queries.stop + 1]
@@ -83,6 +95,7 @@ class Batch:
     stands: np.ndarray | None = None  # float32[C, N], how many entities each candidate stands for
     queries: np.ndarray | None = None  # int64[G + 1], where the positives of each query begin; every entity is a candidate
     excluded: Excluded | None = None  # where every entity is a candidate: those that do not count
+    inverse: np.ndarray | None = None  # bool[B], positives whose relation is the inverse one; their ends stand as it has them
 
     def __len__(self) -> int:
         return len(self.heads)

@@ -53,7 +53,10 @@ class Weighing:
             frequent = self._answers[batch.side.pick(batch.heads, batch.tails)]
             weights = weights * (frequent / frequent.mean())
         if self._sides:
-            weights = weights * self._sides[batch.side][batch.relations]
+            by_side = self._sides[batch.side][batch.relations]
+            if batch.inverse is not None:
+                by_side = np.where(batch.inverse, self._sides[batch.side.other][batch.relations], by_side)
+            weights = weights * by_side
         return replace(batch, weights=weights)
 
 

@@ -180,7 +180,10 @@ def trainer_of(
 
 def queries_of(config: Config, train: Triples) -> Queries:
     """Of a training against all entities."""
-    return Queries(train, config.batch_size, answers=config.answers, seed=config.seed, known=config.mask_known)
+    return Queries(
+        train, config.batch_size,
+        answers=config.answers, seed=config.seed, known=config.mask_known, inverses=config.reciprocal,
+    )  # fmt: skip
 
 
 def _sampled(

@@ -114,6 +114,8 @@ def relation_rows(
     """The relations' rows that a batch needs, int64[V], which of them each positive has, int64[B], and the side that the model is
     asked for by them. `unique` gives different ids, and places among them."""
     rows, side = model.asked(batch.relations, batch.side)
+    if batch.inverse is not None:
+        rows = np.where(batch.inverse, model.asked(batch.relations, batch.side.other)[0], rows)
     if config.relation_loss:
         return np.arange(tables.shape("relation")[0]), rows, side
     ids, places = unique(rows)

@@ -65,6 +65,9 @@ class Plain:
 
     def __init__(self, model: Model, config: Config, tables: MemoryTables, batch: Batch, known: np.ndarray | None = None) -> None:
         self.model, self.config, self.batch, self.known = model, config, batch, known
+        self.rows, self.side = self.asked(batch.relations, batch.side)
+        if batch.inverse is not None:
+            self.rows = [row + 1 if other else row for row, other in zip(self.rows, batch.inverse, strict=True)]
         self.leaves = {name: rows.double().requires_grad_() for name, rows in tables.rows.items()}
         self.seen = dict(self.leaves)
         for number, (name, share) in enumerate((("entity", config.entity_dropout), ("relation", config.relation_dropout))):
@@ -72,20 +75,34 @@ class Plain:
             mask = Dropout(share, config.seed, number).mask(np.arange(count), width, batch.step)
             self.seen[name] = self.leaves[name] * torch.from_numpy(mask).double()
 
-    def score(self, anchor: int, relation: int, candidate: int) -> torch.Tensor:
+    def asked(self, relations: np.ndarray, side: Side) -> tuple[list[int], Side]:
+        """The row of each relation that is asked for `side`, and the side that it is then asked for."""
+        if not self.model.reciprocal:
+            return relations.tolist(), side
+        return [2 * relation + (side is Side.HEAD) for relation in relations.tolist()], Side.TAIL
+
+    def score(self, anchor: int, row: int, candidate: int) -> torch.Tensor:
         """Of a candidate for the missing side."""
-        side = self.batch.side
-        rows, inverse = self.seen["entity"], self.model.reciprocal and side is Side.HEAD
-        row = 2 * relation + inverse if self.model.reciprocal else relation
-        head, tail = (anchor, candidate) if inverse or side is Side.TAIL else (candidate, anchor)
+        rows = self.seen["entity"]
+        head, tail = (anchor, candidate) if self.side is Side.TAIL else (candidate, anchor)
         projection = self.seen["projection"][row] if "projection" in self.seen else None
         found = formulas.score(self.model.name, rows[head], self.seen["relation"][row], rows[tail], projection)
         return found if self.model.score_limit is None else found.clamp(-self.model.score_limit, self.model.score_limit)
 
     def triples(self) -> list[tuple[int, int, int]]:
-        """(anchor, relation, true entity) of each positive."""
+        """(anchor, row of the relation, true entity) of each positive."""
         batch = self.batch
-        return ends(np.stack([batch.heads, batch.relations, batch.tails], axis=1), batch.side)
+        return ends(np.stack([batch.heads, np.array(self.rows), batch.tails], axis=1), batch.side)
+
+    def true(self, anchor: int, row: int) -> set[int]:
+        """All entities that are known to answer."""
+        assert self.known is not None
+        found = set()
+        for side in Side if self.model.reciprocal else [self.side]:
+            rows = self.asked(self.known[:, 1], side)[0]
+            turned = ends(self.known, side)
+            found |= {each[2] for each, one in zip(turned, rows, strict=True) if (each[0], one) == (anchor, row)}
+        return found
 
     def loss(self) -> torch.Tensor:
         """All terms."""
@@ -96,12 +113,12 @@ class Plain:
     def sampled(self, weights: np.ndarray) -> torch.Tensor:
         """The softmax over drawn candidates, each for as many as it stands for."""
         batch, smooth, total = self.batch, self.config.label_smoothing, torch.zeros((), dtype=torch.float64)
-        for i, (anchor, relation, true) in enumerate(self.triples()):
+        for i, (anchor, row, true) in enumerate(self.triples()):
             chunk = i // batch.chunk
-            scores, counts = [self.score(anchor, relation, true)], [1.0]
+            scores, counts = [self.score(anchor, row, true)], [1.0]
             for j, candidate in enumerate(batch.negatives[chunk].tolist()):
                 if batch.masked is None or not batch.masked[i, j]:
-                    scores.append(self.score(anchor, relation, candidate))
+                    scores.append(self.score(anchor, row, candidate))
                     counts.append(float(batch.stands[chunk, j]) if batch.stands is not None else 1.0)
             s, n = torch.stack(scores), torch.tensor(counts, dtype=torch.float64)
             mean = (n * s).sum() / n.sum()
@@ -114,11 +131,11 @@ class Plain:
         assert batch.queries is not None
         triples = self.triples()
         for start, stop in zip(batch.queries, batch.queries[1:], strict=False):
-            anchor, relation, _ = triples[start]
+            anchor, row, _ = triples[start]
             answers, out = [triples[i][2] for i in range(start, stop)], set()
             if self.known is not None:
-                out = {each[2] for each in ends(self.known, batch.side) if each[:2] == (anchor, relation)} - set(answers)
-            s = {c: self.score(anchor, relation, c) for c in range(ENTITIES) if c not in out}
+                out = self.true(anchor, row) - set(answers)
+            s = {c: self.score(anchor, row, c) for c in range(ENTITIES) if c not in out}
             if config.k_vs_all:
                 total = total + weights[start:stop].mean() * self.example(s, answers) / (len(batch.queries) - 1)
             else:
@@ -137,11 +154,10 @@ class Plain:
 
     def regularisation(self) -> torch.Tensor:
         """As a mean over positives; lp of the different entities, and of relations as often as they are used."""
-        config, model, batch = self.config, self.model, self.batch
+        config, model, batch, rows = self.config, self.model, self.batch, self.rows
         own, size = config.relation_regularization_coef, len(batch)
         coef, of_relations = config.regularization_coef, config.regularization_coef if own is None else own
         entity, relation = self.leaves["entity"], self.leaves["relation"]
-        rows = [model.asked(batch.relations, batch.side)[0][i] for i in range(size)]
         if config.regularizer == "lp":
             p = config.regularization_norm
             if not p:
@@ -155,8 +171,7 @@ class Plain:
             total = total + coef * (self.power("entity", entity[anchor]) + self.power("entity", entity[true]))
             if config.regularizer == "dura":
                 given = RelationRows({"relation": self.seen["relation"][rows[i]][None]}, torch.zeros(1, dtype=torch.int64))
-                side = model.asked(batch.relations, batch.side)[1]
-                for end, asked in ((anchor, side), (true, side.other)):
+                for end, asked in ((anchor, self.side), (true, self.side.other)):
                     total = total + of_relations * model.queries(self.seen["entity"][end][None], given, asked).square().sum()
             elif not model.angles:
                 total = total + of_relations * self.power("relation", relation[rows[i]])
@@ -176,13 +191,12 @@ class Plain:
         total, batch, rows = torch.zeros((), dtype=torch.float64), self.batch, self.seen["entity"]
         if not self.config.relation_loss:
             return total
-        true_rows, side = self.model.asked(batch.relations, batch.side)
-        for i, (anchor, _, true) in enumerate(self.triples()):
-            head, tail = (anchor, true) if side is Side.TAIL else (true, anchor)
+        for i, (anchor, own, true) in enumerate(self.triples()):
+            head, tail = (anchor, true) if self.side is Side.TAIL else (true, anchor)
             every = self.seen["relation"]
             scores = [formulas.score(self.model.name, rows[head], row, rows[tail]) for row in every]
             s = torch.stack(scores)
-            total = total + weights[i] * (s.logsumexp(0) - s[true_rows[i]]) / len(batch)
+            total = total + weights[i] * (s.logsumexp(0) - s[own]) / len(batch)
         return total * self.config.relation_loss
 
 
@@ -244,7 +258,7 @@ def test_against_all(
     model, triples = model_of(name, reciprocal=reciprocal), triples_of(np.random.default_rng(seed), seed % 2 == 0)
     tables = tables_of(model, seed)
     known = seed % 5 < 2
-    batch = Queries(triples, 5, answers=answers, seed=seed, known=known).batch(seed % 7)
+    batch = Queries(triples, 5, answers=answers, seed=seed, known=known, inverses=reciprocal).batch(seed % 7)
     for step in (FullStep(config, model, tables), AutogradStep(config, model, tables, CPU)):
         check(done(step, batch), Plain(model, config, tables, batch, triples.array if known else None))
 
