@@ -29,6 +29,7 @@ from kgdist.kernels import gemm
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config
+from kgdist.runtime.job import queries_of
 from kgdist.training.full_step import FullStep
 from kgdist.training.step import Clock
 
@@ -57,7 +58,7 @@ class Ours:
         self.tables = MemoryTables.create(model.shapes(entities, relations), config.optimizer)
         for rows in self.tables.rows.values():
             rows.normal_(0, 0.1)
-        self.queries = Queries(triples, config.batch_size, answers=config.answers, seed=1)
+        self.queries = queries_of(config.replace(seed=1), triples)
         self.step, self.number = FullStep(config, model, self.tables), 0
 
     def __call__(self) -> None:

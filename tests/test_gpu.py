@@ -113,7 +113,7 @@ def test_steps_against_all_entities(name: str, regularizer: str, known: bool) ->
     for key, rows in tables.rows.items():
         spread = model.init_range if model.angles and key == "relation" else 1.0
         rows.uniform_(-spread, spread, generator=torch.Generator().manual_seed(2))
-    moved, asked = on_gpu(tables, "adagrad"), Queries(triples, 20, answers=4, seed=1, known=known)
+    moved, asked = on_gpu(tables, "adagrad"), Queries(triples, 20, answers=4, seed=1, known=known, inverses=True)
     here, there = AutogradStep(config, model, tables, CPU), AutogradStep(config, model, moved, GPU)
     for which in range(3):
         want, found = steps.done(here, asked.batch(which)), steps.done(there, asked.batch(which))

@@ -95,7 +95,7 @@ class Batch:
     stands: np.ndarray | None = None  # float32[C, N], how many entities each candidate stands for
     queries: np.ndarray | None = None  # int64[G + 1], where the positives of each query begin; every entity is a candidate
     excluded: Excluded | None = None  # where every entity is a candidate: those that do not count
-    inverse: np.ndarray | None = None  # bool[B], positives whose relation is the inverse one; their ends stand as it has them
+    inverse: np.ndarray | None = None  # bool[B], positives of the inverse relation, whose ends stand as that has them: (t, r, h)
 
     def __len__(self) -> int:
         return len(self.heads)

@@ -133,8 +133,9 @@ def sample(splits: Sequence[np.ndarray]) -> tuple[Portion, Portion]:
     return Portion(*(each[chosen] for each in either)), Portion(*(each[theirs] for each in either))
 
 
-def find(parts: Iterable[Portion], num_relations: int) -> list[Link]:
-    """The linked relations among R, those with most pairs in common first. Repeated triples count once."""
+def find(parts: Iterable[Portion], num_relations: int, share: float = SHARE) -> list[Link]:
+    """The linked relations among R, those with most pairs in common first: `share` of both at least. Repeated triples count
+    once."""
     sizes, loops = (np.zeros(num_relations, np.int64) for _ in range(2))
     codes, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for part in parts:
@@ -159,7 +160,7 @@ def find(parts: Iterable[Portion], num_relations: int) -> list[Link]:
     least = np.where(own, 2 * shared, shared)
     shared = np.where(own, 2 * shared + loops[first], shared)
     shares = np.stack([shared / sizes[first], shared / sizes[second]], 1)
-    kept = np.flatnonzero((least >= LEAST) & (shares >= SHARE).all(1))
+    kept = np.flatnonzero((least >= LEAST) & (shares >= share).all(1))
     links = [
         Link(int(first[k]), int(second[k]), bool(inverse[k]), int(shared[k]), (float(shares[k, 0]), float(shares[k, 1])))
         for k in kept

@@ -20,7 +20,7 @@ class Weighing:
     batch, as the authors of RotatE do (Sun et al. 2019, after word2vec of Mikolov et al. 2013). 4 bytes a triple.
 
     Bernoulli, of a side of a relation: where a head is asked for 2 tph / (tph + hpt), and where a tail is 2 hpt / (tph + hpt), of
-    tails per head and heads per tail: both steps are made as often, and count as often as TransH replaces that end (Wang et al.
+    tails per head and heads per tail: both are asked for as often, and count as often as TransH replaces that end (Wang et al.
     2014). 8 bytes a relation.
 
     Answers, of the entity that is asked for: w + (1 - w) n / N, n how often it is a head or tail in the split and N the most that

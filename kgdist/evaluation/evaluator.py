@@ -271,8 +271,10 @@ class Evaluator:
             known=self.known("test"),
             pool=self.pool,
         )
-        found = {"frequent": by_frequency()}
-        if (told := implied(train, num_entities=entities, num_relations=relations, asked=self.triples("test"))) is not None:
+        found, held_out = {"frequent": by_frequency()}, (self.dataset.valid, self.dataset.test)
+        part = len(train) / (len(train) + sum(len(split) for split in held_out if split is not None))
+        told = implied(train, num_entities=entities, num_relations=relations, asked=self.triples("test"), part=part)
+        if told is not None:
             found["implied"] = by_frequency(implied=told)
         return {name: metrics(each, Ties(self.config.rank_ties), self.config.hits) for name, each in found.items()}
 

@@ -26,6 +26,7 @@ from kgdist.partition.verify import open_all
 
 QUERIES = 8192
 PIECE = 1 << 15  # queries of a message: half a megabyte
+FEW = 1 << 17  # queries that baselines rank in some ten seconds, among a sample, which takes longest
 
 
 class SharedEvaluator(Evaluator):
@@ -52,10 +53,13 @@ class SharedEvaluator(Evaluator):
         return self.partition.categories()
 
     def baselines(self, ranks: Ranks) -> dict[str, dict[str, float | None]]:
-        """By the triples of all partitions, where they lie beside this one and are few; else none: kgdist-eval finds them."""
+        """By the triples of all partitions, where they lie beside this one and are few; else none: kgdist-eval finds them. The
+        queries are to be few, too, for nothing else is done meanwhile, and the other machines wait only so long."""
+        if len(ranks) > FEW:
+            return {}
         try:
             parts = open_all(self.partition.folder.parent)
-        except CheckpointError:
+        except (CheckpointError, OSError):  # a partition that the training has no need to read
             return {}
         if parts[0].graph != self.partition.graph or sum(len(part.train) for part in parts) > AT_ONCE:
             return {}

@@ -19,7 +19,7 @@ from kgdist.kernels.comparators import COMPARATORS
 from kgdist.models.base import Model
 from kgdist.options import model_file
 from kgdist.options.built_in import BUILT_IN
-from kgdist.options.config import Config
+from kgdist.options.config import OPTIONS, Config
 from kgdist.options.resolve import resolve
 
 
@@ -110,6 +110,9 @@ def settle(config: Config, explicit: Collection[str] = (), *, devices: int | Non
         if config.gpu == (-1,) and not gemm.fast_on_this_cpu():
             more.append("--compute_dtype bfloat16: this CPU multiplies float32 faster")
     _check_objective(config, model)
+    own = "gamma" in explicit and config.gamma != OPTIONS["gamma"].default
+    if own and config.init_scale is not None and model.compare == "dot":
+        more.append(f"--gamma {config.gamma:g} has no effect: {model.name} has no margin, and --init_scale is given")
     return config, [*notes, *more]
 
 

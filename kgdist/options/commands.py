@@ -49,8 +49,9 @@ examples:
   kgdist-train --model_name ComplEx --dataset wn18 --batch_size 1024 \\
       --neg_sample_size 1024 --hidden_dim 512 -g 200 --lr 0.1 -adv -rc 1e-5 \\
       --max_step 20000 --test
-  kgdist-train --model_name DistMult --dataset mine --format raw_udd_hrt \\
-      --data_files train.tsv valid.tsv test.tsv --valid --early_stop_patience 3
+  kgdist-train --model_name DistMult --dataset mine --data_path . \\
+      --format raw_udd_hrt --data_files train.tsv valid.tsv test.tsv \\
+      --valid --early_stop_patience 3
 
 A flag may be shortened while it stays unambiguous (--model for --model_name). A switch that a preset or file turned on is
 turned off with --switch=false. The later of two equal flags counts; flags win over --config, and that over --preset.""",
@@ -234,7 +235,7 @@ examples:
   kgdist completion fish | source      in ~/.config/fish/config.fish""",
 }
 SHORT = {  # the options that -h shows, with the first examples; --help shows all
-    "train": "dataset format data_files model_name preset hidden_dim lr max_epoch valid test num_proc gpu",
+    "train": "dataset data_path format data_files model_name preset hidden_dim lr max_epoch valid test gpu",
     "eval": "model_path data_path rank_ties eval_percent no_eval_filter neg_sample_size_eval num_proc gpu report json",
     "dist-train": "path ip_config dataset model_name preset hidden_dim lr max_step num_client_proc copy test dry_run",
     "partition": "dataset format data_files data_path num_parts method layout edges out dry_run verify",

@@ -79,7 +79,7 @@ class ObjectiveOptions:
         "sampled",
         "what a true entity is compared with: sampled, the negatives that a step draws; all, every entity, by --loss_genre "
         "Softmax or by a sum of binary losses, on one machine. A step then takes --batch_size queries (head, relation, ?) or "
-        "(?, relation, tail), each with its --answers",
+        "(?, relation, tail), with --reciprocal of both, each with its --answers",
         choices=("sampled", "all"),
         ours=_ALONE,
     )

@@ -257,4 +257,5 @@ def find(model: str, dataset: str, encoder: str = "none", kind: str = "published
     except KeyError:
         asked = model if encoder == "none" else f"{model} behind {encoder}"
         which = "none" if kind == "published" else f"none that is called {kind}"
-        raise OptionError("--preset", f"there is {which} for {asked} on {dataset}; there are {pairs(kind)}") from None
+        known = f"there is {which} for {asked} on {dataset}; there are {pairs(kind)}"
+        raise OptionError("--preset", known if kind == "published" else f"{known}; --preset alone is for every graph") from None

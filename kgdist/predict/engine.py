@@ -112,10 +112,13 @@ class Predictor:
 
         `side` may also be bool[B], whether each misses its head: one pass over the candidates answers both kinds. `among` int[n]:
         of these entities only (of all when None); `known`: without these triples. K is at most the number of candidates. Raises
-        IndexError for ids out of range, KgdistError for embeddings that are not finite.
+        IndexError for ids out of range, ValueError for a `side` of another length, KgdistError for embeddings that are not
+        finite.
         """
         anchors, relations = self._ids(anchors, self.num_entities), self._ids(relations, self.num_relations)
-        headless = np.full(len(anchors), side is Side.HEAD) if isinstance(side, Side) else side
+        headless = np.full(len(anchors), side is Side.HEAD) if isinstance(side, Side) else np.asarray(side, bool)
+        if headless.shape != anchors.shape:
+            raise ValueError(f"side: {headless.size} for {len(anchors)} queries")
         candidates = self._candidates(among)
         k = min(k, self.num_entities if candidates is None else len(candidates))
         ids, scores = np.full((len(anchors), k), -1), np.full((len(anchors), k), -np.inf)
@@ -262,7 +265,7 @@ class Predictor:
         self, asked: Asked, candidates: Candidates | None, k: int, known: KnownTriples | None, report: Callable[[int], object]
     ) -> Best:
         """Answer some questions on all threads; an error, or Ctrl-C, ends all of them within one block."""
-        best, deal = Best(asked, k), Deal()
+        best, deal = Best(asked.questions, k), Deal()
         listed = max(1, LISTED // (2 * k + 32))
         size = max(1, min(self.query_block, listed, max(FEW, -(-len(asked) // self.threads))))
 

@@ -93,9 +93,8 @@ class Combined:
 class Best:
     """The `k` best triples of each question so far; equal ones by head, relation, tail. Memory: 32 bytes each."""
 
-    def __init__(self, asked: Asked, k: int) -> None:
-        self.k = k
-        shape = (asked.questions, k)
+    def __init__(self, questions: int, k: int) -> None:
+        self.k, shape = k, (questions, k)
         self.keys = np.full(shape, -np.inf)  # float64
         self.heads, self.relations, self.tails = (np.full(shape, -1) for _ in range(3))  # int64, -1: none
         self._lock = threading.Lock()

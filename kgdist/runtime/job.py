@@ -280,8 +280,8 @@ def train_share(job: dict[str, Any], owner: Owner) -> int:
 def warm_up(config: Config, *, weighted: bool) -> None:
     """Compile the kernels of a training before its workers start, so that each finds them in the cache.
 
-    They are those that two steps of this very training run, one for each side, here on a graph of four entities that is thrown
-    away. `weighted`: its triples have weights. Takes milliseconds when the kernels are in the cache. Does nothing where GPUs do
+    They are those that two steps of this very training run, of both sides, here on a graph of four entities that is thrown away.
+    `weighted`: its triples have weights. Takes milliseconds when the kernels are in the cache. Does nothing where GPUs do
     the work.
     """
     if config.gpu[0] >= 0:

@@ -124,7 +124,8 @@ class App:
         headers = dict(scope["headers"])
         if self._token is None and not _is_local(headers.get(b"host", b"localhost")):
             # a page elsewhere whose name was made to lead to this machine
-            return Json({"error": "without --token_file, only localhost is answered under this name"}, 403)
+            what = "without --token_file the server answers as localhost alone; start it with one to reach it by other names"
+            return Json({"error": what}, 403)
         if scope["path"] not in OPEN and not self._may(headers):
             what = "give the server's token: Authorization: Bearer TOKEN"
             return Json({"error": what}, 401, {"www-authenticate": "Bearer"})

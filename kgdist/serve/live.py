@@ -31,6 +31,8 @@ from kgdist.runs.opened import Opened, open_model
 
 KINDS = ("entity", "relation")
 ROWS = 1 << 14  # rows looked at together
+COUNTED = 1 << 22  # triples, about, of which the most connected are counted
+HUBS = 64  # of which so many are kept
 Stamp = dict[str, tuple[int, int, int]]  # file -> inode, bytes, nanoseconds of its last change
 
 
@@ -74,6 +76,19 @@ class Live:
         """Labels of the rows of either table."""
         rows = self.row_names["relation"]
         return {**self.labels, "relation": self.labels["relation"].of_rows(rows, len(rows) // max(1, len(self.relations)))}
+
+    @cached_property
+    def hubs(self) -> dict[str, np.ndarray]:
+        """Who is in most triples of train, or of every nth of very many, most first: int64[HUBS] or fewer of each kind; none
+        where the data is not known."""
+        found = {kind: np.zeros(0, np.int64) for kind in KINDS}
+        if self.dataset is not None:
+            array = self.dataset.train.array
+            some = array[:: 1 + len(array) // COUNTED]
+            for kind, columns in zip(KINDS, ([0, 2], [1]), strict=True):
+                ids, counts = np.unique(some[:, columns], return_counts=True)
+                found[kind] = ids[np.argsort(-counts, kind="stable")[:HUBS]].astype(np.int64)
+        return found
 
     def by_label(self, labels: Labels) -> ByLabel | None:
         """What finds things by these labels of the run; None where there are none."""

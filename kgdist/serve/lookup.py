@@ -63,11 +63,14 @@ def near(live: Live, noun: str, text: str) -> list[str]:
 
 
 def complete(live: Live, noun: str, text: str, most: int) -> dict[str, list[Any]]:
-    """Names that `text` may be the beginning or a part of, and then those of which it is that of the label; with labels."""
+    """Names that `text` may be the beginning or a part of, and then those of which it is that of the label; with labels. Of all,
+    where there is no text, first those with most triples."""
     if not _is_text(text):
         return {"names": []}
     names, by_label = live.names[noun], live.by_label(live.labels[noun])
     found = [*([text] if text in names else []), *names.complete(text, most)]
+    if not text:
+        found = [*names.names(live.hubs[noun][:most]), *found]
     if by_label is not None:
         bearers = (by_label.bearers(label)[:most] for label in by_label.texts.complete(text, most))
         found += [name for ids in bearers for name in names.names(ids)]

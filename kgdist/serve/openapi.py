@@ -57,7 +57,7 @@ def description(options: ServeOptions) -> dict[str, Any]:
             _object({**triple, **ranks}),
         ),
         "/entities": _looked(
-            "Names that begin with q, then those that hold it, then those whose labels do.",
+            "Names that begin with q, then those that hold it, then those whose labels do; without q those of most triples.",
             {"q": _NAME, "kind": {"enum": ["entity", "relation"]}, "k": k},
             _object({"names": _list(_NAME), "labels": _list(_LABEL)}),
         ),

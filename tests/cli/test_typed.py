@@ -72,12 +72,13 @@ def test_types_that_cannot_be_read_are_refused(bench: Bench) -> None:
     assert not bench.runs()
 
 
-@pytest.mark.parametrize("candidates", ["sampled", "all"])
-def test_batches_are_weighed_and_typed(bench: Bench, candidates: str) -> None:
+@pytest.mark.parametrize(("candidates", "reciprocal"), [("sampled", False), ("all", False), ("all", True)])
+def test_batches_are_weighed_and_typed(bench: Bench, candidates: str, reciprocal: bool) -> None:
     data = load_dataset(path=bench.data, name="toy", format="raw_udd_hrt", files=FILES)
     plain = Config(
-        model_name="ComplEx", hidden_dim=8, loss_genre="Softmax", batch_size=32, neg_sample_size=8, candidates=candidates
-    )
+        model_name="ComplEx", hidden_dim=8, loss_genre="Softmax", batch_size=32, neg_sample_size=8, candidates=candidates,
+        reciprocal=reciprocal,
+    )  # fmt: skip
     sizes = len(data.entities), len(data.relations)
     train = Triples(data.train.array, np.linspace(1, 2, len(data.train), dtype=np.float32))
     more = {"bernoulli": True, "subsampling": True, "answer_weight": 0.2}
@@ -91,6 +92,7 @@ def test_batches_are_weighed_and_typed(bench: Bench, candidates: str) -> None:
     for step in range(2):
         batch = trainer.batch(step)
         assert batch.weights is not None and batch.numbers is not None and train.weights is not None
+        assert set(batch.inverse.tolist()) == {False, True} if reciprocal else batch.inverse is None
         own = weighing(trainer_of(plain, train, tables, 0).batch(step)) if candidates == "all" else batch
         np.testing.assert_array_equal(batch.weights, own.weights)
         assert not np.allclose(batch.weights, train.weights[batch.numbers])

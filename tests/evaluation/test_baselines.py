@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -89,6 +90,21 @@ def test_what_an_inverse_says_stands_before_what_is_frequent() -> None:
     tail = (ranks.side == SIDES.index(Side.TAIL)) & (ranks.relation == 0)
     assert plain.rank()[tail] > 3 and better.rank()[tail] <= 2  # 3 is the other answer of (0, 0, ?), by the inverse, too
     assert implied(train[-1:], num_entities=10, num_relations=3, asked=asked) is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_symmetric_relation_is_found_in_the_part_of_it_that_train_has(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    pairs = np.unique(np.sort(rng.permutation(400).reshape(-1, 2), axis=1), axis=0)
+    whole = np.array([row for h, t in pairs for row in ((h, 0, t), (t, 0, h))], np.int32)[rng.permutation(2 * len(pairs))]
+    train, asked = whole[:280], whole[340:]
+    assert implied(train, num_entities=400, num_relations=1, asked=asked) is None  # about .7 of the mirrors are there
+    told = implied(train, num_entities=400, num_relations=1, asked=asked, part=0.7)
+    assert told is not None
+    held = {tuple(row) for row in train.tolist()}
+    offsets, answers = told.answers(Side.TAIL, asked[:, 0], asked[:, 1])
+    for row, (start, stop) in zip(asked.tolist(), itertools.pairwise(offsets), strict=True):
+        assert answers[start:stop].tolist() == ([row[2]] if (row[2], 0, row[0]) in held else [])
 
 
 def test_links_of_a_large_graph_are_found_in_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

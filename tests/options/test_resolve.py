@@ -90,6 +90,13 @@ def test_what_is_filled_in_is_said(options: dict[str, Any], note: str) -> None:
     assert re.match(note, notes[0]), notes
 
 
+def test_a_margin_that_a_product_lacks_is_said_where_first_values_are_given_too() -> None:
+    given = {"model_name": "DistMult", "gamma": 30.0, "init_scale": 0.01}
+    assert settle(Config(**given), given)[1] == ["--gamma 30 has no effect: DistMult has no margin, and --init_scale is given"]
+    for fine in (given | {"model_name": "TransE_l2"}, given | {"init_scale": None}, given | {"gamma": Config().gamma}):
+        assert settle(Config(**fine), fine)[1] == []
+
+
 def test_what_will_hardly_do_anything_is_said_of_a_new_training() -> None:
     weak, late = {"model_name": "ComplEx", "regularizer": "n3"}, {"lr_schedule": "plateau", "valid": True}
     late |= {"max_step": 900, "eval_interval": 400}

@@ -172,6 +172,12 @@ def test_queries_side_by_side_leave_out_what_is_known(kernels: None, name: str, 
             assert (found.scores[row, len(ids) :] == -np.inf).all()
 
 
+def test_ends_for_another_number_of_queries_are_refused(kernels: None) -> None:
+    one = np.zeros(1, np.int64)
+    with pytest.raises(ValueError, match=r"^side: 2 for 1 queries$"):
+        world_of("DistMult").ask().top(np.array([True, False]), one, one, 3)
+
+
 @pytest.mark.parametrize("name", formulas.NAMES)
 def test_relations_between_two_entities(name: str) -> None:
     world = world_of(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import urllib.parse
+from collections import Counter
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -154,10 +155,15 @@ def test_similar_ones_and_the_map(server: Served, run: Path, oracle: Oracle) -> 
         assert [row[kind] for row in other["results"][0]["answers"]] == list(rows["right"])
 
 
-def test_names_and_facts(server: Served, oracle: Oracle) -> None:
+def test_names_and_facts(server: Served, run: Path, oracle: Oracle) -> None:
     begin = [name for name in oracle.entities if name.startswith("e2")]
     assert server.ask("/entities?q=E2&k=3") == (200, {"names": sorted(begin, key=len)[:3]})
     assert server.ask("/entities?q=3&kind=relation") == (200, {"names": ["r3"]})
+    train = [line.split("\t") for line in (run.parents[1] / "data" / FILES[0]).read_text().splitlines()]
+    for kind, places in (("entity", (0, 2)), ("relation", (1,))):
+        often = Counter(line[place] for line in train for place in places)
+        most = [often[name] for name in server.ask(f"/entities?q=&kind={kind}&k=3")[1]["names"]]
+        assert most == sorted(often.values(), reverse=True)[:3]
     _, found = server.ask("/facts?entity=e4")
     told = {(row["head"], row["relation"], row["tail"]) for row in found["facts"]}
     assert told == {fact for fact in oracle.facts if "e4" in (fact[0], fact[2])}

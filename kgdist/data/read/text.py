@@ -203,6 +203,8 @@ def _wrong_fields(line: bytes, spec: Spec, width: int) -> str | None:
     if len(fields) != width:
         message = f"expected {spec.expected(width)}, found {len(fields)}"
         if width == 3 and len(fields) == 4:
+            if not spec.quoted and b'"' in line:
+                return f"{message}; give --quoted if quotation marks hold fields together"
             return f"{message}; give --has_edge_importance if the fourth is a weight"
         if len(fields) == 1:
             return f"{message}; is --delimiter right?"

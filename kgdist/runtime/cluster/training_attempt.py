@@ -237,9 +237,9 @@ class TrainingAttempt(Attempt[TrainingPlan, Result]):
         everyone = list(range(self.config.num_proc))
         with self.interrupts.immediate():
             problems = self._task("evaluate", dict.fromkeys(range(len(self.plan.machines)), everyone), split=split)
-        if problems or not self._collected.complete:
-            raise EvaluationError(problems[0] if problems else f"{split}: some queries came back without a rank")
-        return self.evaluator.tell(self._collected.ranks, split, time.perf_counter() - started)
+            if problems or not self._collected.complete:
+                raise EvaluationError(problems[0] if problems else f"{split}: some queries came back without a rank")
+            return self.evaluator.tell(self._collected.ranks, split, time.perf_counter() - started)
 
     def save(self, step: int) -> list[str]:
         problems = self.saved.save(self.fleet, step)

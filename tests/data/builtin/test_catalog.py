@@ -208,6 +208,14 @@ def test_a_name_that_is_nearly_right_is_suggested(tmp_path: Path, name: str, gue
     assert not (tmp_path / "data").exists()
 
 
+def test_a_folder_where_the_user_stands_is_pointed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/train.tsv").write_text("a\tr\tb\n")
+    with pytest.raises(OptionError, match=r"the folder mine is here: give --data_path \. built in are"):
+        ensure("mine", tmp_path / "data")
+
+
 @pytest.mark.parametrize("name", ["", "..", "../data", "/etc", "a\0b", "$(id)", "qqqqqq", "x" * 5000])
 def test_other_names_are_refused_with_the_way_to_own_files(tmp_path: Path, name: str) -> None:
     told = r"with train.txt, .tsv or .parquet; built in are .* --format raw_udd_hrt --data_files TRAIN"

@@ -189,6 +189,7 @@ GOOD = "a\tr\tb\n"
     [
         ("a\tb\n", 2, "expected 3 tab-separated fields, found 2"),
         ("a\tr\tb\tc\n", 2, "expected 3 tab-separated fields, found 4; give --has_edge_importance"),
+        ('"a\tr"\tb\tc\n', 2, "expected 3 tab-separated fields, found 4; give --quoted"),
         ("a\tr\tb\tc\td\n", 2, "expected 3 tab-separated fields, found 5"),
         ("a,r,b\n", 2, "found 1; is --delimiter right?"),
         ("\n" + GOOD, 2, "blank line"),
