@@ -210,7 +210,7 @@ class Session:
         self.start, self.best, number = resumed(self.config, self.dataset, self.tables, folder, self.epoch)
         self._describe(folder)
         if min(self.start) < number and not self.config.no_save_emb:
-            # Workers are more, or an epoch is shorter, so steps are fewer: what is saved now must not look older than what is there.
+            # Workers are more, or an epoch is shorter, so steps are fewer: what is saved must not look older than what is there.
             checkpoint.save(folder, min(self.start), self.tables.arrays(), self._progress(self.start), keep=0)
             checkpoint.drop(folder, {f"ckpt-{min(self.start)}"})
         self.say(f"resumed {folder} at step {min(self.start)} of {self.total}")
