@@ -14,7 +14,7 @@ from kgdist.options.config import Config
 from kgdist.runtime.job import warm_up
 from kgdist.training.loop import Trainer
 
-MINUTE, DAY = 60.0, 86400.0
+DAY = 86400.0
 
 
 def duration(seconds: float) -> str:
@@ -46,7 +46,7 @@ def estimate(config: Config, trainer: Trainer) -> str:
         f"{memory} of memory beside rows and optimiser"
     )
     on_cpu = config.gpu[0] < 0 and config.compute_dtype == "float32"
-    if on_cpu and whole >= MINUTE and MODELS[config.model_name].compare not in DISTANCES and gemm.fast_on_this_cpu():
+    if on_cpu and MODELS[config.model_name].compare not in DISTANCES and gemm.fast_on_this_cpu():
         line += "; --compute_dtype bfloat16 would about halve the time on this CPU"
     if whole > DAY and not (config.yes or config.resume):
         message = f"{line}: add --yes to begin all the same, or take fewer epochs, a smaller --hidden_dim, or more --answers"
