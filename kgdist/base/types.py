@@ -53,14 +53,16 @@ class Excluded:
     @staticmethod
     def joined(parts: list[Excluded]) -> Excluded:
         """The same for the queries of all `parts`, one part after another."""
-        before = np.cumsum([0, *(len(part.starts) - 1 for part in parts)])
-        lists = np.concatenate([part.lists + first for part, first in zip(parts, before[:-1], strict=True)])
-        starts, own_starts = (
-            np.append(0, np.concatenate([np.diff(each) for each in all_starts])).cumsum()
-            for all_starts in ([part.starts for part in parts], [part.own_starts for part in parts])
-        )
-        entities, own = np.concatenate([part.entities for part in parts]), np.concatenate([part.own for part in parts])
-        return Excluded(lists, starts, entities, own_starts, own)
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = Excluded(
+                np.append(whole.lists, part.lists + len(whole.starts) - 1),
+                np.append(whole.starts, part.starts[1:] + whole.starts[-1]),
+                np.append(whole.entities, part.entities),
+                np.append(whole.own_starts, part.own_starts[1:] + whole.own_starts[-1]),
+                np.append(whole.own, part.own),
+            )
+        return whole
 
     def part(self, queries: slice) -> Excluded:
         """The same for some of the queries, which follow one another."""

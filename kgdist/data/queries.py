@@ -130,10 +130,10 @@ class Queries:
 
     def _visits(self, epoch: int, number: int) -> list[tuple[Side, np.ndarray]]:
         """int64[.] of each side of step `number` of an epoch; of one side alone they take turns, as often as they have steps."""
-        tails, every = self.steps[Side.TAIL], self.steps_per_epoch
         if self.inverses:
             visits, first = self._shuffled(epoch, number, 0, self.visits), len(self.asked[Side.TAIL])
             return [(Side.TAIL, visits[visits < first]), (Side.HEAD, visits[visits >= first] - first)]
+        tails, every = self.steps[Side.TAIL], self.steps_per_epoch
         before = number * tails // every
         side = Side.TAIL if (number + 1) * tails // every > before else Side.HEAD
         return [(side, self._shuffled(epoch, side.pick(number - before, before), side.pick(0, 1), len(self.asked[side])))]
