@@ -98,8 +98,7 @@ def ablation() -> list[Row]:
     }
     rows = []
     for number, (what, more) in enumerate(without.items()):
-        dtype = "" if "float32" in more or "sampled" in more else "--compute_dtype bfloat16"
-        options = " ".join(f"{more} {dtype}".split())
+        options = more if "--compute_dtype" in more else f"{more} --compute_dtype bfloat16".strip()
         name = f"ablation-{number}"
         rows.append(preset("FB15k-237", "ComplEx", "fast", more=options, name=name, what=what, group="ablation"))
     return rows
