@@ -32,7 +32,7 @@ from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.processes.forkserver import ForkServer
 from kgdist.runtime.processes.pipes import ready
 from kgdist.tuning.space import Choices, Dimension, Space
-from kgdist.tuning.trials import SearchFolder, start_trial, trial_config
+from kgdist.tuning.trials import WHOLE, SearchFolder, Share, start_trial, trial_config
 
 try:
     import optuna
@@ -177,7 +177,7 @@ class Search:
     Args:
         trials: in the end, those of earlier searches in this folder among them.
         triples: of the train split, or how many there are.
-        entities: what share of them the graph has, if it is a part of one.
+        share: how much of another graph it is trained on.
         title: of its bar.
         hopeless: that many trials must fail, and no other get anywhere, for the search to end.
         learning: options are chosen by what trials have shown, not at random.
@@ -193,14 +193,14 @@ class Search:
         jobs: int,
         validations: int,
         triples: Triples | int,
-        entities: float = 1.0,
+        share: Share = WHOLE,
         title: str = "tune",
         hopeless: int | None = None,
         learning: bool = True,
     ) -> None:
         self.folder, self.base, self.space = folder, base, space
         self.trials, self.jobs, self.validations = trials, jobs, validations
-        self._graph: dict[str, Any] = {"triples": triples, "entities": entities}
+        self._graph: dict[str, Any] = {"triples": triples, "share": share}
         self._title, self._hopeless, self._learning = title, hopeless or min(HOPELESS, trials), learning
         self.study = open_study(folder.journal, space)
         self._interrupts = Interrupts()

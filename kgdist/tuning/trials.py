@@ -45,6 +45,7 @@ from kgdist.version import __version__
 _MEASURES = ("eval_percent", "neg_sample_size_eval", "neg_deg_sample_eval", "no_eval_filter")  # short cuts of a search
 _CHECKPOINTS = ("ckpt-*", "best", ".*")
 LEAST, FEW = 0.01, 16  # of the negatives: a share, and a number where there are as many
+SMALLEST = 64  # triples of a step on a part of a graph, where there are as many on the whole
 _EMBEDDINGS = ("*.npy", "entities.tsv", "relations.tsv")
 
 
@@ -56,6 +57,16 @@ class Asked(NamedTuple):
     validations: int
     rounds: int
     trials: int  # in the end
+
+
+class Share(NamedTuple):
+    """How much of a graph a part of it has."""
+
+    triples: float = 1.0
+    entities: float = 1.0
+
+
+WHOLE = Share()
 
 
 class SearchFolder:
@@ -144,20 +155,25 @@ class SearchFolder:
 
 
 def trial_config(
-    base: Config, params: Mapping[str, Any], *, triples: Triples | int, validations: int, save_path: Path, entities: float = 1.0
+    base: Config, params: Mapping[str, Any], *, triples: Triples | int, validations: int, save_path: Path, share: Share = WHOLE
 ) -> Config:
     """The options of one trial: `base` with `params`, resolved. Raises OptionError for options that contradict one another.
 
     All trials see equally many triples: where --max_step counts and the batch size is searched, larger batches take fewer steps.
-    On a graph with a share of the `entities`, negatives are as large a part of these, 1 % of them all and 16 at least (GraSH).
+    On a graph that is a `share` of another, negatives are as large a part of its entities, 1 % of them all and 16 at least
+    (GraSH), and batches of its triples, 64 at least: an epoch has as many steps, and a trial of few epochs learns something.
     """
     config = base.replace(**params, save_path=str(save_path), valid=True, quiet=True)
-    if entities < 1 and config.candidates == "sampled":
-        scaled = math.ceil(config.neg_sample_size * max(entities, LEAST))
+    if share.entities < 1 and config.candidates == "sampled":
+        scaled = math.ceil(config.neg_sample_size * max(share.entities, LEAST))
         config = config.replace(neg_sample_size=max(scaled, min(config.neg_sample_size, FEW)))
+    if share.triples < 1:
+        whole, least = config.batch_size, min(config.batch_size, SMALLEST)
+        config = config.replace(batch_size=max(math.ceil(whole * share.triples), least))
+        config = config.replace(lr_warmup=math.ceil(config.lr_warmup * whole / config.batch_size))  # as large a part of the steps
     idle = () if config.lr_schedule == "plateau" else PLATEAU  # of another choice of the same space
     config, _ = settle(config.replace(**{name: OPTIONS[name].default for name in idle}), {*params} - {*idle})
-    if config.max_epoch is None and "batch_size" in params:
+    if config.max_epoch is None and ("batch_size" in params or share.triples < 1):
         config = config.replace(max_step=math.ceil(base.max_step * base.batch_size / config.batch_size))
     return config.replace(eval_interval=math.ceil(steps_of(config, triples) / validations))
 

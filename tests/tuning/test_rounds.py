@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +19,7 @@ from kgdist.base.errors import KgdistError
 from kgdist.data.dataset import Dataset, load_dataset
 from kgdist.options.config import Config
 from kgdist.tuning.kcore import core_numbers, core_sizes
-from kgdist.tuning.trials import SearchFolder, trial_config
+from kgdist.tuning.trials import SearchFolder, Share, trial_config
 from tests.cli.graphs import FILES, cored_splits, random_splits, write
 
 pytest.importorskip("optuna")
@@ -77,10 +78,19 @@ def test_what_trials_on_a_part_are_given(cored: Dataset, tmp_path: Path) -> None
     warm = early.config(base.replace(lr_warmup=100), folder)
     assert (warm.max_step, warm.lr_warmup) == (250, 25), "else a short round would end before the rate is what it is to be"
     assert early.config(base.replace(max_epoch=8.0), folder).max_epoch == pytest.approx(8 * early.epochs)
-    for size, share, wanted in ((512, early.entities, 32), (256, 0.001, 16), (10, early.entities, 10)):
-        params = {"neg_sample_size": size}
-        made = trial_config(base.replace(data_files=()), params, triples=800, validations=1, save_path=tmp_path, entities=share)
+    given: dict[str, Any] = {"triples": 800, "validations": 1, "save_path": tmp_path}
+    for size, entities, wanted in ((512, early.entities, 32), (256, 0.001, 16), (10, early.entities, 10)):
+        share = Share(entities=entities)
+        made = trial_config(base.replace(data_files=()), {"neg_sample_size": size}, share=share, **given)
         assert made.neg_sample_size == wanted and made.eval_interval == 1000
+    warm = base.replace(data_files=(), batch_size=500, lr_warmup=100, neg_sample_size=4)
+    for size, triples, wanted in ((500, 0.4, 200), (1000, 0.4, 400), (500, 0.1, 64), (40, 0.1, 40)):
+        made = trial_config(warm, {"batch_size": size}, share=Share(triples=triples), **given)
+        assert made.batch_size == wanted
+        assert made.max_step == made.eval_interval == math.ceil(1000 * 500 / wanted), "as many triples are seen"
+        assert made.lr_warmup == math.ceil(100 * size / wanted), "as on the whole graph, and larger by what steps are more"
+    epochs = trial_config(warm.replace(max_epoch=5.0), {}, share=Share(triples=0.4), **given)
+    assert (epochs.batch_size, epochs.eval_interval) == (200, 20)
 
 
 class Searches:
