@@ -17,7 +17,8 @@ from kgdist.options.presets import Preset
 # products and squared distances of this many pairs of 200 numbers take two cores a minute or two, sums of moduli ten times that.
 PRODUCTS, SUMS = 1e10, 3e8
 # Queries of a step against all entities, below so many triples: an epoch of a few hundred queries needs steps more than it needs
-# large ones (Nations: +.015 for ComplEx and TransE_l1 by 64 instead of 256; UMLS and Kinships: none).
+# large ones (Nations: +.015 for ComplEx and TransE_l1 by 64 instead of 256; UMLS and Kinships: none). Sums of moduli take half
+# as many (RotatE, means of five seeds: Nations .724 instead of .718, Kinships .803 instead of .796, UMLS .891 and .895).
 QUERIES = ((3_000, 64), (50_000, 256), (float("inf"), 500))
 # Entities below which one thread takes them all: a step is then a millisecond, and threads that share it wait for one another,
 # sixty times as long on 56 entities where other programs have the cores.
@@ -25,6 +26,13 @@ SHARED = 512
 # Entities below which squared distances learn at .045, not .07 (mean of four seeds: Kinships .245 instead of .235, Nations .510
 # instead of .504, UMLS .750 both).
 FEW = 512
+# Rate of sums of absolute values, for each triple that an entity has, and its least and largest: gradients do not shrink as
+# the distance does, so Adagrad's sums grow with them (Nations at .23 instead of .05: .530 for .510; Kinships at .16: .494 for
+# .468; TransR alike).
+RATE, SLOWEST, FASTEST = 0.002, 0.05, 0.25
+# Rate of sums of moduli times triples, and its least and largest: the fewer steps, the larger (RotatE, means of five seeds at
+# .03, .06, .15: Nations .724, .733, .760; UMLS .891, .904; Kinships .803).
+MODULI, SLOW, FAST = 250, 0.03, 0.15
 SMALL = 0.05  # largest first value below which products of DGL-KE's losses are all but 0, and with them their gradients
 SOURCE = "kgdist's rule for a model and the sizes of a graph (docs/choosing.md)"
 
@@ -62,17 +70,20 @@ def _rows(model: type[Model], sizes: Sizes) -> dict[str, Any]:
         penalty = {"regularizer": "n3", "regularization_coef": float(f"{coefficient:.2g}")}
         return {"hidden_dim": 200, "lr": 0.1, "init": "normal", "init_scale": 1e-3, **penalty}
     squared = 0.045 if sizes.entities < FEW else 0.07
-    rate, spread = {"l2": (squared, 0.015), "l1": (0.05, 0.015), "modulus": (0.03, 0.03)}[model.compare]
-    return {"hidden_dim": 100, "lr": rate, "init": "uniform", "init_scale": spread, "regularization_coef": 0.0}
+    absolute = min(FASTEST, max(SLOWEST, RATE * sizes.triples / sizes.entities))
+    moduli = min(FAST, max(SLOW, MODULI / sizes.triples))
+    rate, spread = {"l2": (squared, 0.015), "l1": (absolute, 0.015), "modulus": (moduli, 0.02)}[model.compare]
+    return {"hidden_dim": 100, "lr": float(f"{rate:.2g}"), "init": "uniform", "init_scale": spread, "regularization_coef": 0.0}
 
 
 def _candidates(model: type[Model], sizes: Sizes, alone: bool) -> dict[str, Any]:
     """Whom a true entity is held against, and how many of a step's triples."""
     most = PRODUCTS if model.compare in ("dot", "l2") else SUMS
     if alone and not model.projects and sizes.entities * sizes.triples <= most:
+        queries = next(size for most, size in QUERIES if sizes.triples < most)
         return {
             "candidates": "all",
-            "batch_size": next(size for most, size in QUERIES if sizes.triples < most),
+            "batch_size": queries // 2 if model.compare == "modulus" else queries,
             "num_thread": 1 if sizes.entities < SHARED else None,
         }
     if model.compare == "dot":

@@ -24,7 +24,7 @@ class TransR(Model):
     columns = {"projection": "a matrix of {entity} rows and {relation} columns, row by row"}  # noqa: RUF012
     initial = {"projection": ("uniform", 1.0)}  # noqa: RUF012  as in DGL-KE
     usual = (0.005, 0.2), (4, 24)
-    recipe = {"lr": 0.1, "init_scale": 0.03}  # noqa: RUF012
+    recipe = {"init_scale": 0.03}  # noqa: RUF012
 
     @classmethod
     def sizes(cls, config: Config) -> tuple[Config, list[str]]:

@@ -34,6 +34,25 @@ def test_every_size_of_graph_gets_a_run_without_contradictions_or_fill_ins(name:
     assert flags.config == config  # the printed line is the recipe
 
 
+@given(entities=st.integers(2, 10**7), triples=st.integers(1, 10**8), more=st.integers(0, 10**8))
+def test_the_rate_of_absolute_values_grows_with_the_triples_of_an_entity(entities: int, triples: int, more: int) -> None:
+    for name, least, most in (("TransE_l1", 0.05, 0.25), ("TransR", 0.05, 0.25), ("PairRE", 0.15, 0.15)):
+        rate, later = (
+            recipe(MODELS[name], "mine", Sizes(entities, 3, number, True)).values()["lr"] for number in (triples, triples + more)
+        )
+        assert least <= rate <= later <= most
+    few, many = (recipe(MODELS["TransE_l1"], "mine", Sizes(100, 3, number, True)).values()["lr"] for number in (2500, 8200))
+    assert (few, many) == (0.05, 0.16)
+
+
+def test_rotate_learns_faster_where_triples_are_few() -> None:
+    rates = [
+        recipe(MODELS["RotatE"], "mine", Sizes(100, 3, triples, True)).values()["lr"]
+        for triples in (100, 1600, 5000, 8500, 10**6)
+    ]
+    assert rates == [0.15, 0.15, 0.05, 0.03, 0.03]
+
+
 def test_a_graph_of_ones_own_is_trained_by_it_and_options_win(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, split in zip(FILES, random_splits(), strict=True):
         write(tmp_path / name, split)
