@@ -29,10 +29,10 @@ FEW = 512
 # Rate of sums of absolute values, for each triple that an entity has, and its least and largest: gradients do not shrink as
 # the distance does, so Adagrad's sums grow with them (Nations at .23 instead of .05: .530 for .510; Kinships at .16: .494 for
 # .468; TransR alike).
-RATE, SLOWEST, FASTEST = 0.002, 0.05, 0.25
+ABSOLUTE = 0.002, 0.05, 0.25
 # Rate of sums of moduli times triples, and its least and largest: the fewer steps, the larger (RotatE, means of five seeds at
 # .03, .06, .15: Nations .724, .733, .760; UMLS .891, .904; Kinships .803).
-MODULI, SLOW, FAST = 250, 0.03, 0.15
+MODULI = 250, 0.03, 0.15
 SMALL = 0.05  # largest first value below which products of DGL-KE's losses are all but 0, and with them their gradients
 SOURCE = "kgdist's rule for a model and the sizes of a graph (docs/choosing.md)"
 
@@ -70,10 +70,15 @@ def _rows(model: type[Model], sizes: Sizes) -> dict[str, Any]:
         penalty = {"regularizer": "n3", "regularization_coef": float(f"{coefficient:.2g}")}
         return {"hidden_dim": 200, "lr": 0.1, "init": "normal", "init_scale": 1e-3, **penalty}
     squared = 0.045 if sizes.entities < FEW else 0.07
-    absolute = min(FASTEST, max(SLOWEST, RATE * sizes.triples / sizes.entities))
-    moduli = min(FAST, max(SLOW, MODULI / sizes.triples))
+    absolute, moduli = _rate(ABSOLUTE, sizes.triples / sizes.entities), _rate(MODULI, 1 / sizes.triples)
     rate, spread = {"l2": (squared, 0.015), "l1": (absolute, 0.015), "modulus": (moduli, 0.02)}[model.compare]
-    return {"hidden_dim": 100, "lr": float(f"{rate:.2g}"), "init": "uniform", "init_scale": spread, "regularization_coef": 0.0}
+    return {"hidden_dim": 100, "lr": rate, "init": "uniform", "init_scale": spread, "regularization_coef": 0.0}
+
+
+def _rate(of_one: tuple[float, float, float], times: float) -> float:
+    """So many times the first, between the others, to two digits."""
+    rate, least, most = of_one
+    return float(f"{min(most, max(least, rate * times)):.2g}")
 
 
 def _candidates(model: type[Model], sizes: Sizes, alone: bool) -> dict[str, Any]:
