@@ -218,7 +218,7 @@ ROWS: tuple[Preset, ...] = (
           lr_schedule="cosine"),
     _full("FB15k-237", "ComplEx", "best", (1000, 2000, .25), ("n3", .05), 100, .388, _RELATIONS, relation_loss=4,
           eval_interval=2260, lr_schedule="cosine"),
-    _full("wn18", "ComplEx", "fast", (645, 200, .4), ("n3", .03), 20, .95, _KBC, eval_interval=1425),
+    _full("wn18", "ComplEx", "fast", (645, 200, .4), ("n3", .03), 34, .95, _KBC, eval_interval=2425, lr_schedule="cosine"),
     _full("wn18rr", "ComplEx", "best", (250, 1000, .2), ("n3", .1), 32, .49, _KBC, eval_interval=2240, relation_loss=.05,
           lr_schedule="cosine"),
     _full("wn18rr", "RESCAL", "best", (512, 256, .1), ("dura", .1), 150, .498, _DURA, eval_interval=2190, init="xavier",
