@@ -146,8 +146,11 @@ def main() -> None:
             sys.exit(f"{graph}: name the folder of its archive, KGDIST_DATA=...")
         found = found or {**search(graph, model, options.data.absolute(), options.trials), "machine": machine()}
         write_json(_file(graph, model), found)
-        for kind in ("preset", "best") if graph in SMALL else ():
-            found[kind]["seeds"] = by_seeds(graph, model, found[kind]["params"], options.data.absolute())
+        if graph in SMALL:
+            preset, best = found["preset"], found["best"]
+            preset["seeds"] = by_seeds(graph, model, preset["params"], options.data.absolute())
+            same = best["params"] == preset["params"]
+            best["seeds"] = preset["seeds"] if same else by_seeds(graph, model, best["params"], options.data.absolute())
         write_json(_file(graph, model), found)
         PAGE.write_text(page())
         print(f"{graph} {model}: {found['preset']}; {found['best']}", flush=True)
