@@ -294,7 +294,7 @@ class Search:
                         if not told:
                             raise KgdistError("no validation was made")
                         return max(told.values())
-                    elif deadline is not None:
+                    elif self._interrupts.asked:  # perhaps twice, which ends its process before it was told to save
                         raise _Left
                     else:
                         raise KgdistError(str(event.get("error") or f"its process {event.get('lost', 'was ended')}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -125,6 +126,17 @@ def test_a_search_that_is_interrupted_and_killed_comes_to_the_same(tuning: Tunin
     found = json.loads(out)
     assert found["trials"] == searched["trials"]
     assert metrics(Path(found["best"]["run"]), "valid.json") == metrics(Path(searched["best"]["run"]), "valid.json")
+
+
+@pytest.mark.slow
+def test_who_interrupts_twice_at_once_loses_no_trial(tuning: Tuning) -> None:
+    first = tuning.start(tuning.words("twice", "--trials", "2"))
+    wait_for(lambda: tuning.reported("twice", 1))
+    for child in (*descendants(first.pid), first.pid, first.pid):  # as from a terminal, and from one who is impatient
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGINT)
+    out, _ = first.communicate(timeout=patience(200))
+    assert first.returncode == 130 and b"failed" not in out
 
 
 @pytest.mark.slow
