@@ -74,6 +74,15 @@ def few_arenas() -> None:
         ctypes.CDLL(None).mallopt(-8, 2)  # M_ARENA_MAX of malloc.h
 
 
+def give_back_freed_memory() -> None:
+    """Give the system what the C library keeps of blocks that are free, which a start leaves many of and nothing after it needs.
+
+    A no-op where the library is not glibc.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def peak_of_this_process() -> int:
     """Bytes of the largest resident set so far (which counts shared pages in full).
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     except ImportError as error:
         raise UsageError(f"kgdist-serve needs more packages ({error}): pip install 'kgdist[serve]'") from error
     from kgdist.base import log
-    from kgdist.base.machine import few_arenas, usable_cores
+    from kgdist.base.machine import few_arenas, give_back_freed_memory, usable_cores
 
     few_arenas()
     token = None if options.token_file is None else _token(options.token_file)
@@ -41,6 +42,9 @@ def main(argv: Sequence[str]) -> int:
 
         listener.more_connections()
         current = Current(path, opened(), opened, options.reload)
+        gc.collect()
+        gc.freeze()  # or each full collection would go through all that was imported, and hold all answers up for .1 to .3 s
+        give_back_freed_memory()
         gatherer = Gatherer(options.batch_wait / 1000, threads)
         app = App(current, gatherer, options, token)
         server = listener.server_of(app, options)

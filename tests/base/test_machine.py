@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +81,27 @@ def test_a_container_may_leave_less(container: Path, limit: int, taken: int, fil
     assert (free_memory(), memory_limit()) == (free, limit)
     (container / "meminfo").unlink()
     assert free_memory() == (free if free < 8_192_000_000 else limit - taken)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory by its own rules")
+def test_what_was_freed_below_what_is_kept_is_given_back() -> None:
+    code = """
+import ctypes, resource
+from pathlib import Path
+from kgdist.base.machine import give_back_freed_memory
+library = ctypes.CDLL(None)
+library.malloc.restype = ctypes.c_void_p
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+blocks = [library.malloc(60_000) for _ in range(2000)]  # 120 MB of blocks that are too small for pages of their own
+for block in blocks:
+    ctypes.memset(ctypes.c_void_p(block), 1, 60_000)
+for block in blocks[:-1]:
+    library.free(ctypes.c_void_p(block))
+before = resident()
+give_back_freed_memory()
+print(before - resident())
+"""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    done = subprocess.run([sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=True, timeout=60)
+    assert float(done.stdout) > 80
