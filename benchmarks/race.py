@@ -3,17 +3,20 @@
 One after another, each on all cores: the recipe of sampled softmax and N3 (the first row of best.md), DGL-KE's options
 (`--preset`), and kbc's objective of rank 100 (softmax against all entities, N3 of 7.5e-4, Adagrad of rate .1, batches of 1,000),
 triple by triple in plain torch, until it has reached the goal. Time is that of steps, without validations; ranks are of the whole
-valid split, filtered, among all entities.
+valid split, filtered, among all entities. A race that was killed goes on, on the same machine, from the last look at plain torch.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,6 +25,7 @@ from datasets import prepare
 from full import Plain, once
 from roofs import machine
 
+from kgdist.base.files import atomic_write, write_json
 from kgdist.base.machine import keep_freed_memory, usable_cores
 from kgdist.data.dataset import load_dataset
 from kgdist.evaluation.evaluator import Evaluator
@@ -39,6 +43,15 @@ RANK, N3, SCALE = 100, 7.5e-4, 1e-3  # of kbc, on FB15k
 Curve = list[tuple[float, float]]  # seconds of steps, MRR on valid
 
 
+def once_here(kept: Path, run: Callable[[], Curve]) -> Curve:
+    """The curve that was kept of an earlier call on this machine, or that `run` comes to, which is kept."""
+    if kept.exists():
+        return [(seconds, mrr) for seconds, mrr in json.loads(kept.read_text(encoding="utf-8"))]
+    curve = run()
+    write_json(kept, curve)
+    return curve
+
+
 def trained(options: str, root: Path, every: int) -> Curve:
     """What `kgdist-train` comes to, looked at every so many steps of a process."""
     with tempfile.TemporaryDirectory() as out:
@@ -53,8 +66,9 @@ def trained(options: str, root: Path, every: int) -> Curve:
     return [(each["step"] * a_step, each["mrr"]) for each in lines if each["kind"] == "valid"]
 
 
-def plainly(root: Path, goal: float, turn: float, most: float) -> Curve:
-    """The same of plain torch, looked at every `turn` seconds, until it has reached `goal`, for `most` seconds."""
+def plainly(root: Path, kept: Path, goal: float, turn: float, most: float) -> Curve:
+    """The same of plain torch, looked at every `turn` seconds, until it has reached `goal`, for `most` seconds. All that the next
+    steps depend on is in the file `kept` after each look."""
     dataset = load_dataset(path=root, name=DATASET)
     sizes = len(dataset.entities), len(dataset.relations)
     words = ["--dataset", DATASET, "--model_name", "ComplEx", "--hidden_dim", str(2 * RANK), "--reciprocal"]
@@ -62,6 +76,13 @@ def plainly(root: Path, goal: float, turn: float, most: float) -> Curve:
     model, plain = model_of(config), Plain(dataset.train, *sizes, RANK, usable_cores(), N3, SCALE)
     tables, evaluator = MemoryTables.create(model.shapes(*sizes), config.optimizer), Evaluator(dataset, config)
     seconds, curve = 0.0, [(0.0, 0.0)]
+    if kept.exists():
+        held = torch.load(kept, weights_only=False)
+        seconds, curve = held["seconds"], held["curve"]
+        plain.optimizer.load_state_dict(held["optimizer"])
+        plain.rng.bit_generator.state = held["drawn"]
+        for each, rows in zip(plain.rows, held["rows"], strict=True):
+            each.weight.data.copy_(rows)
     while curve[-1][1] < goal and seconds < most:
         until = seconds + turn
         while seconds < until:
@@ -72,6 +93,10 @@ def plainly(root: Path, goal: float, turn: float, most: float) -> Curve:
         with torch.no_grad():
             mrr = float(metrics(evaluator.rank(model, tables, "valid"))["mrr"] or 0)
         curve.append((seconds, mrr))
+        held = {"seconds": seconds, "curve": curve, "optimizer": plain.optimizer.state_dict()}
+        held |= {"drawn": plain.rng.bit_generator.state, "rows": [each.weight.data for each in plain.rows]}
+        with atomic_write(kept) as file:
+            torch.save(held, file)
         print(f"plain torch: {seconds / 60:.1f} minutes, MRR {mrr:.4f}", flush=True)
     return curve[1:]
 
@@ -119,10 +144,20 @@ def main() -> None:
     options = parser.parse_args()
     keep_freed_memory()
     prepare(DATASET, options.data)
-    curves = {name: trained(words, options.data, options.every) for name, words in OPTIONS.items()}
-    curves["plain torch"] = plainly(options.data, options.goal, options.turn, 60 * options.most)
+    out = options.data / "race"
+    here = out / "machine.txt"
+    if not here.exists() or here.read_text(encoding="utf-8") != machine():
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+        here.write_text(machine(), encoding="utf-8")
+    runs: dict[str, Callable[[], Curve]] = {
+        name: partial(trained, words, options.data, options.every) for name, words in OPTIONS.items()
+    }
+    runs["plain torch"] = partial(plainly, options.data, out / "plain.pt", options.goal, options.turn, 60 * options.most)
+    curves = {name: once_here(out / f"{name.strip('`-')}.json", run) for name, run in runs.items()}
     text = page(curves, options.goal)
     (HERE / "results" / "race.md").write_text(text, encoding="utf-8")
+    shutil.rmtree(out)
     print(text)
 
 
