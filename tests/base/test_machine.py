@@ -105,3 +105,36 @@ print(before - resident())
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     done = subprocess.run([sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=True, timeout=60)
     assert float(done.stdout) > 80
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory by its own rules")
+@pytest.mark.parametrize(
+    ("calls", "theirs", "allowed"), [(True, None, {1, 2}), (True, "4", {3, 4}), (False, None, {5, 6, 7, 8, 9})]
+)
+def test_threads_share_few_places_of_memory(calls: bool, theirs: str | None, allowed: set[int], tmp_path: Path) -> None:
+    """`theirs`: what the user has set, which stands; without the call each of nine threads has its own, or eight places."""
+    code = f"""
+import ctypes, sys, threading
+from kgdist.base.machine import few_arenas
+if {calls}:
+    few_arenas()
+library, together = ctypes.CDLL(None), threading.Barrier(9)
+library.fopen.restype = ctypes.c_void_p
+def take():
+    together.wait()
+    library.malloc(1000)
+    together.wait()
+threads = [threading.Thread(target=take) for _ in range(8)]
+for thread in threads:
+    thread.start()
+take()
+file = ctypes.c_void_p(library.fopen(sys.argv[1].encode(), b"w"))
+library.malloc_info(0, file)
+library.fclose(file)
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    if theirs is not None:
+        environment["MALLOC_ARENA_MAX"] = theirs
+    told = tmp_path / "told.xml"
+    subprocess.run([sys.executable, "-c", code, str(told)], env=environment, check=True, timeout=60)
+    assert told.read_text().count("<heap nr=") in allowed
