@@ -40,6 +40,8 @@ RESULTS, PAGE = HERE / "results" / "best", HERE / "results" / "best.md"
 BUSY = 3.0  # load of a machine of two cores on which something else runs besides two threads
 NOMINAL = {"float32": 400.0, "bfloat16": 800.0}  # GFLOP/s of two threads that minutes are given for
 SIZES = {"FB15k": 14951, "FB15k-237": 14541, "wn18": 40943, "wn18rr": 40943}
+ANSWERS = (1, 4, 8, 0)  # taken at once; 0: all
+TRIED = {"FB15k-237": (0.1, 0.2, 0.4), "wn18rr": (0.2, 0.4, 0.8)}  # rates of each number: the best is to be none of the ends
 FULL = "--candidates all --loss_genre Softmax --reciprocal --optimizer adagrad --init normal --init_scale 1e-3 --valid"
 N3 = f"--model_name ComplEx {FULL} --regularizer n3"
 
@@ -75,8 +77,8 @@ def grouping() -> list[Row]:
     """Answers taken at once: of each number, rates on one seed, and the best of them on two more (`wanted` leaves out others)."""
     rows = []
     for graph, coef, savings in (("FB15k-237", 0.05, (1.0, 2.41, 3.02, 3.64)), ("wn18rr", 0.1, (1.0, 1.55, 1.63, 1.68))):
-        for answers, saved in zip((1, 4, 8, 0), savings, strict=True):
-            for seed, rate in itertools.product((0, 1, 2), (0.1, 0.2, 0.4)):
+        for answers, saved in zip(ANSWERS, savings, strict=True):
+            for seed, rate in itertools.product(range(3), TRIED[graph]):
                 options = f"{N3} --hidden_dim 200 -rc {coef} --lr {rate} --answers {answers} --batch_size {round(1000 / saved)}"
                 options += f" --max_epoch 20 --eval_interval 1000 --seed {seed}"
                 what = f"--answers {answers}, lr {rate:g}, seed {seed}"
@@ -290,7 +292,7 @@ def _grouped() -> list[str]:
     """Answers taken at once, at the best rate of each; nothing before one was found."""
     title = ["", "## Answers taken at once", "", "Test MRR of three seeds at the rate that was best on valid, 20 epochs.", ""]
     lines = ["| graph | answers | lr | valid MRR | test MRR, seeds | mean | seconds |", "|---|---:|---:|---:|---|---:|---:|"]
-    for graph, answers in itertools.product(("FB15k-237", "wn18rr"), (1, 4, 8, 0)):
+    for graph, answers in itertools.product(TRIED, ANSWERS):
         if (rate := best_rate(graph, answers)) is None:
             continue
         seeds = [found for seed in range(3) if (found := done(_named(f"grouping-{graph}-{answers}-{rate:g}-{seed}"))) is not None]
@@ -319,7 +321,7 @@ def _named(name: str) -> Row:
 
 def best_rate(graph: str, answers: int) -> float | None:
     """The rate that was best on valid with the first seed; None before all were tried."""
-    tried = {rate: done(_named(f"grouping-{graph}-{answers}-{rate:g}-0")) for rate in (0.1, 0.2, 0.4)}
+    tried = {rate: done(_named(f"grouping-{graph}-{answers}-{rate:g}-0")) for rate in TRIED[graph]}
     if any(found is None for found in tried.values()):
         return None
     return max(tried, key=lambda rate: (tried[rate] or {})["valid"])
