@@ -216,8 +216,9 @@ def run(row: Row, root: Path, *, gpu: bool = False, threads: int = 2) -> None:
         command += ["--compute_dtype", "bfloat16"]
     dtype = "bfloat16" if "bfloat16" in command else "float32"
     trained, asked = sorted(out.glob("*_0")), out / "options.txt"
-    begun = asked.read_text(encoding="utf-8") if asked.exists() else ""
-    if begun == " ".join(row.words) and trained and list(trained[0].glob("ckpt-*")):  # else its options changed
+    same = asked.exists() and asked.read_text(encoding="utf-8") == " ".join(row.words)  # else its options changed
+    begun = max((int(each.name[5:]) for each in trained[0].glob("ckpt-*")), default=0) if trained and same else 0
+    if begun:
         words = ["--resume", str(trained[0]), "--data_path", str(root), "--test"]
     else:
         shutil.rmtree(out, ignore_errors=True)
@@ -234,10 +235,12 @@ def run(row: Row, root: Path, *, gpu: bool = False, threads: int = 2) -> None:
     valid = [(each["step"], each["mrr"]) for each in curves if each.get("kind") == "valid" or each.get("split") == "valid"]
     tested = json.loads((folder / "test.json").read_text(encoding="utf-8"))["all"]["realistic"]
     seconds = float(re.search(r"training took ([\d.]+) seconds", finished.stdout)[1])  # type: ignore[index]
-    if words[0] == "--resume":  # that was the rest alone: all steps, at the pace of those that are known
-        times = [(each["step"], each["time"]) for each in curves if each["kind"] == "train"]
-        paces = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in itertools.pairwise(times) if b[0] > a[0]]
-        seconds = curves[-1]["step"] * statistics.median(paces)
+    if begun:  # that was the rest alone: all steps, at its pace
+        last = curves[-1]["step"]
+        if last == begun:  # nothing was left but the test, so nothing is known of its pace
+            shutil.rmtree(out)
+            return run(row, root, gpu=gpu, threads=threads)
+        seconds *= last / (last - begun)
     found = {
         "test": tested,
         "valid": max((mrr for _, mrr in valid), default=None),
