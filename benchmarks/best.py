@@ -234,13 +234,12 @@ def run(row: Row, root: Path, *, gpu: bool = False, threads: int = 2) -> None:
     curves = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     valid = [(each["step"], each["mrr"]) for each in curves if each.get("kind") == "valid" or each.get("split") == "valid"]
     tested = json.loads((folder / "test.json").read_text(encoding="utf-8"))["all"]["realistic"]
-    seconds = float(re.search(r"training took ([\d.]+) seconds", finished.stdout)[1])  # type: ignore[index]
-    if begun:  # that was the rest alone: all steps, at its pace
-        last = curves[-1]["step"]
-        if last == begun:  # nothing was left but the test, so nothing is known of its pace
-            shutil.rmtree(out)
-            return run(row, root, gpu=gpu, threads=threads)
-        seconds *= last / (last - begun)
+    took = re.search(r"training took ([\d.]+) seconds", finished.stdout)
+    if took is None:  # nothing was left but the test, so nothing is known of its pace
+        shutil.rmtree(out)
+        return run(row, root, gpu=gpu, threads=threads)
+    seconds, last = float(took[1]), curves[-1]["step"]
+    seconds *= last / (last - begun)  # of all steps, at the pace of those of this call
     found = {
         "test": tested,
         "valid": max((mrr for _, mrr in valid), default=None),
