@@ -34,6 +34,7 @@ from kgdist.base.files import write_json
 from kgdist.kernels import gemm
 from kgdist.options.parse import parse
 from kgdist.options.presets import find
+from kgdist.runs import checkpoint
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results" / "best", HERE / "results" / "best.md"
@@ -217,7 +218,7 @@ def run(row: Row, root: Path, *, gpu: bool = False, threads: int = 2) -> None:
     dtype = "bfloat16" if "bfloat16" in command else "float32"
     trained, asked = sorted(out.glob("*_0")), out / "options.txt"
     same = asked.exists() and asked.read_text(encoding="utf-8") == " ".join(row.words)  # else its options changed
-    begun = max((int(each.name[5:]) for each in trained[0].glob("ckpt-*")), default=0) if trained and same else 0
+    begun = max((step for step, _ in checkpoint.numbered(trained[0])), default=0) if trained and same else 0
     if begun:
         words = ["--resume", str(trained[0]), "--data_path", str(root), "--test"]
     else:

@@ -3,7 +3,8 @@
 One after another, each on all cores: the recipe of sampled softmax and N3 (the first row of best.md), DGL-KE's options
 (`--preset`), and kbc's objective of rank 100 (softmax against all entities, N3 of 7.5e-4, Adagrad of rate .1, batches of 1,000),
 triple by triple in plain torch, until it has reached the goal. Time is that of steps, without validations; ranks are of the whole
-valid split, filtered, among all entities. A race that was killed goes on, on the same machine, from the last look at plain torch.
+valid split, filtered, among all entities. A race that was killed goes on from its last look, on the same machine by the same
+options.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ Curve = list[tuple[float, float]]  # seconds of steps, MRR on valid
 
 
 def once_here(kept: Path, run: Callable[[], Curve]) -> Curve:
-    """The curve that was kept of an earlier call on this machine, or that `run` comes to, which is kept."""
+    """The curve that was kept of an earlier call, or that `run` comes to, which is kept."""
     if kept.exists():
         return [(seconds, mrr) for seconds, mrr in json.loads(kept.read_text(encoding="utf-8"))]
     curve = run()
@@ -145,11 +146,12 @@ def main() -> None:
     keep_freed_memory()
     prepare(DATASET, options.data)
     out = options.data / "race"
-    here = out / "machine.txt"
-    if not here.exists() or here.read_text(encoding="utf-8") != machine():
+    asked = "\n".join([machine(), *OPTIONS.values(), f"{options.goal:g} {options.turn:g} {options.every}"])
+    begun = out / "asked.txt"
+    if not begun.exists() or begun.read_text(encoding="utf-8") != asked:
         shutil.rmtree(out, ignore_errors=True)
-        out.mkdir()
-        here.write_text(machine(), encoding="utf-8")
+        out.mkdir(parents=True)
+        begun.write_text(asked, encoding="utf-8")
     runs: dict[str, Callable[[], Curve]] = {
         name: partial(trained, words, options.data, options.every) for name, words in OPTIONS.items()
     }

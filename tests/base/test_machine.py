@@ -13,6 +13,13 @@ import pytest
 from kgdist.base import machine
 from kgdist.base.machine import free_memory, memory_limit, usable_cores
 
+glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory by its own rules")
+
+
+def usual_memory() -> dict[str, str]:
+    """This process's environment, without what sets how the C library keeps memory."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+
 
 def allowed() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -83,7 +90,7 @@ def test_a_container_may_leave_less(container: Path, limit: int, taken: int, fil
     assert free_memory() == (free if free < 8_192_000_000 else limit - taken)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory by its own rules")
+@glibc
 def test_what_was_freed_below_what_is_kept_is_given_back() -> None:
     code = """
 import ctypes, resource
@@ -102,12 +109,13 @@ before = resident()
 give_back_freed_memory()
 print(before - resident())
 """
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    done = subprocess.run([sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=usual_memory(), capture_output=True, text=True, check=True, timeout=60
+    )
     assert float(done.stdout) > 80
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory by its own rules")
+@glibc
 @pytest.mark.parametrize(
     ("calls", "theirs", "allowed"), [(True, None, {1, 2}), (True, "4", {3, 4}), (False, None, {5, 6, 7, 8, 9})]
 )
@@ -132,9 +140,7 @@ file = ctypes.c_void_p(library.fopen(sys.argv[1].encode(), b"w"))
 library.malloc_info(0, file)
 library.fclose(file)
 """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    if theirs is not None:
-        environment["MALLOC_ARENA_MAX"] = theirs
+    environment = usual_memory() | ({} if theirs is None else {"MALLOC_ARENA_MAX": theirs})
     told = tmp_path / "told.xml"
     subprocess.run([sys.executable, "-c", code, str(told)], env=environment, check=True, timeout=60)
     assert told.read_text().count("<heap nr=") in allowed
