@@ -45,8 +45,9 @@ def main(argv: Sequence[str]) -> int:
         from kgdist.models.registry import MODELS
 
         common = _first_partition(config).manifest.common
-        sizes = common.book.num_entities, common.book.num_relations, sum(common.triples), "valid" in common.splits
-        return recipe(MODELS[config.model_name], config.dataset, Sizes(*sizes), alone=False)
+        counts = common.book.num_entities, common.book.num_relations, sum(common.triples)
+        sizes = Sizes(*counts, "valid" in common.splits, common.implied)
+        return recipe(MODELS[config.model_name], config.dataset, sizes, alone=False)
 
     parsed = parse.parse("dist-train", argv, count, recipe_of)
     from kgdist.base import log

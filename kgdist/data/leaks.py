@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 SHARE = 0.8
+NEARLY = 0.7  # for `implied`: YAGO3-10's isAffiliatedTo has .75 of its pairs in common with playsFor (same place)
 LEAST = 3  # pairs in common: fewer are chance
 AT_ONCE, PIECE = 8 << 20, 1 << 16  # triples sorted at once; looked at together, in a core's own cache
 # Triples that `sample` takes to find links, about: all of a small graph, then a sixteenth, but no more than the last, so that it
@@ -166,6 +167,18 @@ def find(parts: Iterable[Portion], num_relations: int, share: float = SHARE) -> 
         for k in kept
     ]
     return sorted(links, key=lambda link: (-link.shared, link))
+
+
+def implied(splits: Sequence[np.ndarray], num_relations: int) -> float:
+    """The share of all triples that another of R relations repeats, on the same pair or turned round, where two have NEARLY as
+    much in common; of each relation by the one that repeats most. Of a sample where triples are many."""
+    some, _ = sample(splits)
+    repeated = np.zeros(num_relations)
+    for link in find([some], num_relations, NEARLY):
+        if link.first != link.second:
+            ends = [link.first, link.second]
+            repeated[ends] = np.maximum(repeated[ends], link.shares)
+    return float(repeated[some.triples[:, 1]].mean()) if len(some.triples) else 0.0
 
 
 def _meetings(pairs: np.ndarray, said: np.ndarray, loop: np.ndarray, num_relations: int) -> Iterator[np.ndarray]:

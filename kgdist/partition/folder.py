@@ -56,6 +56,7 @@ class Common:
     contents: tuple[str, ...]  # `digest_of` the files of each partition
     source: dict[str, Any] = dataclasses.field(default_factory=dict)  # the options that the data set was read with
     types: int = 0  # rows of types.npy
+    implied: float = 0.0  # see `kgdist.data.leaks.implied`
 
     @property
     def triples(self) -> tuple[int, ...]:
@@ -79,6 +80,7 @@ class Common:
             "contents": list(self.contents),
             "source": self.source,
             **({"types": self.types} if self.types else {}),  # an older kgdist knows of none
+            **({"implied": self.implied} if self.implied else {}),
         }
 
     @classmethod
@@ -99,6 +101,7 @@ class Common:
             tuple(str(content) for content in value["contents"]),
             dict(value["source"]),
             int(value.get("types", 0)),
+            float(value.get("implied", 0.0)),
         )
         if found.to_json() != value or len(found.contents) != found.book.parts or "train" not in found.splits:
             raise ValueError("its numbers contradict one another")

@@ -20,6 +20,7 @@ from kgdist.base.log import bar
 from kgdist.data.cache import Appender
 from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.known import KnownTriples
+from kgdist.data.leaks import implied
 from kgdist.data.statistics import relation_categories
 from kgdist.partition.book import Numbering
 from kgdist.partition.folder import Common
@@ -77,6 +78,7 @@ def write(
             tuple(map(digest_of, files)),
             source or {},
             kinds,
+            implied([triples.array for triples in dataset.splits.values()], len(dataset.relations)),
         )
         seal(folders, common, files)
     return [folder_of(root, part) for part in range(book.parts)]

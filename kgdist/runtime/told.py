@@ -14,6 +14,7 @@ from kgdist.base.errors import CheckpointError, OptionError
 from kgdist.base.files import read_json
 from kgdist.base.log import silence, tell
 from kgdist.data.dataset import open_dataset
+from kgdist.data.leaks import implied
 from kgdist.models.recipes import Sizes, recipe, slow_start
 from kgdist.models.registry import MODELS, settle
 from kgdist.options.config import OPTIONS, Config
@@ -33,10 +34,12 @@ OWN = ("attributes", "model_file")
 
 
 def recipe_of(config: Config) -> Preset:
-    """What --preset means for the data set that the options name, which is read for its sizes. Raises KgdistError."""
+    """What --preset means for the data set that the options name, which is read for what the rule asks. Raises KgdistError."""
     data = open_dataset(config)
     valid = "valid" in data.splits
-    sizes = Sizes(len(data.entities), len(data.relations), len(data.train), valid)
+    relations = len(data.relations)
+    known = implied([triples.array for triples in data.splits.values()], relations)
+    sizes = Sizes(len(data.entities), relations, len(data.train), valid, known)
     return recipe(MODELS[config.model_name], config.dataset, sizes)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgdist.data import leaks
-from kgdist.data.leaks import LEAST, SHARE, Families, Link, find, overlap, portions, sample
+from kgdist.data.leaks import LEAST, NEARLY, SHARE, Families, Link, find, implied, overlap, portions, sample
 from kgdist.data.suspects import repeated
 
 RELATIONS = 4
@@ -24,7 +24,7 @@ def arrays(splits: list[list[Triple]]) -> list[np.ndarray]:
     return [np.array(split, np.int32).reshape(-1, 3) for split in splits]
 
 
-def plain_links(splits: list[list[Triple]]) -> set[Link]:
+def plain_links(splits: list[list[Triple]], share: float = SHARE) -> set[Link]:
     """Every two relations, both ways round, by sets of pairs."""
     pairs: list[set[tuple[int, int]]] = [set() for _ in range(RELATIONS)]
     for head, relation, tail in itertools.chain(*splits):
@@ -39,7 +39,7 @@ def plain_links(splits: list[list[Triple]]) -> set[Link]:
                 if (first == second and not inverse) or len(counted) < LEAST:
                     continue
                 shares = len(both) / len(pairs[first]), len(both) / len(pairs[second])
-                if min(shares) >= SHARE:
+                if min(shares) >= share:
                     found.add(Link(first, second, inverse, len(both), shares))
     return found
 
@@ -51,6 +51,18 @@ def test_links_are_those_of_the_definition(splits: list[list[Triple]], at_once: 
         patch.setattr(leaks, "AT_ONCE", at_once)
         patch.setattr(leaks, "PIECE", 5)
         assert set(find(portions(arrays(splits)), RELATIONS)) == plain_links(splits)
+
+
+@settings(max_examples=60)
+@given(SPLITS)
+def test_what_is_implied_is_what_the_closest_other_relation_repeats(splits: list[list[Triple]]) -> None:
+    closest = [0.0] * RELATIONS
+    for link in plain_links(splits, NEARLY):
+        if link.first != link.second:
+            for relation, share in zip(link[:2], link.shares, strict=True):
+                closest[relation] = max(closest[relation], share)
+    shares = [closest[relation] for _, relation, _ in itertools.chain(*splits)]
+    assert implied(arrays(splits), RELATIONS) == pytest.approx(sum(shares) / max(1, len(shares)))
 
 
 def other_forms(links: list[Link], triple: Triple) -> set[Triple]:
@@ -110,6 +122,7 @@ def test_a_sample_finds_what_the_whole_holds() -> None:
     found = overlap([asked], Families.of(links, 9), 2)
     assert found.known[1] / found.triples[1] == pytest.approx(1 / 3, abs=0.03)
     assert found.answered[1] / found.triples[1] == pytest.approx(2 / 3, abs=0.03)
+    assert implied([train, test], 9) == pytest.approx(120_000 / 183_000, abs=0.03)
     everything = sample([train[:100], test[:10]])
     assert [len(part.triples) for part in everything] == [110, 110]
 

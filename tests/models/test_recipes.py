@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,9 +18,10 @@ from kgdist.options.built_in import BUILT_IN
 from kgdist.options.config import Config
 from kgdist.options.configfile import read_run
 from kgdist.options.parse import parse
+from kgdist.runtime.told import recipe_of
 from tests.cli.graphs import FILES, random_splits, write
 
-SIZES = st.builds(Sizes, st.integers(2, 10**8), st.integers(1, 10**4), st.integers(1, 10**9), st.booleans())
+SIZES = st.builds(Sizes, st.integers(2, 10**8), st.integers(1, 10**4), st.integers(1, 10**9), st.booleans(), st.floats(0, 1))
 
 
 @pytest.mark.parametrize("name", [name for name in BUILT_IN if name != "TransE"])
@@ -43,6 +45,50 @@ def test_the_rate_of_absolute_values_grows_with_the_triples_of_an_entity(entitie
         assert least <= rate <= later <= most
     few, many = (recipe(MODELS["TransE_l1"], "mine", Sizes(100, 3, number, True)).values()["lr"] for number in (2500, 8200))
     assert (few, many) == (0.05, 0.16)
+
+
+@given(
+    entities=st.integers(2, 10**6),
+    triples=st.integers(1, 10**7),
+    more=st.integers(0, 10**7),
+    shares=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+)
+def test_what_many_triples_tell_of_or_other_relations_repeat_is_held_down_less(
+    entities: int, triples: int, more: int, shares: tuple[float, float]
+) -> None:
+    for name in ("DistMult", "ComplEx", "SimplE", "RESCAL"):
+
+        def coefficient(triples: int, implied: float, name: str = name) -> float:
+            sizes = Sizes(entities, 3, triples, True, implied)
+            return float(recipe(MODELS[name], "mine", sizes).values()["regularization_coef"])
+
+        low, high = sorted(shares)
+        assert 0.1 >= coefficient(triples, low) >= coefficient(triples + more, low) > 0
+        assert coefficient(triples, low) >= coefficient(triples, high) > 0
+
+
+def test_the_penalty_is_what_was_measured_to_be_right() -> None:
+    """Entities, relations, triples and what other relations repeat: of UMLS, AIFB, FB15k-237, WN18RR."""
+    graphs = (135, 46, 5216, 0.0), (2835, 22, 19526, 0.51), (14541, 237, 272115, 0.03), (40943, 11, 86835, 0.0)
+    found = [
+        recipe(MODELS["ComplEx"], "mine", Sizes(entities, relations, triples, True, implied)).values()["regularization_coef"]
+        for entities, relations, triples, implied in graphs
+    ]
+    assert found == [0.013, 0.013, 0.038, 0.05]
+
+
+def test_a_graph_whose_relations_say_everything_twice_is_seen_to(tmp_path: Path) -> None:
+    """The same counts twice: inverse relations, and relations of their own."""
+    draw = np.random.default_rng(0)
+    ends = np.unique(draw.integers(0, 60, (400, 2)), axis=0)
+    coefficients = []
+    for kind, turned in (("inverse", ends[:, ::-1]), ("own", np.stack([ends[:, 0], draw.permutation(ends[:, 1])], 1))):
+        lines = [f"e{head}\t{relation}\te{tail}" for relation, pairs in (("r", ends), ("s", turned)) for head, tail in pairs]
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "train.txt").write_text("\n".join(lines) + "\n")
+        options = {"dataset": kind, "data_path": str(tmp_path / kind), "format": "raw_udd_hrt", "data_files": ("train.txt",)}
+        coefficients.append(recipe_of(Config(model_name="ComplEx", **options)).values()["regularization_coef"])
+    assert coefficients == [0.013, 0.05]
 
 
 def test_rotate_learns_faster_where_triples_are_few() -> None:
