@@ -20,6 +20,19 @@ from kgdist.data.memory import COLUMNS, as_table
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.evaluation.evaluator import evaluate
 from kgdist.options.config import OPTIONS
+from kgdist.options.parse import beside
+
+# What may give way to other options where it is the estimator's own default, and a preset's value takes the place of.
+_USUAL = {
+    "hidden_dim": 100,
+    "gamma": 12.0,
+    "lr": 0.1,
+    "batch_size": 1024,
+    "neg_sample_size": 64,
+    "max_epoch": 100.0,
+    "neg_adversarial_sampling": True,
+    "regularization_coef": 2e-6,
+}
 
 
 class KGEmbedder:
@@ -93,7 +106,7 @@ class KGEmbedder:
             options |= {"save_path": self._folder.name, "data_path": options.get("data_path", self._folder.name)}
         if valid is not None:
             options["valid"] = valid
-        given = {name: value for name, value in options.items() if value is not None}
+        given = _with_room(options)
         self.run_ = train(X if y is None else _triples(X, y), **given)
         return self
 
@@ -152,6 +165,17 @@ class KGEmbedder:
 
         tags = InputTags(two_d_array=True, string=True)
         return Tags(estimator_type=None, target_tags=TargetTags(required=False), input_tags=tags)
+
+
+def _with_room(options: dict[str, Any]) -> dict[str, Any]:
+    """Without what is not given, and without the estimator's own defaults that the others contradict or a preset sets."""
+    given = {name: value for name, value in options.items() if value is not None}
+    usual = {name: value for name, value in _USUAL.items() if given.get(name) == value}
+    own = {name: value for name, value in given.items() if name not in usual}
+    if OPTIONS["preset"].check(own.get("preset", "none")) != "none":
+        return own
+    said = {name: OPTIONS[name].check(value) for name, value in own.items() if name not in ("valid", "test")}
+    return {**beside(usual, said)[0], **own}
 
 
 def _found(column: Any, names: Vocabulary) -> np.ndarray:

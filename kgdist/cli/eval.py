@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     trained = rundir.open_run(parsed.config.model_path)
     config, notes = settle(parsed.over(trained.config), set(parsed.explicit))
     for note in notes:
-        if "eval" in OPTIONS[note.split()[0].removeprefix("--")].commands:  # others are about training
+        if "eval" in OPTIONS[name := note.split()[0].removeprefix("--")].commands and name != "num_thread":  # of training
             log.log.info(note)
     if config.report:
         from kgdist.report.charts import require

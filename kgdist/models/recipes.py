@@ -23,6 +23,8 @@ QUERIES = ((3_000, 64), (50_000, 256), (float("inf"), 500))
 # Entities below which one thread takes them all: a step is then a millisecond, and threads that share it wait for one another,
 # sixty times as long on 56 entities where other programs have the cores.
 SHARED = 512
+# Triples below which drawn candidates are one process's: an epoch is a few batches, which others have no share of.
+FEW_TRIPLES = 3_000
 # Entities below which squared distances learn at .045, not .07 (mean of four seeds: Kinships .245 instead of .235, Nations .510
 # instead of .504, UMLS .750 both).
 FEW = 512
@@ -103,9 +105,10 @@ def _candidates(model: type[Model], sizes: Sizes, alone: bool) -> dict[str, Any]
             "batch_size": queries // 2 if model.compare == "modulus" else queries,
             "num_thread": 1 if sizes.entities < SHARED else None,
         }
+    one = {"num_proc": 1} if alone and sizes.triples < FEW_TRIPLES else {}
     if model.compare == "dot":
-        return {"neg_sample_size": 1000, "batch_size": 1000}
-    return {"neg_sample_size": 256, "batch_size": 512 if sizes.triples < 50_000 else 1024}
+        return {"neg_sample_size": 1000, "batch_size": 1000, **one}
+    return {"neg_sample_size": 256, "batch_size": 512 if sizes.triples < 50_000 else 1024, **one}
 
 
 def _epochs(sizes: Sizes) -> int:

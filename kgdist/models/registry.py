@@ -111,8 +111,9 @@ def settle(config: Config, explicit: Collection[str] = (), *, devices: int | Non
             more.append("--compute_dtype bfloat16: this CPU multiplies float32 faster")
     _check_objective(config, model)
     own = "gamma" in explicit and config.gamma != OPTIONS["gamma"].default
-    if own and config.init_scale is not None and model.compare == "dot":
-        more.append(f"--gamma {config.gamma:g} has no effect: {model.name} has no margin, and --init_scale is given")
+    if own and config.init_scale is not None and (model.compare == "dot" or config.loss_genre == "Softmax"):
+        why = f"{model.name} has no margin" if model.compare == "dot" else "a softmax knows no margin"
+        more.append(f"--gamma {config.gamma:g} has no effect: {why}, and --init_scale is given")
     return config, [*notes, *more]
 
 
@@ -122,6 +123,9 @@ def _check_objective(config: Config, model: type[Model]) -> None:
     if config.candidates == "all" and model.projects:
         message = f"all would project every entity for each relation with {name}; take sampled negatives"
         raise OptionError("--candidates", message)
+    if config.loss_genre == "Softmax" and config.neg_deg_sample and model.projects:
+        message = f"{name} takes triples by relation, so that a chunk's own entities stand for others; drop it with Softmax"
+        raise OptionError("--neg_deg_sample", message)
     if config.regularizer == "dura" and (model.compare != "dot" or model.projects):
         raise OptionError("--regularizer", f"dura is for products of queries and entities; {name} sums distances: take n3 or f2")
     if config.relation_loss and model.relation_query is Model.relation_query:

@@ -147,6 +147,8 @@ def _of_an_objective(o: Config, given: Given) -> Rows:
     yield untyped, "entity_types", "goes with --neg_sampler typed; add that"
     own = o.neg_sampler == "typed" and o.neg_deg_sample
     yield own and softmax, "neg_sampler", "typed draws stand for other entities than those of --neg_deg_sample; drop one of them"
+    sorted_ = "deals triples out by relation, and a chunk's own entities stand for others; drop it, or --neg_deg_sample"
+    yield softmax and o.neg_deg_sample and o.rel_part, "rel_part", sorted_
     blind = o.lr_schedule == "plateau" and not o.valid and {"lr_schedule", "valid"} & set(given)  # kgdist-eval has no --valid
     yield blind, "lr_schedule", "plateau watches validations; add --valid"
     early = f"ends a training before its rate is lowered, after {counted(o.plateau_patience + 1, 'validation')}; take more"

@@ -289,9 +289,13 @@ def understand(
         raise OptionError(
             "--preset", f"{config.preset} trains against all entities, which kgdist-train does on one machine; {more}"
         )
-    beside = {**(row.options if row else {}), **explicit}
-    shared = beside.get("candidates") == "all"
-    default, notes = processes(command, config, beside, usable_cores(), shared=shared)
+    kept, left_out = beside(row.values(), explicit) if row else ({}, [])
+    if "--candidates" in left_out:
+        kept.pop("num_thread", None)  # of threads that share all entities
+    taken = {**kept, **explicit}
+    shared = taken.get("candidates") == "all"
+    said = taken.keys() - ({"max_step"} - explicit.keys())  # the preset's steps are those of all processes
+    default, notes = processes(command, config, said, usable_cores(), shared=shared)
     if config.num_client_proc is not None:  # DGL-KE's word for it when there are several machines
         default = config.num_client_proc
         explicit["num_proc"] = default
@@ -302,7 +306,7 @@ def understand(
     several = 1 if shared else max(config.num_proc, len(config.gpu)) * machines(config)
     notes += row.notes(several)
     whole = row.values(several)
-    preset, left_out = _beside(whole, explicit)
+    preset = {name: whole[name] for name in kept}
     if left_out:
         notes.append(f"left out of the preset, for your options contradict it: {' '.join(left_out)}")
     changed = [name for name, value in explicit.items() if name in whole and value != whole[name]]
@@ -324,11 +328,12 @@ def _row(config: Config, explicit: Mapping[str, Any], recipe: Recipe | None) -> 
     return presets.find(*asked)
 
 
-def _beside(preset: dict[str, Any], explicit: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def beside(preset: Mapping[str, Any], explicit: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """What of a preset the user's own options leave room for, and the flags of the rest.
 
     Contradictions among the user's own are left to `kgdist.options.resolve`.
     """
+    penalty = preset.get("regularizer", OPTIONS["regularizer"].default)
     preset, left_out = {name: value for name, value in preset.items() if name not in explicit}, []
 
     def problems(without: str = "") -> list[tuple[str, str]]:
@@ -347,6 +352,10 @@ def _beside(preset: dict[str, Any], explicit: Mapping[str, Any]) -> tuple[dict[s
             break
         del preset[cause]
         left_out.append(f"--{cause}")
+    if {**preset, **explicit}.get("regularizer", OPTIONS["regularizer"].default) != penalty:
+        for name in ("regularization_coef", "relation_regularization_coef"):  # which are of that penalty alone
+            if preset.pop(name, None) is not None:
+                left_out.append(f"--{name}")
     return preset, left_out
 
 

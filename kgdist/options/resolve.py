@@ -43,7 +43,8 @@ def named(config: Config, explicit: Collection[str], notes: list[str]) -> Config
 def _everybody(config: Config, explicit: Collection[str], notes: list[str]) -> Config:
     """One process, whose threads own the rows; all answers of a query where they count as one."""
     if config.num_proc > 1:
-        threads = config.num_proc * config.num_thread
+        saved = config.resume is not None and "num_thread" not in explicit  # the run's own, of another --num_proc
+        threads = config.num_proc * (1 if saved else config.num_thread)
         config = config.replace(num_proc=1, num_thread=threads, worker="process")
         notes.append(f"--num_thread {threads}: with --candidates all one process trains, whose threads share the entities")
     usual = config.answers == OPTIONS["answers"].default and "answers" not in explicit and config.resume is None

@@ -33,16 +33,18 @@ def bytes_beside(config: Config, entities: int, width: int) -> int:
     return 4 * entities * width + kept_bytes(entities, config.batch_size, low=config.compute_dtype == "bfloat16")
 
 
-def estimate(config: Config, trainer: Trainer) -> str:
-    """Time and memory of the steps of a trainer in one line. Raises OptionError where they take over a day without `--yes`."""
+def estimate(config: Config, trainer: Trainer, done: int = 0) -> str:
+    """Time and memory of a trainer's steps, but for those that are `done`, in one line. Raises OptionError where they take over a
+    day without `--yes`."""
     warm_up(config, weighted=trainer.batch(0).weights is not None)
     seconds = min(_once(trainer, number) for number in range(2))
     rows, width = trainer.tables.shape("entity")
     rate = 6.0 * config.batch_size * rows * width / seconds / 1e9
-    whole, memory = seconds * trainer.total, size(max(100_000, bytes_beside(config, rows, width)))
+    steps = trainer.total - done
+    whole, memory = seconds * steps, size(max(100_000, bytes_beside(config, rows, width)))
     speed = f" at {rate:,.0f} GFLOP/s" if rate >= 1 else ""  # a step on a few entities is not of products
     line = (
-        f"{trainer.total:,} steps against all {rows:,} entities will take about {duration(whole)}{speed}, and "
+        f"{steps:,} steps against all {rows:,} entities will take about {duration(whole)}{speed}, and "
         f"{memory} of memory beside rows and optimiser"
     )
     on_cpu = config.gpu[0] < 0 and config.compute_dtype == "float32"

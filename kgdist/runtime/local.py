@@ -148,7 +148,7 @@ class Session:
             self._trainer(config.num_proc - 1 if config.rel_part else 0)
         if config.tensorboard:
             curves_writer()
-        if config.candidates == "all":
+        if config.candidates == "all" and not config.resume:
             self.say(estimate(config, self._trainer(0)))
 
     def _shared(self) -> tuple[Triples | int, int]:
@@ -217,6 +217,8 @@ class Session:
         if min(self.start) >= self.total:
             longer = "--max_step" if self.config.max_epoch is None else "--max_epoch"
             say(f"nothing is left to train: it has done all {self.total} steps; give a larger {longer} to go on")
+        elif self.config.candidates == "all":
+            self.say(estimate(self.config, self._trainer(0), self.start[0]))
         return folder
 
     def _describe(self, folder: Path) -> None:

@@ -30,8 +30,9 @@ class Standing:
     """How many entities a candidate stands for: the inverse of how often a chunk is expected to have it.
 
     An entity comes N / n times among N drawn ones, and (P - 1) f times among the P positives' own, f its share of the triples at
-    that end. So a sum over candidates, each as often as it stands for one, is expected to be that over all entities, however they
-    came (the balance heuristic of Veach and Guibas 1995, as the correction of a sampled softmax, Bengio and Senecal 2008).
+    that end, if the chunk is a random sample of them; one that p positives fill by repetition has each P / p times. So a sum over
+    candidates, each as often as it stands for one, is expected to be that over all entities, however they came (the balance
+    heuristic of Veach and Guibas 1995, as the correction of a sampled softmax, Bengio and Senecal 2008).
 
     Args:
         num_entities: n.
@@ -55,7 +56,9 @@ class Standing:
         drawn = batch.negatives.shape[1] - batch.in_batch
         expected = np.full(batch.negatives.shape, drawn / self.num_entities, np.float32)
         if batch.in_batch and self.shares is not None:
-            expected += (batch.in_batch - 1) * self.shares[batch.side][batch.negatives]
+            positives = np.full((len(expected), 1), batch.chunk, np.float32)
+            positives[-1] = len(batch.heads) - (len(expected) - 1) * batch.chunk
+            expected += (batch.in_batch - batch.in_batch / positives) * self.shares[batch.side][batch.negatives]
         return 1 / expected
 
 

@@ -12,6 +12,8 @@ import pytest
 
 import kgdist
 from kgdist.base.errors import OptionError, UsageError
+from kgdist.options.config import Config
+from kgdist.options.configfile import read_run
 from tests.cli.graphs import grid_splits, random_splits
 
 TRAIN, VALID, TEST = grid_splits()
@@ -51,6 +53,21 @@ def test_parameters_go_in_and_come_out_as_they_are() -> None:
     for ask in (lambda: plain.predict([("a", "b")]), lambda: plain.score(TEST), lambda: plain.transform(["a"])):
         with pytest.raises(UsageError, match="call fit first"):
             ask()
+
+
+def test_defaults_make_room_for_what_the_user_asks_for(tmp_path: Path) -> None:
+    """They are no options of the user's: what contradicts them is not refused, and a preset is taken as it is."""
+
+    def trained(**options: Any) -> Config:
+        return read_run(kgdist.KGEmbedder("ComplEx", save_path=str(tmp_path), **options).fit(TRAIN).run_.path)
+
+    softmax = trained(loss_genre="Softmax", max_epoch=1, hidden_dim=8)
+    assert (softmax.loss_genre, softmax.neg_adversarial_sampling, softmax.lr) == ("Softmax", False, 0.1)
+    assert trained(loss_genre="Softmax", candidates="all", max_epoch=1, hidden_dim=8).candidates == "all"
+    preset = trained(preset=True, max_epoch=1)
+    assert (preset.loss_genre, preset.lr, preset.hidden_dim, preset.regularizer) == ("Softmax", 0.15, 200, "n3")
+    with pytest.raises(OptionError, match="--neg_sample_size: is about negatives that are drawn"):
+        trained(loss_genre="Softmax", candidates="all", neg_sample_size=7)
 
 
 @pytest.mark.slow

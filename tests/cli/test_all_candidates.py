@@ -64,6 +64,8 @@ def test_time_and_memory_are_told_and_a_day_wants_a_word(full: Full, monkeypatch
     told = r"20 steps against all 30 entities will take about (\d+|a) \w+( at [\d,]+ GFLOP/s)?, and 0.1 MB of memory"
     run = full.train(*words)
     assert re.search(told, full.out())
+    full.resume(run, "--max_step", "30")
+    assert "\n10 steps against all 30 entities will take" in full.out(), "those that are left"
     monkeypatch.setattr(estimate, "DAY", 0.0)
     line = full.train_refused(*words)
     assert re.match(f"error: --candidates: {told}.*: add --yes to begin all the same, or take fewer epochs, a smaller", line)

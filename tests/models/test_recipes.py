@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kgdist.cli import train
 from kgdist.models.recipes import Sizes, recipe, slow_start
 from kgdist.models.registry import MODELS, settle
+from kgdist.options import parse as parsing
 from kgdist.options.built_in import BUILT_IN
 from kgdist.options.config import Config
 from kgdist.options.configfile import read_run
@@ -89,6 +90,27 @@ def test_a_graph_whose_relations_say_everything_twice_is_seen_to(tmp_path: Path)
         options = {"dataset": kind, "data_path": str(tmp_path / kind), "format": "raw_udd_hrt", "data_files": ("train.txt",)}
         coefficients.append(recipe_of(Config(model_name="ComplEx", **options)).values()["regularization_coef"])
     assert coefficients == [0.013, 0.05]
+
+
+def test_options_that_take_the_place_of_a_presets_take_along_what_belongs_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drawn candidates are of several processes, or of one that repeats itself; another penalty has another coefficient."""
+    monkeypatch.setattr(parsing, "usable_cores", lambda: 4)
+    usual, lp = Sizes(2000, 20, 20_000, True), Config().regularization_coef
+
+    def taken(words: str, name: str = "ComplEx", sizes: Sizes = usual) -> Config:
+        asked = ["--model_name", name, "--dataset", "mine", "--preset", *words.split()]
+        return parse("train", asked, recipe=lambda config: recipe(MODELS[name], "mine", sizes)).config
+
+    assert (taken("").candidates, taken("").num_proc) == ("all", 4)  # which become threads
+    for words, processes in (("", 4), ("--seed 0", 1), ("--max_step 40", 1)):
+        config = taken(f"--neg_sample_size 256 {words}")
+        assert (config.candidates, config.num_proc, config.num_thread) == ("sampled", processes, 1)
+    assert taken("--neg_sample_size 256", sizes=Sizes(100, 20, 20_000, True)).num_proc == 4  # whose preset has one thread
+    assert taken("", "PairRE", Sizes(2, 1, 1, False)).num_proc == 1
+    for words, coefficient in (("--regularizer lp", lp), ("-rn 3", lp), ("--regularizer lp -rc .5", 0.5), ("--lr 1", 0.05)):
+        assert taken(words).regularization_coef == coefficient, words
 
 
 def test_rotate_learns_faster_where_triples_are_few() -> None:

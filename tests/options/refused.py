@@ -59,6 +59,11 @@ REFUSED = [
         "--candidates all --loss_genre Softmax --neg_sample_size 9",
         "--neg_sample_size: is about negatives that are drawn, and with --candidates all every entity is one; drop it",
     ),
+    (
+        "train",
+        "--loss_genre Softmax --neg_deg_sample --rel_part --num_proc 2",
+        "--rel_part: deals triples out by relation, and a chunk's own entities stand for others; drop it, or --neg_deg_sample",
+    ),
     ("train", "--answers 3", "--answers: goes with --candidates all; add that, or drop it"),
     (
         "train",

@@ -93,8 +93,27 @@ def test_what_is_filled_in_is_said(options: dict[str, Any], note: str) -> None:
 def test_a_margin_that_a_product_lacks_is_said_where_first_values_are_given_too() -> None:
     given = {"model_name": "DistMult", "gamma": 30.0, "init_scale": 0.01}
     assert settle(Config(**given), given)[1] == ["--gamma 30 has no effect: DistMult has no margin, and --init_scale is given"]
+    softmax = given | {"model_name": "TransE_l2", "loss_genre": "Softmax"}
+    assert settle(Config(**softmax), softmax)[1] == [
+        "--gamma 30 has no effect: a softmax knows no margin, and --init_scale is given"
+    ]
     for fine in (given | {"model_name": "TransE_l2"}, given | {"init_scale": None}, given | {"gamma": Config().gamma}):
         assert settle(Config(**fine), fine)[1] == []
+
+
+def test_a_runs_own_threads_are_not_taken_once_more_by_each_process_of_a_resumed_one() -> None:
+    saved: dict[str, Any] = {"candidates": "all", "num_thread": 2, "num_proc": 2}
+    for more, threads in (({}, 4), ({"resume": "run"}, 2)):
+        assert settle(Config(**saved, **more), {"num_proc"})[0].num_thread == threads
+    assert settle(Config(**saved, resume="run"), {"num_proc", "num_thread"})[0].num_thread == 4
+
+
+@pytest.mark.parametrize("name", ["TransR", "PairRE"])
+def test_models_that_take_triples_by_relation_draw_no_candidates_by_degree_for_a_softmax(name: str) -> None:
+    given: dict[str, Any] = {"model_name": name, "neg_deg_sample": True}
+    settle(Config(**given), given)
+    with pytest.raises(OptionError, match=f"--neg_deg_sample: {name} takes triples by relation"):
+        settle(Config(**given, loss_genre="Softmax"), given)
 
 
 def test_what_will_hardly_do_anything_is_said_of_a_new_training() -> None:

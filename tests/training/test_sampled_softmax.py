@@ -105,3 +105,18 @@ def test_known_answers_of_hubs_do_not_count_either(degree: bool) -> None:
                 assert batch.masked[n, place] == true
                 met.add((true, (h if batch.side is Side.TAIL else t) == 7))
     assert len(met) == 4
+
+
+@pytest.mark.parametrize("positives", [2, 3, 8, 11])
+def test_a_chunk_that_few_positives_fill_stands_for_all_entities_on_average(positives: int) -> None:
+    """The last of a batch, too, where there are more than a chunk holds."""
+    rng, size = np.random.default_rng(positives), 8
+    triples = np.stack([np.zeros(400), np.zeros(400), rng.choice(ENTITIES, 400, p=np.arange(1, 13) / 78)], 1).astype(np.int64)
+    standing, sums = Standing.of(triples, ENTITIES, degree=True), []
+    for number in range(4000):
+        draws = ChunkedNegatives(ENTITIES, size, True, seed=number, standing=standing)
+        batch = draws.batch(0, Positives(*triples[rng.integers(400, size=positives)].T, None))
+        assert batch.masked is not None and batch.stands is not None
+        last = (positives - 1) // size
+        sums.append((batch.stands[last] * ~batch.masked[last * size :]).sum(1).mean())
+    assert abs(np.mean(sums) - (ENTITIES - 1)) < 4 * np.std(sums) / np.sqrt(len(sums))
