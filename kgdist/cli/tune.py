@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -46,23 +47,31 @@ def main(argv: Sequence[str]) -> int:
         from kgdist.report.charts import require
 
         require("--report")  # now, not after the search
-    for note in parsed.notes:
-        log.tell(note)
     folder = trials.SearchFolder(Path(options.out))
+    earlier = folder.recall()
+    for note in parsed.notes if earlier is None else ():  # a search that goes on has its options, not those that are noted
+        log.tell(note)
     explicit = set(parsed.explicit)
     base = parsed.config.replace(valid=True, config=None)
     if options.search is not None:
         space = spaces.read_space(options.search)
         for name in sorted(space.keys() & explicit):
             raise OptionError(f"--{name}", f"is searched by {options.search}; leave it out in one of the two")
+        for name in trials.idle_in_all(base, space):
+            why = "means nothing beside the options that all trials have; leave it out, or search those, too"
+            raise OptionError(f"--{name}", f"is searched by {options.search}, but {why}")
     else:
         space, base = spaces.usual(base, explicit)
         space = spaces.holding(space, first_trial(base))
-    now = trials.Asked(base, space, options.validations, options.rounds, options.trials)
-    if (earlier := folder.recall()) is not None:
+    once = 1 if "seed" in explicit else None  # a search that is to be repeatable stays so when it goes on
+    now = trials.Asked(base, space, options.validations, options.rounds, options.trials, options.jobs or once)
+    if earlier is not None:
         now = _same(earlier, now, options.out, given, explicit)
         log.tell(f"the search in {options.out} goes on")
     base, space = now.options, now.space
+    if not space:
+        usual = " ".join(f"--{name}" for name in spaces.usual(base, ())[0] if name in explicit)
+        raise UsageError(f"nothing is left to search; leave out one of {usual}, or name other options in a file: --search FILE")
     searched = {"entity_types"} if "neg_sampler" in space else set()  # trials that draw otherwise have no use for types
     settle(base, explicit - searched)  # refuses contradictions; notes are for the trials
     dataset = open_dataset(base)
@@ -73,9 +82,13 @@ def main(argv: Sequence[str]) -> int:
     if base.init_vectors:
         EntityVectors(base.init_vectors, dataset.entities).check()  # else every trial fails by itself
     plan = rounds.plan(dataset, now.trials, now.rounds, rounds.FEWEST / base.eval_percent)
-    jobs = options.jobs or most_jobs(base, explicit, usable_cores(), now.trials)
+    jobs = now.jobs or most_jobs(base, explicit, usable_cores(), now.trials)
     what = f"{now.trials} trials, {jobs} at a time, of {base.model_name} on {dataset.name}"
     first = first_trial(base)
+    if outside := [name for name in space if name in first and not space[name].has(first[name])]:
+        values = " ".join(f"--{name} {first[name]}" for name in outside)
+        log.tell(f"the preset is none of the trials, for the search leaves out its {values}")
+        first = first if len(plan) == 1 else {}  # in rounds the first trial is trained to its end, as the preset's
     log.tell(f"searching {', '.join(space)}: {what}{_cost(plan, known=bool(first))}")
     with folder.owned():
         folder.remember(now)
@@ -91,14 +104,15 @@ def main(argv: Sequence[str]) -> int:
         log.say(line)
     if best is not None:
         log.say(f"best: {best}")
-        log.say(f"its run: {folder.run(best.number)}; train with its options: kgdist-train --config {folder.best} --test")
+        train = shlex.join(["kgdist-train", "--config", str(folder.best), "--test"])
+        log.say(f"its run: {folder.run(best.number)}; train with its options: {train}")
         log.say(f"in full: {' '.join(run_facts.command(Config(**read_yaml(folder.best, 'train'))))} --test")
     if options.report:
         report_or_warn(folder, base, space, found, whole=len(found) == len(plan))
     elif best is not None:
-        log.tell(f"a page of the search: kgdist-tune --out {options.out} --trials {now.trials} --report")
+        log.tell(f"a page of the search: {_call(options.out, now)} --report")
     if interrupted:
-        log.say(f"interrupted; go on with: kgdist-tune --out {options.out} --trials {now.trials}")
+        log.say(f"interrupted; go on with: {_call(options.out, now)}")
     elif best is None:
         raise KgdistError(f"none of {len(rows)} trials was trained to its end; let it go on with more --trials")
     run_of_best = None if best is None else _json(best) | {"config": str(folder.best), "run": str(folder.run(best.number))}
@@ -161,10 +175,17 @@ def _plain(each: Round) -> dict[str, Any]:
     return {"core": each.core, "triples": each.triples, "entities": each.entities, "epochs": each.epochs}
 
 
+def _call(out: str, asked: Asked) -> str:
+    """The command that goes on with the search in the folder `out`, which brings no model of one's own by itself."""
+    own = ["--model_file", asked.options.model_file] if asked.options.model_file else []
+    return shlex.join(["kgdist-tune", "--out", out, *own, "--trials", str(asked.trials)])
+
+
 def _same(earlier: Asked, now: Asked, out: str, given: Collection[str], explicit: set[str]) -> Asked:
     """What the search in the folder `out` was asked for. Raises OptionError where the user now asks for something else."""
     names = [name for name in OPTIONS if name not in ("config", "save_path", "quiet", "debug", "json")]
-    changed = [(name, getattr(now.options, name), getattr(earlier.options, name)) for name in names if explicit - {"config"}]
+    names = names if explicit - {"config", "model_file"} else [*explicit & {"model_file"}]  # which alone only brings the model
+    changed = [(name, getattr(now.options, name), getattr(earlier.options, name)) for name in names]
     own = ("validations", "rounds", *(["trials"] if earlier.rounds > 1 else []))
     changed += [(name, getattr(now, name), getattr(earlier, name)) for name in own if name in given]
     for name, new, old in changed:
@@ -172,7 +193,8 @@ def _same(earlier: Asked, now: Asked, out: str, given: Collection[str], explicit
             raise OptionError(f"--{name}", f"{new} now, but {old} before{_GOES_ON.format(out)}")
     if "search" in given and now.space != earlier.space:
         raise OptionError("--search", f"describes another space than before{_GOES_ON.format(out)}")
-    return earlier if earlier.rounds > 1 else earlier._replace(trials=now.trials)
+    jobs = now.jobs if "jobs" in given else earlier.jobs or now.jobs
+    return earlier._replace(jobs=jobs, trials=earlier.trials if earlier.rounds > 1 else now.trials)
 
 
 if __name__ == "__main__":

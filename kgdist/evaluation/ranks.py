@@ -210,10 +210,13 @@ def result_lines(report: Mapping[str, Any]) -> list[str]:
 
 
 def _no_better(report: Mapping[str, Any], found: Mapping[str, float | None]) -> list[str]:
-    mine, theirs = found["mrr"], report.get("baselines", {}).get("frequent", {}).get("mrr")
-    if mine is None or theirs is None or mine > theirs:
-        return []
-    return [f"no better than the most frequent answers (MRR {theirs:.4f}), which need no model; what to try: docs/choosing.md"]
+    mine = found["mrr"]
+    why = {"frequent": "which need no model; what to try: docs/choosing.md", "implied": "by which train is read backwards"}
+    for name, more in why.items():
+        theirs = report.get("baselines", {}).get(name, {}).get("mrr")
+        if mine is not None and theirs is not None and mine <= theirs:
+            return [f"no better than the {BASELINES[name]} (MRR {theirs:.4f}), {more}"]
+    return []
 
 
 def report_table(report: Mapping[str, Any]) -> list[str]:

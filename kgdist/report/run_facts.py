@@ -23,6 +23,7 @@ from kgdist.base.machine import processor, usable_cores
 from kgdist.evaluation.ranks import Ties, in_order
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import DIGEST
+from kgdist.options.option import Option
 from kgdist.runs.checkpoint import encoded_from
 from kgdist.runs.rundir import open_run
 from kgdist.runtime.doctor import version_of
@@ -201,13 +202,13 @@ def options(config: Config) -> tuple[list[tuple[str, str, str]], list[tuple[str,
     """(name, value, default) of the options that differ from their defaults, then (name, value) of the others."""
     changed, same = [], []
     for name, row in OPTIONS.items():
-        if command_of(config) not in row.commands or name in _HIDDEN or not row.made_again:
+        if not _repeated(config, row):
             continue
-        value = getattr(config, name)
-        if value == row.default or (name == "data_path" and _near(value) == row.default):
+        value = _typed(config, name)
+        if value == row.default:
             same.append((name, shown(row.default)))
         else:
-            changed.append((name, shown(_near(value) if name == "data_path" else value), shown(row.default)))
+            changed.append((name, shown(value), shown(row.default)))
     return changed, same
 
 
@@ -215,14 +216,23 @@ def command(config: Config) -> list[str]:
     """A command line that trains the same again, from the current folder: the command, then each flag with its values."""
     parts = [f"kgdist-{command_of(config)}"]
     for name, row in OPTIONS.items():
-        value = getattr(config, name)
-        if name == "data_path":
-            value = _near(value)
-        if value == row.default or command_of(config) not in row.commands or name in _HIDDEN or not row.made_again:
+        value = _typed(config, name)
+        if value == row.default or not _repeated(config, row):
             continue
         values = list(map(str, value)) if isinstance(value, tuple) else [] if row.kind is bool else [str(value)]
         parts.append(shlex.join([row.flag if value is not False else f"{row.flag}=false", *values]))
     return parts
+
+
+def _repeated(config: Config, row: Option) -> bool:
+    """Whether who trains the same again needs the option: a model of one's own comes from its file, which no run brings."""
+    return command_of(config) in row.commands and row.name not in _HIDDEN and (row.made_again or row.name == "model_file")
+
+
+def _typed(config: Config, name: str) -> Any:
+    """The value of an option, as one would type it from the current folder."""
+    value = getattr(config, name)
+    return _near(value) if name in ("data_path", "model_file") and value is not None else value
 
 
 def _near(path: str) -> str:

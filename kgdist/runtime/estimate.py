@@ -15,6 +15,7 @@ from kgdist.runtime.job import warm_up
 from kgdist.training.loop import Trainer
 
 DAY = 86400.0
+WORTH = 60.0  # seconds from which a faster way is told of
 
 
 def duration(seconds: float) -> str:
@@ -48,7 +49,7 @@ def estimate(config: Config, trainer: Trainer, done: int = 0) -> str:
         f"{memory} of memory beside rows and optimiser"
     )
     on_cpu = config.gpu[0] < 0 and config.compute_dtype == "float32"
-    if on_cpu and MODELS[config.model_name].compare not in DISTANCES and gemm.fast_on_this_cpu():
+    if whole > WORTH and on_cpu and MODELS[config.model_name].compare not in DISTANCES and gemm.fast_on_this_cpu():
         line += "; --compute_dtype bfloat16 would about halve the time on this CPU"
     if whole > DAY and not (config.yes or config.resume):
         message = f"{line}: add --yes to begin all the same, or take fewer epochs, a smaller --hidden_dim, or more --answers"

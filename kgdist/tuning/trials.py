@@ -19,8 +19,9 @@ import dataclasses
 import json
 import math
 import os
+import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,8 +31,8 @@ from kgdist.data.dataset import Triples
 from kgdist.models.registry import settle
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import differing, from_json, read_run, to_json
-from kgdist.options.contradictions import PLATEAU
-from kgdist.options.model_file import bring
+from kgdist.options.contradictions import every, of_a_run
+from kgdist.options.model_file import bring, missing
 from kgdist.runs import checkpoint, rundir
 from kgdist.runtime import local
 from kgdist.runtime.job import steps_of
@@ -39,13 +40,20 @@ from kgdist.runtime.processes.child import Child, Owner
 from kgdist.runtime.processes.forkserver import ForkServer
 from kgdist.training.callbacks import Validation
 from kgdist.tuning import space as spaces
-from kgdist.tuning.space import Space
+from kgdist.tuning.space import Choices, Space
 from kgdist.version import __version__
 
 _MEASURES = ("eval_percent", "neg_sample_size_eval", "neg_deg_sample_eval", "no_eval_filter")  # short cuts of a search
 _CHECKPOINTS = ("ckpt-*", "best", ".*")
 LEAST, FEW = 0.01, 16  # of the negatives: a share, and a number where there are as many
 SMALLEST = 64  # triples of a step on a part of a graph, where there are as many on the whole
+# Beside these choices an option has no meaning, although it is refused for its value.
+_IDLE: Mapping[str, Callable[[Config], bool]] = {
+    "init_scale": lambda config: config.init == "xavier",
+    "label_smoothing": lambda config: config.loss_genre != "Softmax" and config.candidates != "all",
+    "neg_adversarial_sampling": lambda config: config.loss_genre == "Softmax",
+    "pairwise": lambda config: config.loss_genre not in ("Hinge", "Logistic"),
+}
 _EMBEDDINGS = ("*.npy", "entities.tsv", "relations.tsv")
 
 
@@ -57,6 +65,7 @@ class Asked(NamedTuple):
     validations: int
     rounds: int
     trials: int  # in the end
+    jobs: int | None = None  # at a time; None: as many as the cores allow
 
 
 class Share(NamedTuple):
@@ -123,7 +132,7 @@ class SearchFolder:
 
     def remember(self, asked: Asked) -> None:
         """Save what the search was asked for."""
-        numbers = {"validations": asked.validations, "rounds": asked.rounds, "trials": asked.trials}
+        numbers = {name: getattr(asked, name) for name in ("validations", "rounds", "trials", "jobs")}
         found = {"kgdist_version": __version__, **numbers, "space": spaces.to_json(asked.space)}
         write_json(self.asked, found | {"options": to_json(asked.options)})
 
@@ -134,8 +143,12 @@ class SearchFolder:
         saved = read_json(self.asked)
         try:
             options, space = from_json(saved["options"]), spaces.from_json(saved["space"])
-            return Asked(options, space, int(saved["validations"]), int(saved.get("rounds", 1)), int(saved.get("trials", 0)))
+            jobs = None if saved.get("jobs") is None else int(saved["jobs"])
+            numbers = int(saved["validations"]), int(saved.get("rounds", 1)), int(saved.get("trials", 0))
+            return Asked(options, space, *numbers, jobs)
         except (KeyError, TypeError, ValueError, OptionError) as error:
+            if isinstance(error, OptionError) and (advice := missing(*map(saved["options"].get, ("model_name", "model_file")))):
+                raise CheckpointError(f"{self.asked}: {str(error).removeprefix('--')}{advice}") from error
             raise CheckpointError(f"{self.asked}: not what kgdist-tune has written ({error}); take another --out") from error
 
     # ---- what came out
@@ -150,7 +163,8 @@ class SearchFolder:
             raise KgdistError(f"{self.trial(number)}: the run of the best trial is gone; take another --out")
         kept = {name: value for name, value in differing(read_run(run)).items() if name not in ("save_path", *_MEASURES)}
         with atomic_write(self.best, "w") as file:
-            file.write(f"# kgdist-tune, {told}: MRR {mrr:.4f} on the valid split. kgdist-train --config {self.best} --test\n")
+            again = shlex.join(["kgdist-train", "--config", str(self.best), "--test"])
+            file.write(f"# kgdist-tune, {told}: MRR {mrr:.4f} on the valid split. {again}\n")
             file.writelines(f"{name}: {json.dumps(value)}\n" for name, value in kept.items())
 
 
@@ -162,8 +176,11 @@ def trial_config(
     All trials see equally many triples: where --max_step counts and the batch size is searched, larger batches take fewer steps.
     On a graph that is a `share` of another, negatives are as large a part of its entities, 1 % of them all and 16 at least
     (GraSH), and batches of its triples, 64 at least: an epoch has as many steps, and a trial of few epochs learns something.
+    Options that other choices of the same space make meaningless are left out.
     """
     config = base.replace(**params, save_path=str(save_path), valid=True, quiet=True)
+    left_out = _idle(config, params)
+    config = config.replace(**{name: OPTIONS[name].default for name in left_out})
     if share.entities < 1 and config.candidates == "sampled":
         scaled = math.ceil(config.neg_sample_size * max(share.entities, LEAST))
         config = config.replace(neg_sample_size=max(scaled, min(config.neg_sample_size, FEW)))
@@ -171,11 +188,36 @@ def trial_config(
         whole, least = config.batch_size, min(config.batch_size, SMALLEST)
         config = config.replace(batch_size=max(math.ceil(whole * share.triples), least))
         config = config.replace(lr_warmup=math.ceil(config.lr_warmup * whole / config.batch_size))  # as large a part of the steps
-    idle = () if config.lr_schedule == "plateau" else PLATEAU  # of another choice of the same space
-    config, _ = settle(config.replace(**{name: OPTIONS[name].default for name in idle}), {*params} - {*idle})
+    config, _ = settle(config, {*params} - left_out)
     if config.max_epoch is None and ("batch_size" in params or share.triples < 1):
         config = config.replace(max_step=math.ceil(base.max_step * base.batch_size / config.batch_size))
     return config.replace(eval_interval=math.ceil(steps_of(config, triples) / validations))
+
+
+def _idle(config: Config, params: Mapping[str, Any]) -> set[str]:
+    """The options of a trial that mean nothing beside its others: what is refused for no more than being given, and `_IDLE`.
+
+    Those of all trials count, too, where they are not the defaults: --config, which takes best.yaml, would refuse them.
+    """
+    given = {name for name, row in OPTIONS.items() if name in params or getattr(config, name) != row.default}
+    problems = every(of_a_run(config, given))
+    found = {name for name, idle in _IDLE.items() if name in given and idle(config)}
+    for name in {option for option, _ in problems} & given - {*spaces.FIXED}:
+        gone = len(every(of_a_run(config, given - {name}))) < len(problems)  # although its value is the same
+        if gone and OPTIONS[name].group in spaces.GROUPS:
+            found.add(name)
+    return found
+
+
+def idle_in_all(base: Config, space: Space) -> list[str]:
+    """The searched options that mean nothing beside `base`, nor where any one of the other choices is made."""
+    some = {name: [*each.values] if isinstance(each, Choices) else [each.low, each.high] for name, each in space.items()}
+    ways = [{}, *({name: value} for name, values in some.items() for value in values if OPTIONS[name].kind in (str, bool))]
+
+    def idle(name: str, beside: Mapping[str, Any]) -> bool:
+        return any(name in _idle(base.replace(**{**beside, name: value}), {name: value}) for value in some[name][-2:])
+
+    return [name for name in space if all(idle(name, beside) for beside in ways if name not in beside)]
 
 
 def train_trial(job: dict[str, Any], owner: Owner) -> bool:

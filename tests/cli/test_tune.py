@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,8 +19,9 @@ import pytest
 
 from kgdist.base.errors import UsageError
 from kgdist.cli import train, tune
+from kgdist.models.registry import settle
 from kgdist.options import parse
-from kgdist.options.configfile import read_run
+from kgdist.options.configfile import differing, read_run
 from kgdist.report import run_facts
 from kgdist.runs import checkpoint
 from kgdist.runtime.processes.child import Child
@@ -27,6 +29,7 @@ from kgdist.runtime.processes.forkserver import ForkServer
 from kgdist.tuning.trials import SearchFolder, start_trial, trial_config
 from tests.cli.graphs import FILES, Bench, cored_splits, embeddings, metrics, random_splits, write
 from tests.family import alive, descendants
+from tests.own_models import as_before, forget
 from tests.patience import patience
 
 pytest.importorskip("optuna")
@@ -41,15 +44,15 @@ class Tuning:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.data = ["--data_path", str(root / "data"), "--dataset", "toy", "--format", "raw_udd_hrt", "--data_files", *FILES]
         for name, split in zip(FILES, random_splits(), strict=True):
             write(root / "data" / name, split)
         (root / "search.yaml").write_text(SEARCH)
 
     def words(self, out: str, *more: str) -> list[str]:
         """A whole command line."""
-        data = ["--data_path", str(self.root / "data"), "--dataset", "toy", "--format", "raw_udd_hrt", "--data_files", *FILES]
         search = ["--search", str(self.root / "search.yaml"), "--out", str(self.root / out), "--validations", "3"]
-        return [*data, *BASE, *search, *more]
+        return [*self.data, *BASE, *search, *more]
 
     def start(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
         """The command in a process of its own."""
@@ -167,8 +170,8 @@ def test_rounds_begin_on_a_part_of_the_graph_and_go_on_when_interrupted(tuning: 
 def test_without_a_file_the_search_begins_with_the_preset_and_is_never_below_it(
     tuning: Tuning, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = ["--data_path", str(tuning.root / "data"), "--dataset", "toy", "--format", "raw_udd_hrt", "--data_files", *FILES]
-    words = [*files, *"--model_name DistMult --hidden_dim 8 --max_epoch 4 --trials 2 --validations 2 --jobs 1 --json".split()]
+    more = "--model_name DistMult --hidden_dim 8 --max_epoch 4 --trials 2 --validations 2 --jobs 1 --json"
+    words = [*tuning.data, *more.split()]
     assert tune.main([*words, "--out", str(tuning.root / "preset")]) == 0
     found = json.loads(capsys.readouterr().out)
     first, best = found["trials"][0], found["best"]
@@ -178,6 +181,74 @@ def test_without_a_file_the_search_begins_with_the_preset_and_is_never_below_it(
     }
     config = read_run(next((tuning.root / "preset" / "trials").glob("0000/*/config.json")))
     assert (config.hidden_dim, config.candidates, config.reciprocal) == (8, "all", True)
+
+
+def test_a_file_that_excludes_the_preset_is_told_so(tuning: Tuning, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "search.yaml").write_text("lr: [0.3, 0.5]\nhidden_dim: {choices: [20, 30]}\n")
+    words = [*tuning.data, *"--model_name DistMult --preset --max_epoch 2 --trials 3 --validations 1 --jobs 1".split()]
+    for rounds in ("1", "2"):
+        out = str(tmp_path / f"in {rounds}")
+        assert tune.main([*words, "--search", str(tmp_path / "search.yaml"), "--out", out, "--rounds", rounds]) == 0
+        shown = capsys.readouterr().out
+        assert shown.count("the preset is none of the trials, for the search leaves out its --lr 0.1 --hidden_dim 200") == 1
+        assert "and the preset" not in shown and "the preset's among them" not in shown
+    assert tune.main([*words, "--out", str(tmp_path / "usual")]) == 0
+    assert "none of the trials" not in capsys.readouterr().out
+
+
+def test_choices_that_exclude_one_another_train(tuning: Tuning, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And what they were trained with, kgdist-train takes as it is."""
+    text = "candidates: [sampled, all]\nneg_sample_size: {choices: [4, 8]}\nregularizer: [n3, lp]\nregularization_norm: [2, 4]\n"
+    (tmp_path / "search.yaml").write_text(text)
+    words = [*tuning.data, *"--model_name DistMult --hidden_dim 8 --max_epoch 1 --trials 6 --validations 1 --seed 3".split()]
+    assert tune.main([*words, "--search", str(tmp_path / "search.yaml"), "--out", str(tmp_path / "mixed"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {row["state"] for row in found["trials"]} <= {"finished", "stopped"}
+    chosen = [row["params"] for row in found["trials"]]
+    assert any(each["candidates"] == "all" for each in chosen) and any(each["regularizer"] == "n3" for each in chosen)
+    for run in (tmp_path / "mixed" / "trials").glob("*/*/config.json"):
+        config = read_run(run)
+        settle(config, differing(config).keys() - {"num_proc", "seed"})
+    (tmp_path / "search.yaml").write_text("neg_sample_size: {choices: [4, 8]}\n")
+    words += ["--candidates", "all", "--search", str(tmp_path / "search.yaml"), "--out", str(tmp_path / "idle")]
+    assert tune.main(words) == 2 and not (tmp_path / "idle").exists()
+    assert capsys.readouterr().err.startswith("error: --neg_sample_size: is searched by ")
+
+
+def test_a_search_that_goes_on_keeps_its_jobs_and_names_no_preset(
+    tuning: Tuning, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tune, "usable_cores", lambda: 4)
+    assert tune.main(tuning.words("jobs", "--trials", "1", "--max_step", "20")) == 0
+    assert tune.main(["--out", str(tuning.root / "jobs"), "--trials", "2"]) == 0
+    shown = capsys.readouterr()
+    assert "2 trials, 1 at a time" in shown.out and "preset" not in shown.out + shown.err
+    assert tune.main(["--out", str(tuning.root / "jobs"), "--trials", "4", "--jobs", "2"]) == 0
+    assert tune.main(["--out", str(tuning.root / "jobs"), "--trials", "4"]) == 0
+    assert capsys.readouterr().out.count("4 trials, 2 at a time") == 2
+
+
+@pytest.mark.slow
+def test_what_is_printed_of_a_model_of_ones_own_works_as_printed(
+    tuning: Tuning, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my own.py").write_text((ROOT / "examples" / "custom_model" / "quate.py").read_text())
+    with as_before():
+        own = ["--model_file", "my own.py", "--model_name", "QuatE", "--max_step", "20", "--trials", "1"]
+        assert tune.main([*tuning.words("whatever"), *own, "--out", "a search"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        again, brief, full = (
+            shlex.split(next(line.split(told)[1] for line in lines if told in line))
+            for told in ("a page of the search: ", "train with its options: ", "in full: ")
+        )
+        forget()
+        assert tune.main(["--out", "a search", "--trials", "1"]) == 2, "a folder brings no code by itself"
+        assert f"--model_file {tmp_path / 'my own.py'}" in capsys.readouterr().err
+        assert again[0] == "kgdist-tune" and again[-1] == "--report" and tune.main(again[1:]) == 0
+        for words in (brief, full):
+            forget()
+            assert words[0] == "kgdist-train" and train.main([*words[1:], "--save_path", "ckpts", "--quiet"]) == 0
 
 
 @pytest.mark.slow
@@ -292,6 +363,14 @@ def test_trials_start_at_the_users_vectors_and_so_does_the_best_again(tuning: Tu
         found = embeddings(run)["entity"]
         assert found == pytest.approx(wanted * (np.square(found).mean() / np.square(wanted).mean()) ** 0.5, rel=1e-5)
     assert f"--init_vectors {vectors}" in " ".join(run_facts.command(read_run(again)))
+
+
+def test_without_an_option_to_search_nothing_is_trained(tuning: Tuning, capsys: pytest.CaptureFixture[str]) -> None:
+    given = "--model_name DistMult --lr .1 --init_scale .001 -rc .05 --batch_size 64 --max_epoch 3 --trials 2".split()
+    assert tune.main([*tuning.data, *given, "--out", str(tuning.root / "none")]) == 2
+    refused = capsys.readouterr().err
+    assert "nothing is left to search; leave out one of --lr --init_scale --regularization_coef --batch_size, or name" in refused
+    assert not (tuning.root / "none").exists()
 
 
 def test_one_search_a_folder(tuning: Tuning, capsys: pytest.CaptureFixture[str]) -> None:

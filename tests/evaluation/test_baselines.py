@@ -139,7 +139,9 @@ def test_who_answers_most_stands_first() -> None:
     assert found.rank()[found.side == SIDES.index(Side.TAIL)].tolist() == [1, 2, 4.5]
 
 
-@pytest.mark.parametrize(("mine", "theirs", "said"), [(0.3, 0.4, True), (0.4, 0.4, True), (0.5, 0.4, False), (0.3, None, False)])
+@pytest.mark.parametrize(
+    ("mine", "theirs", "said"), [(0.3, 0.4, True), (0.4, 0.4, True), (0.42, 0.4, False), (0.5, 0.4, False), (0.3, None, False)]
+)
 def test_a_model_that_is_no_use_is_called_so(mine: float, theirs: float | None, said: bool) -> None:
     figures = {"mrr": mine, "mr": 2.0, "hits@1": mine}
     found: dict[str, Any] = {
@@ -151,3 +153,9 @@ def test_a_model_that_is_no_use_is_called_so(mine: float, theirs: float | None, 
         found["baselines"] = {"frequent": {**figures, "mrr": theirs}}
     lines = [line for line in result_lines(found) if "no better than the most frequent answers (MRR 0.4000)" in line]
     assert len(lines) == said
+    if theirs is not None:
+        found["baselines"]["implied"] = {**figures, "mrr": 0.45}
+        lines = [
+            line for line in result_lines(found) if "no better than the inverse and duplicate relations (MRR 0.4500)" in line
+        ]
+        assert len(lines) == (0.4 < mine <= 0.45), "of two, the first"

@@ -190,3 +190,6 @@ def test_the_command_repeats_the_options() -> None:
     named = {name for name, *_ in changed} | {name for name, _ in same}
     assert {name for name, *_ in changed} >= {"lr", "gpu", "test", "data_files"} and not {name for name, *_ in changed} & {"seed"}
     assert named <= set(OPTIONS) and len(named) == len(changed) + len(same)
+    own = config.replace(model_file=str(Path.cwd() / "my own.py"))
+    assert "--model_file 'my own.py'" in run_facts.command(own)
+    assert ("model_file", "my own.py", "none") in run_facts.options(own)[0]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kgdist.base.errors import OptionError, UsageError
 from kgdist.base.files import read_json, write_json
-from kgdist.options.config import Config
+from kgdist.models.registry import settle
+from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import read_yaml, to_json
 from kgdist.tuning.space import Choices, Range, Space
-from kgdist.tuning.trials import Asked, SearchFolder, trial_config
+from kgdist.tuning.trials import Asked, SearchFolder, idle_in_all, trial_config
 
 SPACE: Space = {"lr": Range(0.01, 1.0, True), "batch_size": Choices((16, 32))}
 
@@ -35,17 +37,59 @@ def test_what_another_choice_leaves_idle_is_not_asked_of_a_trial(tmp_path: Path,
     assert (made.lr_schedule, made.plateau_factor) == (schedule, factor)
 
 
+@pytest.mark.parametrize(
+    ("params", "left_out"),
+    [
+        ({"regularizer": "n3", "regularization_norm": 2}, {"regularization_norm"}),
+        ({"regularizer": "lp", "regularization_norm": 2}, set()),
+        (
+            {"candidates": "all", "neg_sample_size": 64, "k_vs_all": True, "neg_adversarial_sampling": True},
+            {"neg_sample_size", "neg_adversarial_sampling"},
+        ),
+        ({"candidates": "sampled", "neg_sample_size": 64, "k_vs_all": True, "answers": 2}, {"k_vs_all", "answers"}),
+        ({"loss_genre": "BCE", "label_smoothing": 0.1, "pairwise": True}, {"label_smoothing", "pairwise"}),
+        ({"loss_genre": "Softmax", "label_smoothing": 0.1, "neg_adversarial_sampling": True}, {"neg_adversarial_sampling"}),
+        ({"init": "xavier", "init_scale": 0.1}, {"init_scale"}),
+        ({"encoder": "gat", "num_bases": 4, "num_heads": 2}, {"num_bases"}),
+    ],
+)
+def test_options_that_other_choices_make_meaningless_are_left_out(
+    tmp_path: Path, params: dict[str, Any], left_out: set[str]
+) -> None:
+    made = trial_config(Config(max_step=99), params, triples=999, validations=9, save_path=tmp_path)
+    for name, value in params.items():
+        assert getattr(made, name) == (OPTIONS[name].default if name in left_out else value)
+    settle(made, {name for name, row in OPTIONS.items() if getattr(made, name) != row.default} - {"max_step"})  # best.yaml
+
+
+def test_what_all_trials_have_is_left_out_where_a_choice_makes_it_meaningless(tmp_path: Path) -> None:
+    """Else kgdist-train --config best.yaml would refuse it; what contradicts, and is not meaningless, is refused as before."""
+    base = Config(max_step=99, neg_sample_size=64, regularization_norm=2)
+    made = trial_config(base, {"candidates": "all", "regularizer": "n3"}, triples=999, validations=9, save_path=tmp_path)
+    assert (made.neg_sample_size, made.regularization_norm) == (256, 3)
+    for params in ({"loss_genre": "Hinge", "candidates": "all"}, {"label_smoothing": 1.5, "loss_genre": "Softmax"}):
+        with pytest.raises(OptionError, match="margin|share"):
+            trial_config(base, params, triples=999, validations=9, save_path=tmp_path)
+
+
+def test_options_that_no_trial_has_a_use_for() -> None:
+    norm: Space = {"regularization_norm": Range(1, 4), "lr": Range(0.1, 0.2)}
+    assert idle_in_all(Config(), norm) == []
+    assert idle_in_all(Config(regularizer="n3"), norm) == ["regularization_norm"]
+    assert idle_in_all(Config(regularizer="n3"), norm | {"regularizer": Choices(("n3", "lp"))}) == []
+
+
 def test_what_a_folder_remembers(tmp_path: Path) -> None:
     folder = SearchFolder(tmp_path / "tune")
     assert folder.recall() is None
     with folder.owned():
         pass
     base = Config(lr=0.3, dataset="mine", preset=False)
-    asked = Asked(base, SPACE, 5, 3, 64)
+    asked = Asked(base, SPACE, 5, 3, 64, 2)
     folder.remember(asked)
     assert folder.recall() == asked
     saved = read_json(folder.asked)
-    del saved["rounds"], saved["trials"]  # as before there were rounds
+    del saved["rounds"], saved["trials"], saved["jobs"]  # as before there were rounds
     write_json(folder.asked, saved)
     assert folder.recall() == Asked(base, SPACE, 5, 1, 0)
     folder.asked.write_text("{}")
