@@ -101,7 +101,8 @@ def findings(facts: Mapping[str, Any]) -> Iterator[Finding]:
     """What endangers a result, and what mends it."""
     if facts["header"]:
         yield Finding(
-            f"the first line of a file looks like the names of columns ({' '.join(facts['header'])})", "--header auto skips it"
+            f"the first line of a file looks like the names of columns ({' '.join(facts['header'])})",
+            "--header auto skips it (kgdist-split takes it, too)",
         )
     if facts["quoted"] >= suspects.QUOTED:
         yield Finding(
