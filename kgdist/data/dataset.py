@@ -235,11 +235,8 @@ def _warn(name: str, meta: dict[str, Any]) -> None:
         )
     if meta["header"]:
         words = " ".join(meta["header"])
-        log.warning(
-            "%s: the first line of a file looks like the names of columns (%s); --header auto skips it (kgdist-split takes it, too)",
-            name,
-            words,
-        )
+        what = f"the first line of a file looks like the names of columns ({words})"
+        log.warning("%s: %s; --header auto skips it (kgdist-split takes it, too)", name, what)
     if meta["quoted"] >= QUOTED:
         share = f"{meta['quoted']:.0%} of the names are in quotation marks"
         log.warning("%s: %s, which become part of them; --quoted takes them off", name, share)
