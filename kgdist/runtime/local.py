@@ -181,15 +181,13 @@ class Session:
             types = [self.types.handle()] if self.types is not None else []
             fds = [handle["fd"] for handle in (*tables.values(), *control, *types)]
             options, store = dataclasses.asdict(config), str(self.dataset.folder)
-            job = {"role": "share", "config": options, "store": store, "tables": tables, "control": control}
-            job["types"] = types
+            job = {"role": "share", "config": options, "store": store, "tables": tables, "control": control, "types": types}
             job["weights"] = self.weights.handles() if self.weights is not None else {}
             return Workers(Processes(config.num_proc, job, fds, threads=config.num_thread), shared)
 
         def work(rank: int, say: Say) -> int:
-            encoding = Encoding.of(config, self.dataset.train.array, *self.sizes)
-            control = WorkerControl(shared, rank, self.meeting, say)
             types = self.types.array if self.types is not None else None
+            control, encoding = WorkerControl(shared, rank, self.meeting, say), self._encoding()
             return train_rank(config, self.dataset.train, self.tables, control, encoding, types)
 
         return Workers(Threads(config.num_proc, work), shared)
