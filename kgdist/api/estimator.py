@@ -5,6 +5,7 @@ It keeps parameters, calls `kgdist.train`, and asks the run that comes back. It 
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from typing import Any
 
@@ -22,17 +23,7 @@ from kgdist.evaluation.evaluator import evaluate
 from kgdist.options.config import OPTIONS
 from kgdist.options.parse import beside
 
-# What may give way to other options where it is the estimator's own default, and a preset's value takes the place of.
-_USUAL = {
-    "hidden_dim": 100,
-    "gamma": 12.0,
-    "lr": 0.1,
-    "batch_size": 1024,
-    "neg_sample_size": 64,
-    "max_epoch": 100.0,
-    "neg_adversarial_sampling": True,
-    "regularization_coef": 2e-6,
-}
+_KEPT = ("model_name", "seed", "num_proc", "quiet")  # defaults of the estimator that no preset takes the place of
 
 
 class KGEmbedder:
@@ -170,7 +161,8 @@ class KGEmbedder:
 def _with_room(options: dict[str, Any]) -> dict[str, Any]:
     """Without what is not given, and without the estimator's own defaults that the others contradict or a preset sets."""
     given = {name: value for name, value in options.items() if value is not None}
-    usual = {name: value for name, value in _USUAL.items() if given.get(name) == value}
+    defaults = {name: each.default for name, each in inspect.signature(KGEmbedder.__init__).parameters.items()}
+    usual = {name: value for name, value in given.items() if name not in _KEPT and name in defaults and value == defaults[name]}
     own = {name: value for name, value in given.items() if name not in usual}
     if OPTIONS["preset"].check(own.get("preset", "none")) != "none":
         return own

@@ -63,8 +63,8 @@ def main(argv: Sequence[str]) -> int:
     else:
         space, base = spaces.usual(base, explicit)
         space = spaces.holding(space, first_trial(base))
-    once = 1 if "seed" in explicit else None  # a search that is to be repeatable stays so when it goes on
-    now = trials.Asked(base, space, options.validations, options.rounds, options.trials, options.jobs or once)
+    one = most_jobs(base, explicit, usable_cores(), options.trials) if "seed" in explicit else None  # also when it goes on
+    now = trials.Asked(base, space, options.validations, options.rounds, options.trials, options.jobs or one)
     if earlier is not None:
         now = _same(earlier, now, options.out, given, explicit)
         log.tell(f"the search in {options.out} goes on")

@@ -257,6 +257,8 @@ def _given(command: str, argv: Sequence[str]) -> dict[str, Any]:
     return vars(parser(command).parse_args(argv))
 
 
+# Of a preset, what holds beside its own choice alone: threads that share all entities, coefficients of a penalty.
+_OF = {"candidates": ("num_thread",), "regularizer": ("regularization_coef", "relation_regularization_coef")}
 Recipe = Callable[[Config], presets.Preset]  # the preset of a graph that has no row
 
 
@@ -290,8 +292,6 @@ def understand(
             "--preset", f"{config.preset} trains against all entities, which kgdist-train does on one machine; {more}"
         )
     kept, left_out = beside(row.values(), explicit) if row else ({}, [])
-    if "--candidates" in left_out:
-        kept.pop("num_thread", None)  # of threads that share all entities
     taken = {**kept, **explicit}
     shared = taken.get("candidates") == "all"
     said = taken.keys() - ({"max_step"} - explicit.keys())  # the preset's steps are those of all processes
@@ -333,7 +333,7 @@ def beside(preset: Mapping[str, Any], explicit: Mapping[str, Any]) -> tuple[dict
 
     Contradictions among the user's own are left to `kgdist.options.resolve`.
     """
-    penalty = preset.get("regularizer", OPTIONS["regularizer"].default)
+    whole = preset
     preset, left_out = {name: value for name, value in preset.items() if name not in explicit}, []
 
     def problems(without: str = "") -> list[tuple[str, str]]:
@@ -352,10 +352,10 @@ def beside(preset: Mapping[str, Any], explicit: Mapping[str, Any]) -> tuple[dict
             break
         del preset[cause]
         left_out.append(f"--{cause}")
-    if {**preset, **explicit}.get("regularizer", OPTIONS["regularizer"].default) != penalty:
-        for name in ("regularization_coef", "relation_regularization_coef"):  # which are of that penalty alone
-            if preset.pop(name, None) is not None:
-                left_out.append(f"--{name}")
+    for owner, names in _OF.items():
+        usual = OPTIONS[owner].default
+        if {**preset, **explicit}.get(owner, usual) != whole.get(owner, usual):
+            left_out += [f"--{name}" for name in names if preset.pop(name, None) is not None]
     return preset, left_out
 
 
