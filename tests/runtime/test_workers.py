@@ -22,10 +22,11 @@ from kgdist.cli import train as train_command
 from kgdist.kvstore.shared_memory import private_array
 from kgdist.options.config import Config
 from kgdist.runs import checkpoint
+from kgdist.runtime.processes.child import Event
 from kgdist.runtime.processes.control import SharedControl
 from kgdist.runtime.processes.workers import Crew, Processes, Threads, Workers
 from tests.family import descendants
-from tests.faults.commands import FOREVER, train_flags
+from tests.faults.commands import FOREVER, LIMIT, train_flags
 
 KINDS = ("process", "thread")
 
@@ -166,6 +167,26 @@ def test_a_process_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(WorkerError, match="process 0 of 1 has made no step for"):
             watched(workers)
     assert crew.children[0].code == -signal.SIGKILL
+
+
+def test_of_those_that_are_lost_at_once_the_first_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the process that has forked them, which may go when the first has been asked already."""
+    crew = Processes(2, {"role": "share"}, [], threads=1)
+    first, second = crew.children
+    said = second.events
+
+    def late() -> Iterator[Event]:
+        monkeypatch.undo()
+        os.kill(crew.pids()[-1], signal.SIGKILL)
+        assert first.wait(LIMIT) and second.wait(LIMIT)
+        return said()
+
+    try:
+        monkeypatch.setattr(second, "events", late)
+        lost = {"lost": "was killed by signal SIGKILL; the system may have run out of memory"}
+        assert crew.events(0.0) == [(0, lost), (1, lost)]
+    finally:
+        crew.close()
 
 
 def test_a_thread_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

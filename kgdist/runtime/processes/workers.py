@@ -242,14 +242,21 @@ class Processes:
         for rank, child in enumerate(self.children):
             child.send(self._job | {"rank": rank})
 
-    def events(self, seconds: float) -> Iterator[tuple[int, Event]]:
-        """See Crew. A process that ends without a word is told as lost."""
+    def events(self, seconds: float) -> list[tuple[int, Event]]:
+        """See Crew. A process that ends without a word is told as lost; of several lost at once the first is told first."""
         self._selector.select(seconds)
+        heard = self._said()
+        if any("lost" in event for _, event in heard):  # perhaps all of them, since the first was asked
+            heard = sorted(heard + self._said(), key=lambda said: said[0])
+        return heard
+
+    def _said(self) -> list[tuple[int, Event]]:
+        heard = []
         for rank, child in enumerate(self.children):
-            for event in child.events():
-                yield rank, event
+            heard += [(rank, event) for event in child.events()]
             if not child.open and child.stdout in self._selector.get_map():
                 self._selector.unregister(child.stdout)
+        return heard
 
     def pids(self) -> list[int]:
         return self._forks.pids()
