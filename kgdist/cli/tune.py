@@ -185,6 +185,7 @@ def _same(earlier: Asked, now: Asked, out: str, given: Collection[str], explicit
     """What the search in the folder `out` was asked for. Raises OptionError where the user now asks for something else."""
     names = [name for name in OPTIONS if name not in ("config", "save_path", "quiet", "debug", "json")]
     names = names if explicit - {"config", "model_file"} else [*explicit & {"model_file"}]  # which alone only brings the model
+    names.sort(key=lambda name: name not in explicit)  # of what differs, what the user has named before what follows from it
     changed = [(name, getattr(now.options, name), getattr(earlier.options, name)) for name in names]
     own = ("validations", "rounds", *(["trials"] if earlier.rounds > 1 else []))
     changed += [(name, getattr(now, name), getattr(earlier, name)) for name in own if name in given]

@@ -330,7 +330,11 @@ def test_what_is_refused_leaves_nothing(more: list[str], wanted: str, tuning: Tu
 @pytest.mark.usefixtures("searched")
 @pytest.mark.parametrize(
     ("more", "wanted"),
-    [(["--hidden_dim", "9"], "--hidden_dim: 9 now, but 8 before"), (["--validations", "2"], "--validations: 2 now, but 3")],
+    [
+        (["--hidden_dim", "9"], "--hidden_dim: 9 now, but 8 before"),
+        (["--preset", "--init", "normal"], "--init: normal now, but uniform before"),  # and not what follows from the preset
+        (["--validations", "2"], "--validations: 2 now, but 3"),
+    ],
 )
 def test_a_search_goes_on_as_it_was_asked(
     more: list[str], wanted: str, tuning: Tuning, capsys: pytest.CaptureFixture[str]
