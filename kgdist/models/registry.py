@@ -114,6 +114,11 @@ def settle(config: Config, explicit: Collection[str] = (), *, devices: int | Non
     if own and config.init_scale is not None and (model.compare == "dot" or config.loss_genre == "Softmax"):
         why = f"{model.name} has no margin" if model.compare == "dot" else "a softmax knows no margin"
         more.append(f"--gamma {config.gamma:g} has no effect: {why}, and --init_scale is given")
+    if model.angles and config.relation_regularization_coef and config.regularizer in ("n3", "f2"):
+        coef = f"--relation_regularization_coef {config.relation_regularization_coef:g}"
+        more.append(
+            f"{coef} has no effect: relations of {model.name} are angles, whose size means nothing to {config.regularizer}"
+        )
     return config, [*notes, *more]
 
 

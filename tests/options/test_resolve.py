@@ -101,6 +101,19 @@ def test_a_margin_that_a_product_lacks_is_said_where_first_values_are_given_too(
         assert settle(Config(**fine), fine)[1] == []
 
 
+def test_a_penalty_of_angles_is_said_to_have_no_effect() -> None:
+    given: dict[str, Any] = {"model_name": "RotatE", "double_ent": True, "relation_regularization_coef": 0.5, "regularizer": "n3"}
+    given |= {"regularization_coef": 0.01}
+    none = "--relation_regularization_coef 0.5 has no effect: relations of RotatE are angles, whose size means nothing to n3"
+    assert settle(Config(**given), given)[1] == [none]
+    for fine in (
+        given | {"regularizer": "lp"},
+        given | {"relation_regularization_coef": 0.0},
+        given | {"model_name": "ComplEx", "double_ent": False},
+    ):
+        assert settle(Config(**fine), fine)[1] == []
+
+
 def test_a_runs_own_threads_are_not_taken_once_more_by_each_process_of_a_resumed_one() -> None:
     saved: dict[str, Any] = {"candidates": "all", "num_thread": 2, "num_proc": 2}
     for more, threads in (({}, 4), ({"resume": "run"}, 2)):
