@@ -14,8 +14,10 @@ from kgdist.options.config import OPTIONS, Config
 from kgdist.options.presets import Preset
 
 # Training triples times entities, up to which a step holds its queries against all entities. It is what an epoch costs: dot
-# products and squared distances of this many pairs of 200 numbers take two cores a minute or two, sums of moduli ten times that.
-PRODUCTS, SUMS = 1e10, 3e8
+# products of this many pairs of 200 numbers take two cores a minute or two, sums of moduli ten times that. Distances gain nothing
+# by it where there are many entities (TransE_l2 on FB15k-237: .321 in a minute by 256 drawn ones, .315 by all in a quarter of an
+# hour, one thread; its best rate each).
+PRODUCTS, DISTANCES = 1e10, 3e8
 # Queries of a step against all entities, below so many triples: an epoch of a few hundred queries needs steps more than it needs
 # large ones (Nations: +.015 for ComplEx and TransE_l1 by 64 instead of 256; UMLS and Kinships: none). Sums of moduli take half
 # as many (RotatE, means of five seeds: Nations .724 instead of .718, Kinships .803 instead of .796, UMLS .891 and .895).
@@ -26,8 +28,10 @@ SHARED = 512
 # Triples below which drawn candidates are one process's: an epoch is a few batches, which others have no share of.
 FEW_TRIPLES = 3_000
 # Entities below which squared distances learn at .045, not .07 (mean of four seeds: Kinships .245 instead of .235, Nations .510
-# instead of .504, UMLS .750 both).
+# instead of .504, UMLS .750 both). Against drawn candidates, which are for graphs of more, a row has fewer gradients and larger
+# steps (at .07, .15, .3: FB15k-237 .303, .321, .319; WN18RR .192, .205, .208).
 FEW = 512
+SQUARED = 0.07, 0.15
 # Rate of sums of absolute values, for each triple that an entity has, and its least and largest: gradients do not shrink as
 # the distance does, so Adagrad's sums grow with them (Nations at .23 instead of .05: .530 for .510; Kinships at .16: .494 for
 # .468; TransR alike).
@@ -60,19 +64,20 @@ def recipe(model: type[Model], dataset: str, sizes: Sizes, *, alone: bool = True
     begin, the rate, and what keeps them small (Lacroix et al. 2018, Zhang et al. 2020, Ruffinelli et al. 2020).
     """
     values: dict[str, Any] = {"loss_genre": "Softmax", "reciprocal": True, "optimizer": "adagrad", "max_epoch": _epochs(sizes)}
-    values |= _rows(model, sizes) | _candidates(model, sizes, alone) | dict(model.recipe)
+    candidates = _candidates(model, sizes, alone)
+    values |= _rows(model, sizes, drawn="candidates" not in candidates) | candidates | dict(model.recipe)
     if sizes.valid:
         values["valid"] = True
     values = {name: OPTIONS[name].check(value) for name, value in values.items() if value is not None}
     return Preset(model.name, dataset, MappingProxyType(values), None, None, SOURCE)
 
 
-def _rows(model: type[Model], sizes: Sizes) -> dict[str, Any]:
-    """How wide rows are, how they begin, how fast they learn, and what keeps them small."""
+def _rows(model: type[Model], sizes: Sizes, *, drawn: bool) -> dict[str, Any]:
+    """How wide rows are, how they begin, how fast they learn against all or `drawn` candidates, and what keeps them small."""
     if model.compare == "dot":
         penalty = {"regularizer": "n3", "regularization_coef": _coefficient(model, sizes)}
         return {"hidden_dim": 200, "lr": 0.1, "init": "normal", "init_scale": 1e-3, **penalty}
-    squared = 0.045 if sizes.entities < FEW else 0.07
+    squared = 0.045 if sizes.entities < FEW else SQUARED[drawn]
     absolute, moduli = _rate(ABSOLUTE, sizes.triples / sizes.entities), _rate(MODULI, 1 / sizes.triples)
     rate, spread = {"l2": (squared, 0.015), "l1": (absolute, 0.015), "modulus": (moduli, 0.02)}[model.compare]
     return {"hidden_dim": 100, "lr": rate, "init": "uniform", "init_scale": spread, "regularization_coef": 0.0}
@@ -97,7 +102,7 @@ def _rate(of_one: tuple[float, float, float], times: float) -> float:
 
 def _candidates(model: type[Model], sizes: Sizes, alone: bool) -> dict[str, Any]:
     """Whom a true entity is held against, and how many of a step's triples."""
-    most = PRODUCTS if model.compare in ("dot", "l2") else SUMS
+    most = PRODUCTS if model.compare == "dot" else DISTANCES
     if alone and not model.projects and sizes.entities * sizes.triples <= most:
         queries = next(size for most, size in QUERIES if sizes.triples < most)
         return {

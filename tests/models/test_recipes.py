@@ -68,6 +68,24 @@ def test_what_many_triples_tell_of_or_other_relations_repeat_is_held_down_less(
         assert coefficient(triples, low) >= coefficient(triples, high) > 0
 
 
+def test_squared_distances_take_drawn_candidates_and_a_larger_rate_where_products_still_take_all() -> None:
+    """Entities, relations, triples of Kinships, AIFB, FB15k-237, WN18RR, WordNet 3.0."""
+    graphs = (104, 25, 8544), (2835, 22, 19526), (14541, 237, 272115), (40943, 11, 86835), (265010, 27, 500934)
+    found = {
+        name: [
+            (values.get("candidates", "sampled"), values["lr"])
+            for values in (recipe(MODELS[name], "mine", Sizes(*sizes, True)).values() for sizes in graphs)
+        ]
+        for name in ("TransE_l2", "ComplEx")
+    }
+    assert found["TransE_l2"] == [("all", 0.045), ("all", 0.07), *[("sampled", 0.15)] * 3]
+    assert found["ComplEx"] == [*[("all", 0.15)] * 4, ("sampled", 0.15)]
+    alone, divided = (
+        recipe(MODELS["TransE_l2"], "mine", Sizes(2835, 22, 19526, True), alone=one).values() for one in (True, False)
+    )
+    assert (alone["lr"], divided["lr"]) == (0.07, 0.15)
+
+
 def test_the_penalty_is_what_was_measured_to_be_right() -> None:
     """Entities, relations, triples and what other relations repeat: of UMLS, AIFB, FB15k-237, WN18RR."""
     graphs = (135, 46, 5216, 0.0), (2835, 22, 19526, 0.51), (14541, 237, 272115, 0.03), (40943, 11, 86835, 0.0)
