@@ -89,17 +89,20 @@ def linear(q: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None) -
 
 def multiply(a: torch.Tensor, b: torch.Tensor, out: Out = None) -> torch.Tensor:
     """a b, without gradient: float[I,K], float[K,J] -> float[I,J], or with C in front, a batch; written to `out` if given."""
-    if out is None:
-        if a.ndim == 2 and _ours(a, b) and _sure() and (product := _worth(a, b)) is not None:
-            return product(a, b.T, None, "none", [], "")
-        out = a.new_empty(*a.shape[:-1], b.shape[-1])
+    product = None
     if _ours(a, b):
         if not _sure():
-            return out.copy_(_by_numpy(a, b))
-        if (product := _worth(a, b)) is not None:
-            for place, left, right in _each(out, a, b):
-                place.copy_(product(left, right.T, None, "none", [], ""))
-            return out
+            found = _by_numpy(a, b)
+            return found if out is None else out.copy_(found)
+        product = _worth(a, b)
+    if product is not None and out is None and a.ndim == 2:
+        return product(a, b.T, None, "none", [], "")
+    if out is None:
+        out = a.new_empty(*a.shape[:-1], b.shape[-1])
+    if product is not None:
+        for place, left, right in _each(out, a, b):
+            place.copy_(product(left, right.T, None, "none", [], ""))
+        return out
     return torch.bmm(a, b, out=out) if a.ndim == 3 else torch.mm(a, b, out=out)
 
 
