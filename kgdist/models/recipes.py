@@ -28,10 +28,12 @@ SHARED = 512
 # Triples below which drawn candidates are one process's: an epoch is a few batches, which others have no share of.
 FEW_TRIPLES = 3_000
 # Entities below which squared distances learn at .045, not .07 (mean of four seeds: Kinships .245 instead of .235, Nations .510
-# instead of .504, UMLS .750 both). Against drawn candidates, which are for graphs of more, a row has fewer gradients and larger
-# steps (at .07, .15, .3: FB15k-237 .303, .321, .319; WN18RR .192, .205, .208).
-FEW = 512
-SQUARED = 0.07, 0.15
+# instead of .504, UMLS .750 both).
+FEW, FEWEST, SQUARED = 512, 0.045, 0.07
+# Against drawn candidates a row has fewer gradients and takes larger steps, above all where few triples tell of it: rate times
+# triples / entities, and its least and largest (at .07, .15, .3, .5: FB15k-237 .303, .321, .319; WN18RR .192, .205, .208, .199;
+# WordNet 3.0 .181 at .15, .209, .203; AIFB .719 at .15, .740).
+DRAWN = 2, 0.15, 0.3
 # Rate of sums of absolute values, for each triple that an entity has, and its least and largest: gradients do not shrink as
 # the distance does, so Adagrad's sums grow with them (Nations at .23 instead of .05: .530 for .510; Kinships at .16: .494 for
 # .468; TransR alike).
@@ -77,7 +79,7 @@ def _rows(model: type[Model], sizes: Sizes, *, drawn: bool) -> dict[str, Any]:
     if model.compare == "dot":
         penalty = {"regularizer": "n3", "regularization_coef": _coefficient(model, sizes)}
         return {"hidden_dim": 200, "lr": 0.1, "init": "normal", "init_scale": 1e-3, **penalty}
-    squared = 0.045 if sizes.entities < FEW else SQUARED[drawn]
+    squared = FEWEST if sizes.entities < FEW else _rate(DRAWN, sizes.entities / sizes.triples) if drawn else SQUARED
     absolute, moduli = _rate(ABSOLUTE, sizes.triples / sizes.entities), _rate(MODULI, 1 / sizes.triples)
     rate, spread = {"l2": (squared, 0.015), "l1": (absolute, 0.015), "modulus": (moduli, 0.02)}[model.compare]
     return {"hidden_dim": 100, "lr": rate, "init": "uniform", "init_scale": spread, "regularization_coef": 0.0}
