@@ -174,7 +174,7 @@ FAR = "--batch_size 1000 --neg_sample_size 200 --lr_schedule cosine --max_step 2
 LONG = "--lr .1 --batch_size 415 --max_epoch 60"
 N3_FB = "--regularizer n3 --lr .1 --batch_size 420"
 OTHERS = (
-    ("FB15k", "DistMult", f"{FULL} {N3_FB} --lr_schedule cosine --max_epoch 20 --hidden_dim 400 -rc 2.5e-3", ".841", 0.83),
+    ("FB15k", "DistMult", f"{FULL} {N3_FB} --lr_schedule cosine --max_epoch 24 --hidden_dim 600 -rc 8e-4", ".841", 0.83),
     ("FB15k", "TransE_l2", f"{FAR} --hidden_dim 400 --gamma 19.9 --lr 1 -adv -rc 1e-9", ".676", 0.675),
     ("FB15k", "SimplE", f"{FULL} {N3_FB} --max_epoch 60 --double_ent --double_rel --hidden_dim 200 -rc 2.5e-3", ".791", 0.79),
     ("FB15k-237", "RESCAL", f"{FULL} --regularizer dura --hidden_dim 128 -rc .05 {LONG}", ".356", 0.355),
