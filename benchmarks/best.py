@@ -263,9 +263,10 @@ def page() -> str:
     """All rows that are done, by group."""
     lines = ["# The best ranks", "", *(__doc__ or "").strip().splitlines()[2:], ""]
     lines += [
-        "| graph | recipe | MRR | wanted | HITS@1 | HITS@10 | published | minutes | at 400 / 800 GFLOP/s | given | command |"
+        "| graph | recipe | MRR | wanted | HITS@1 | HITS@10 | published | minutes | at 400 / 800 GFLOP/s | given | processor "
+        "| command |"
     ]
-    lines += ["|---|---|---:|---:|---:|---:|---|---:|---:|---:|---|"]
+    lines += ["|---|---|---:|---:|---:|---:|---|---:|---:|---:|---|---|"]
     for row in (each for each in ROWS if each.group == "quality"):
         found, wanted = done(row), f"{row.wanted:g}" if row.wanted else ""
         cells = [row.graph, row.what, "not run", wanted, "", "", row.published, "", "", f"{row.minutes:g}" if row.minutes else ""]
@@ -273,10 +274,17 @@ def page() -> str:
             test = found["test"]
             cells[2], cells[4], cells[5] = f"{test['mrr']:.4f}", f"{test['hits@1']:.3f}", f"{test['hits@10']:.3f}"
             cells[7], cells[8] = (_minutes(found, name) for name in ("seconds", "nominal"))
-        lines.append(f"| {' | '.join(cells)} | `{' '.join(['kgdist-train', *row.words, '--test'])}` |")
+        command = " ".join(["kgdist-train", *row.words, "--test"]) if found is None else found["command"]
+        lines.append(f"| {' | '.join([*cells, _processor(found)])} | `{command}` |")
     lines += _grouped() + _ablated()
     machines = sorted({found["machine"] for row in ROWS if (found := done(row)) is not None})
     return "\n".join([*lines, "", *(f"Machine: {each}." for each in machines), "By `make bench-best`.", ""])
+
+
+def _processor(found: dict[str, Any] | None) -> str:
+    """What LLVM calls the processor that trained a row."""
+    named = re.search(r"(\w+) to LLVM", found["machine"]) if found is not None else None
+    return "" if named is None else named[1]
 
 
 def _minutes(found: dict[str, Any], name: str) -> str:

@@ -106,7 +106,7 @@ def page() -> str:
     for row in rows:
         means = ["" if mean is None else f"{mean:.4f}" for mean in _means(row)]
         marked = f"{_below(row):.4f}" + " **" * (_below(row) > NEAR)
-        options = ", ".join(f"{name} {value:.3g}" for name, value in row["best"]["params"].items())
+        options = ", ".join(f"{name} {_short(value)}" for name, value in row["best"]["params"].items())
         searched = [f"{row[kind]['mrr']:.4f}" for kind in ("preset", "best")]
         published = PUBLISHED.get(row["graph"], {}).get(row["model"], "")
         cells = [
@@ -131,6 +131,11 @@ def page() -> str:
         "By `make bench-recipes`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _short(value: float) -> str:
+    """A number of a table: integers as they are."""
+    return str(value) if isinstance(value, int) else f"{value:.3g}"
 
 
 def _means(row: dict[str, Any]) -> list[float | None]:

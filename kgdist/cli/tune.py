@@ -53,6 +53,8 @@ def main(argv: Sequence[str]) -> int:
         log.tell(note)
     explicit = set(parsed.explicit)
     base = parsed.config.replace(valid=True, config=None)
+    if base.k_vs_all and "answers" not in explicit:
+        base = base.replace(answers=0)  # as a training by itself would
     if options.search is not None:
         space = spaces.read_space(options.search)
         for name in sorted(space.keys() & explicit):

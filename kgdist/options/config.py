@@ -151,7 +151,8 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     )
     batch_size: int = _training(
         1024,
-        "positive triples per step, rounded up to a multiple of --neg_sample_size if that is smaller",
+        "positive triples per step, rounded up to a multiple of --neg_sample_size if that is smaller; with --candidates all, "
+        "queries",
         low=1,
         dglke=_TRAIN,
     )
@@ -273,8 +274,8 @@ class Config(ClusterOptions, PartitionOptions, EncoderOptions, ObjectiveOptions,
     preset: str = _start(
         "none",
         "use options that are known to work for this model and data set, and print them; --config and flags win. published (the "
-        "same as --preset alone): DGL-KE's, or our own of similar cost; fast: nearly the best known ranks, from small models; "
-        "best: the best known ranks, in an hour or more",
+        "same as --preset alone): DGL-KE's, our own of similar cost, or for any other graph a rule by its sizes; fast: nearly "
+        "the best known ranks, from small models; best: the best known ranks, in an hour or more",
         choices=("none", "published", "fast", "best"),
         bare="published",
         ours=_TRAIN,

@@ -21,6 +21,7 @@ from kgdist.base.files import PathLike, read_json
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.model_file import missing
 from kgdist.options.option import Option, closest, number, show
+from kgdist.options.resolve import meant
 
 LIMIT = 1 << 20  # bytes of a file
 DEEPEST = 4  # a scalar in a list in a mapping in the document
@@ -211,11 +212,11 @@ def read_options(path: PathLike, command: str, bring: Callable[[str], None] = la
 
 def differing(config: Config) -> dict[str, Any]:
     """The options of a run that make another one like it: those of its training that are not the defaults, and what names it."""
-    plain = Config()
+    plain, said = Config(), {*_NAMING, *meant(config)}
     values = {
         name: getattr(config, name)
         for name, row in OPTIONS.items()
-        if (row.made_again and "train" in row.commands and getattr(config, name) != getattr(plain, name)) or name in _NAMING
+        if (row.made_again and "train" in row.commands and getattr(config, name) != getattr(plain, name)) or name in said
     }
     if config.max_epoch is not None:
         values.pop("max_step", None)

@@ -34,6 +34,7 @@ class ObjectiveOptions:
         None,
         "range of --init uniform, or standard deviation of --init normal, instead of the one that follows from --gamma",
         above=0,
+        high=1e6,
         ours=_TRAIN,
     )
 
@@ -86,7 +87,7 @@ class ObjectiveOptions:
     answers: int = _loss(
         4,
         "with --candidates all: most true answers of a query in one step, which share its scores; 0: all of them. More are "
-        "cheaper, and need a larger --lr",
+        "cheaper; a smaller --batch_size keeps as many steps, and the --lr that was right",
         low=0,
         ours=_ALONE,
     )
@@ -98,7 +99,8 @@ class ObjectiveOptions:
     )
     label_smoothing: float = _loss(
         0.0,
-        "with --loss_genre Softmax, or --candidates all: share of the probability that is spread evenly over all entities",
+        "with --loss_genre Softmax, or --candidates all: share, below 1, of the probability that is spread evenly over all "
+        "entities",
         low=0,
         ours=_TRAIN,
     )
@@ -130,10 +132,15 @@ class ObjectiveOptions:
         ours=_TRAIN,
     )
     regularization_coef: float = _loss(
-        2e-6, "factor of the norm of the embeddings in the loss; 0: no regularisation", short="-rc", low=0, dglke=_TRAIN
+        2e-6,
+        "factor of the norm of the embeddings in the loss: for lp 1e-9 to 1e-5, for n3, f2 and dura .001 to .1; 0: no "
+        "regularisation",
+        short="-rc",
+        low=0,
+        dglke=_TRAIN,
     )
     regularization_norm: int = _loss(
-        3, "exponent p of that norm, the sum of abs(x)^p; 0: no regularisation", short="-rn", low=0, high=64, dglke=_TRAIN
+        3, "exponent p of lp's norm, the sum of abs(x)^p; 0: no regularisation", short="-rn", low=0, high=64, dglke=_TRAIN
     )
     regularizer: str = _loss(
         "lp",

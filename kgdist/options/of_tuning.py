@@ -15,7 +15,7 @@ _output = partial(option, group="output")
 TUNE_GROUPS = ("data", "model", "training", "loss", "negative samples", "encoder", "hardware")
 TUNE_BESIDES = (
     "config", "preset", "init_from", "init_vectors", "freeze", "early_stop_patience", "batch_size_eval", "neg_sample_size_eval",
-    "neg_deg_sample_eval", "eval_percent", "no_eval_filter",
+    "neg_deg_sample_eval", "eval_percent", "no_eval_filter", "yes",
 )  # fmt: skip
 
 

@@ -54,6 +54,12 @@ def _everybody(config: Config, explicit: Collection[str], notes: list[str]) -> C
     return config
 
 
+def meant(config: Config) -> set[str]:
+    """The options of a resolved training whose default is not what they are taken for when nobody gives them."""
+    found = {"answers"} if config.k_vs_all else set[str]()
+    return found | {"num_thread"} if config.candidates == "all" else found
+
+
 def doubts(config: Config, explicit: Collection[str]) -> Iterator[str]:
     """What the options of a new training, already resolved, will hardly do as they are."""
     if config.resume is not None:

@@ -24,6 +24,7 @@ from kgdist.evaluation.ranks import Ties, in_order
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import DIGEST
 from kgdist.options.option import Option
+from kgdist.options.resolve import meant
 from kgdist.runs.checkpoint import encoded_from
 from kgdist.runs.rundir import open_run
 from kgdist.runtime.doctor import version_of
@@ -214,10 +215,10 @@ def options(config: Config) -> tuple[list[tuple[str, str, str]], list[tuple[str,
 
 def command(config: Config) -> list[str]:
     """A command line that trains the same again, from the current folder: the command, then each flag with its values."""
-    parts = [f"kgdist-{command_of(config)}"]
+    parts, said = [f"kgdist-{command_of(config)}"], meant(config)
     for name, row in OPTIONS.items():
         value = _typed(config, name)
-        if value == row.default or not _repeated(config, row):
+        if (value == row.default and name not in said) or not _repeated(config, row):
             continue
         values = list(map(str, value)) if isinstance(value, tuple) else [] if row.kind is bool else [str(value)]
         parts.append(shlex.join([row.flag if value is not False else f"{row.flag}=false", *values]))

@@ -25,7 +25,7 @@ from kgdist.options.presets import Preset
 from kgdist.options.resolve import doubts
 from kgdist.runs import checkpoint, rundir
 from kgdist.runs.rundir import JOB
-from kgdist.runtime.checks import WORK, check_same, tell_changes
+from kgdist.runtime.checks import STATE, WORK, check_same, different, tell_changes
 from kgdist.training.peers import Peers
 
 # Groups of options that are the same for all workers, and others that are; of the first, what is each machine's own.
@@ -50,6 +50,8 @@ def ready(parsed: Parsed) -> Config:
         saved = rundir.open_run(config.resume, config.save_path).config
         config = parsed.over(saved).replace(resume=config.resume)
         check_same(config, saved)
+        if difference := different(saved, config, *STATE):
+            raise OptionError("--resume", f"{config.resume} was trained with {difference}")
         tell_changes(config, saved)
     config, notes = settle(config, set(parsed.explicit))
     slow = slow_start(MODELS[config.model_name], config, parsed.explicit)

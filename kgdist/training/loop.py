@@ -193,7 +193,8 @@ class Trainer:
         values = {"loss": sums.total}
         if not (self.config.pairwise or self.config.loss_genre == SOFTMAX or self.config.candidates == "all"):
             values = {"pos_loss": sums.positive, "neg_loss": sums.negative, "loss": sums.total}
-        if self.config.regularization_coef > 0 and (self.config.regularization_norm > 0 or self.config.regularizer != "lp"):
+        coefs = self.config.regularization_coef, self.config.relation_regularization_coef or 0
+        if max(coefs) > 0 and (self.config.regularization_norm > 0 or self.config.regularizer != "lp"):
             values["regularization"] = sums.regularization
         for name, value in values.items():
             control.say(f"{who}[Train]({done}/{self.total}) average {name}: {value / steps}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ from kgdist.base.errors import OptionError
 from kgdist.models.registry import settle
 from kgdist.options.built_in import BUILT_IN
 from kgdist.options.config import Config
+from kgdist.options.configfile import differing
+from kgdist.options.parse import parse
 from kgdist.options.resolve import doubts
+from kgdist.report.run_facts import command
 
 SAME = ("TransE", "TransE_l1", "TransE_l2", "RESCAL", "DistMult", "ComplEx", "SimplE")
 
@@ -176,6 +180,19 @@ def test_answers_of_a_run_stay_when_it_goes_on() -> None:
     for answers in (2, 4, 7):
         run, _ = settle(Config(**given, answers=answers), {*given, "answers"})
         assert run.answers == answers == settle(run.replace(resume="ckpts/a"), ("resume",))[0].answers
+
+
+@pytest.mark.parametrize("answers", [0, 2, 4])
+@pytest.mark.parametrize("k_vs_all", [False, True])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_makes_a_run_again_makes_that_run(answers: int, k_vs_all: bool, threads: int) -> None:
+    """Where nobody gives them, --answers is 0 with --k_vs_all, and --num_thread all cores with --candidates all."""
+    given = {"candidates": "all", "k_vs_all": k_vs_all, "loss_genre": "BCE", "answers": answers, "num_thread": threads}
+    run, _ = settle(Config(**given), set(given))
+    words = [word for part in command(run)[1:] for word in shlex.split(part)]
+    for again in (parse("train", words), parse("train", [f"--{name}={value}" for name, value in differing(run).items()])):
+        made, _ = settle(again.config, set(again.explicit))
+        assert (made.answers, made.num_thread, made.k_vs_all) == (answers, threads, k_vs_all)
 
 
 def test_max_step_and_max_epoch_contradict_only_when_both_were_asked_for() -> None:

@@ -72,6 +72,13 @@ def test_what_all_trials_have_is_left_out_where_a_choice_makes_it_meaningless(tm
             trial_config(base, params, triples=999, validations=9, save_path=tmp_path)
 
 
+@pytest.mark.parametrize("answers", [0, 4])
+def test_trials_take_as_many_answers_as_the_search_was_asked_for(tmp_path: Path, answers: int) -> None:
+    base = Config(candidates="all", k_vs_all=True, answers=answers, max_epoch=1.0, yes=True)
+    made = trial_config(base, {"lr": 0.1}, triples=999, validations=9, save_path=tmp_path)
+    assert made.answers == answers and made.yes
+
+
 def test_options_that_no_trial_has_a_use_for() -> None:
     norm: Space = {"regularization_norm": Range(1, 4), "lr": Range(0.1, 0.2)}
     assert idle_in_all(Config(), norm) == []
