@@ -17,7 +17,7 @@ from kgdist.models.registry import settle
 from kgdist.options import parse
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import read_yaml
-from kgdist.options.resolve import most_jobs
+from kgdist.options.resolve import most_jobs, with_all_answers
 
 if TYPE_CHECKING:
     from kgdist.tuning.rounds import Done, Round
@@ -52,9 +52,7 @@ def main(argv: Sequence[str]) -> int:
     for note in parsed.notes if earlier is None else ():  # a search that goes on has its options, not those that are noted
         log.tell(note)
     explicit = set(parsed.explicit)
-    base = parsed.config.replace(valid=True, config=None)
-    if base.k_vs_all and "answers" not in explicit:
-        base = base.replace(answers=0)  # as a training by itself would
+    base = with_all_answers(parsed.config.replace(valid=True, config=None), explicit)
     if options.search is not None:
         space = spaces.read_space(options.search)
         for name in sorted(space.keys() & explicit):

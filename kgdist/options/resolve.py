@@ -47,11 +47,15 @@ def _everybody(config: Config, explicit: Collection[str], notes: list[str]) -> C
         threads = config.num_proc * (1 if saved else config.num_thread)
         config = config.replace(num_proc=1, num_thread=threads, worker="process")
         notes.append(f"--num_thread {threads}: with --candidates all one process trains, whose threads share the entities")
-    usual = config.answers == OPTIONS["answers"].default and "answers" not in explicit and config.resume is None
-    if config.k_vs_all and usual:
-        config = config.replace(answers=0)
+    if (whole := with_all_answers(config, explicit)) != config:
         notes.append("--answers 0: with --k_vs_all the answers of a query are one example")
-    return config
+    return whole
+
+
+def with_all_answers(config: Config, explicit: Collection[str]) -> Config:
+    """With all answers of a query in a step where they count as one and nobody has given a number."""
+    usual = config.answers == OPTIONS["answers"].default and "answers" not in explicit and config.resume is None
+    return config.replace(answers=0) if config.k_vs_all and usual else config
 
 
 def meant(config: Config) -> set[str]:

@@ -149,8 +149,8 @@ def check_job(config: Config, machines: list[Machine], partition: Partition) -> 
         raise OptionError("--has_edge_importance", f"the partitions of {partition.name} were made without weights")
     check_splits(config, partition)
     folder = run_folder(config, config.resume) if config.resume else None
-    if folder is not None and (folder / "config.json").exists() and (found := different(read_run(folder), config, *STATE)):
-        raise OptionError("--resume", f"{folder} was trained with {found}")
+    if folder is not None and (folder / "config.json").exists():
+        check_rows(config, read_run(folder), folder)
 
 
 def check_connections(plan: TrainingPlan) -> None:
@@ -165,6 +165,12 @@ def check_same(new: Config, old: Config) -> None:
     for name in ("model_name", "dataset"):
         if getattr(new, name) != getattr(old, name):
             raise OptionError(f"--{name}", "cannot change when a run is resumed; start a new one")
+
+
+def check_rows(new: Config, old: Config, run: str | Path) -> None:
+    """Refuse to go on with the folder `run`, of the options `old`, whose rows or optimiser state mean something else."""
+    if difference := different(old, new, *STATE):
+        raise OptionError("--resume", f"{run} was trained with {difference}")
 
 
 def tell_changes(new: Config, old: Config) -> None:

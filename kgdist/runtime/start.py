@@ -17,7 +17,7 @@ from kgdist.models.base import Model
 from kgdist.options.config import Config
 from kgdist.runs import checkpoint, rundir
 from kgdist.runtime.brought import OWN, Say, brought
-from kgdist.runtime.checks import STATE, different, features_of
+from kgdist.runtime.checks import check_rows, features_of
 
 # `best` of a `Place` before the first validation
 NEVER: dict[str, Any] = {"mrr": -1.0, "step": 0, "counted": -1.0, "waited": 0, "lowered": 0, "validated": False}
@@ -75,8 +75,7 @@ def resumed(config: Config, dataset: Dataset, tables: MemoryTables, folder: Path
         old.digest != new.digest for old, new in zip(run.vocabularies, (dataset.entities, dataset.relations), strict=True)
     ):
         raise OptionError("--resume", f"{folder} was trained on other entities or relations than {dataset.name} has now")
-    if difference := different(run.config, config, *STATE):
-        raise OptionError("--resume", f"{folder} was trained with {difference}")
+    check_rows(config, run.config, folder)
     checkpoint.sweep(folder)
 
     def accept(found: checkpoint.Checkpoint) -> None:

@@ -25,7 +25,7 @@ from kgdist.options.presets import Preset
 from kgdist.options.resolve import doubts
 from kgdist.runs import checkpoint, rundir
 from kgdist.runs.rundir import JOB
-from kgdist.runtime.checks import STATE, WORK, check_same, different, tell_changes
+from kgdist.runtime.checks import WORK, check_rows, check_same, tell_changes
 from kgdist.training.peers import Peers
 
 # Groups of options that are the same for all workers, and others that are; of the first, what is each machine's own.
@@ -46,12 +46,11 @@ def recipe_of(config: Config) -> Preset:
 def ready(parsed: Parsed) -> Config:
     """The options to train with; what was filled in is told. Raises OptionError, CheckpointError."""
     config = parsed.config
-    if config.resume:
-        saved = rundir.open_run(config.resume, config.save_path).config
-        config = parsed.over(saved).replace(resume=config.resume)
+    if run := config.resume:
+        saved = rundir.open_run(run, config.save_path).config
+        config = parsed.over(saved).replace(resume=run)
         check_same(config, saved)
-        if difference := different(saved, config, *STATE):
-            raise OptionError("--resume", f"{config.resume} was trained with {difference}")
+        check_rows(config, saved, run)
         tell_changes(config, saved)
     config, notes = settle(config, set(parsed.explicit))
     slow = slow_start(MODELS[config.model_name], config, parsed.explicit)

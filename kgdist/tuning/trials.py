@@ -33,6 +33,7 @@ from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import differing, from_json, read_run, to_json
 from kgdist.options.contradictions import every, of_a_run
 from kgdist.options.model_file import bring, missing
+from kgdist.options.resolve import meant
 from kgdist.runs import checkpoint, rundir
 from kgdist.runtime import local
 from kgdist.runtime.job import steps_of
@@ -188,8 +189,7 @@ def trial_config(
         whole, least = config.batch_size, min(config.batch_size, SMALLEST)
         config = config.replace(batch_size=max(math.ceil(whole * share.triples), least))
         config = config.replace(lr_warmup=math.ceil(config.lr_warmup * whole / config.batch_size))  # as large a part of the steps
-    answers = {"answers"} if base.k_vs_all else set[str]()  # as the search was asked for
-    config, _ = settle(config, {*params, *answers} - left_out)
+    config, _ = settle(config, {*params, *meant(base)} - left_out)
     if config.max_epoch is None and ("batch_size" in params or share.triples < 1):
         config = config.replace(max_step=math.ceil(base.max_step * base.batch_size / config.batch_size))
     return config.replace(eval_interval=math.ceil(steps_of(config, triples) / validations))
