@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from kgdist.base.errors import CheckpointError, KgdistError, UsageError
+from kgdist.base.errors import CheckpointError, KgdistError, OptionError, UsageError
 from kgdist.base.log import log
 
 PathLike = str | os.PathLike[str]
@@ -306,6 +306,26 @@ def free_bytes(folder: PathLike) -> int:
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free
+
+
+def writable(folder: PathLike) -> bool:
+    """Whether the folder can be written in, or made: what is refused leaves nothing behind, not even a folder."""
+    place = Path(folder).absolute()
+    while not place.exists():
+        place = place.parent
+    real = os.statvfs(place).f_blocks > 0  # /proc and its like have none
+    return place.is_dir() and os.access(place, os.W_OK | os.X_OK) and real
+
+
+def check_output(flag: str, path: PathLike) -> None:
+    """Raise OptionError, for `flag`, for a file that cannot be written: asked before the work, not after it."""
+    path = Path(path)
+    if path.is_dir():
+        raise OptionError(flag, f"{path} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise OptionError(flag, f"there is no folder {path.parent}; make it first")
+    if not writable(path.parent):
+        raise OptionError(flag, f"nothing can be written in {path.parent}; name another folder")
 
 
 def check_room(path: PathLike, need: int) -> None:

@@ -16,13 +16,15 @@ def main(argv: Sequence[str]) -> int:
     options: CompareOptions = parse.parse_tool("compare", argv)
     kind = "" if options.output is None else Path(options.output).suffix.removeprefix(".").lower()
     from kgdist.base import log
-    from kgdist.base.files import atomic_write
+    from kgdist.base.files import atomic_write, check_output
     from kgdist.report import comparison as side_by_side
     from kgdist.report.charts import require
 
     set_up_log(options)
     if kind == "html":
         require("--output")
+    if options.output is not None:
+        check_output("--output", options.output)
     found = side_by_side.compare(options.runs, options.sort)
     for note in found.notes:
         log.log.warning(note)

@@ -28,14 +28,16 @@ def main(argv: Sequence[str]) -> int:
     import numpy as np
 
     from kgdist.base import log
+    from kgdist.base.files import check_output
     from kgdist.base.machine import usable_cores
-    from kgdist.predict.answers import TERMINAL, Column, cells, check_output, labelled, write_answers
+    from kgdist.predict.answers import TERMINAL, Column, cells, labelled, write_answers
     from kgdist.predict.lists import things
     from kgdist.predict.similar import MEASURES, SimilarSearch
 
     set_up_log(options)
     output = options.output or (TERMINAL if options.left or options.right else "result.tsv")
-    check_output(output)
+    if output != TERMINAL:
+        check_output("--output", output)
     place, table, known, opened = _embeddings(options)
     thing = things(options.kind, len(table), known, raw_data=options.raw_data, ids=options.ids, mfile=options.mfile)
     if thing.names is not None:

@@ -21,9 +21,11 @@ def main(argv: Sequence[str]) -> int:
 
     set_up_log(options)
     if options.report:
+        from kgdist.base.files import check_output
         from kgdist.report.charts import require
 
         require("--report")  # now, not after the work
+        check_output("--report", options.report)
     first, *held_out = options.data
     where = Path(first)
     if held_out and not where.is_file():

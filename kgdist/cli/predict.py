@@ -28,20 +28,22 @@ and {} corrupted triples, log loss {:.3f}; guessing gives 0.693). Among top-rank
 def main(argv: Sequence[str]) -> int:
     options: PredictOptions = parse.parse_tool("predict", argv)
     from kgdist.base import log
+    from kgdist.base.files import check_output
     from kgdist.base.machine import usable_cores
     from kgdist.data.dataset import open_dataset
-    from kgdist.predict.answers import TERMINAL, Column, cells, check_output, labelled, write_answers
+    from kgdist.predict.answers import TERMINAL, Column, cells, labelled, write_answers
     from kgdist.predict.engine import Predictor
     from kgdist.predict.lists import things, with_labels
     from kgdist.runs.opened import open_model
 
     set_up_log(options)
     output = options.output or ("result.tsv" if options.data_files else TERMINAL)
-    check_output(output)
+    if output != TERMINAL:
+        check_output("--output", output)
     opened = open_model(options.model_path, data_path=options.data_path, gpu=options.gpu)
     dataset, names = None, opened.vocabularies
     if options.exclude_known or options.explain or (names is None and options.data_path is not None):
-        dataset = open_dataset(opened.config, names)
+        dataset = open_dataset(opened.config, names, judged=False)
         opened.require(dataset)
         names = names or (dataset.entities, dataset.relations)
     entities, relations = names or (None, None)

@@ -37,9 +37,11 @@ def main(argv: Sequence[str]) -> int:
     from kgdist.base.text_table import TextTable
 
     if options.report:
+        from kgdist.base.files import check_output
         from kgdist.report.charts import require
 
         require("--report")  # now, not after the work
+        check_output("--report", options.report)
     began = time.perf_counter()
     declarations = [read_declaration(Path(file)) for file in options.schema]
     device = device_of(options, declarations)

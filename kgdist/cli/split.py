@@ -17,8 +17,8 @@ from kgdist.options.tools import SplitOptions
 def main(argv: Sequence[str]) -> int:
     options: SplitOptions = parse.parse_tool("split", argv)
     from kgdist.base import log
-    from kgdist.data.dataset import Triples, load_dataset
-    from kgdist.data.leaks import Families, find, portions
+    from kgdist.data.dataset import NOTABLE, Triples, load_dataset
+    from kgdist.data.leaks import Families, answered, find, portions
     from kgdist.data.split import divide
     from kgdist.exchange import graphs, layouts
 
@@ -61,6 +61,11 @@ def main(argv: Sequence[str]) -> int:
         if name != "train" and have < wanted:
             why = "train keeps the others, so that it has every entity and relation"
             log.log.warning("%s: %s triples instead of %s: %s", name, f"{have:,}", f"{wanted:,}", why)
+    if families is None:
+        splits = [triples.array for triples in divided.splits.values()]
+        if (share := answered(splits, len(divided.relations)).otherwise) > NOTABLE:
+            what = f"{share:.0%} of the valid and test triples are in train in another form"
+            log.log.warning("%s, by inverse, symmetric or duplicate relations; --no_leaks keeps these together", what)
     return 0
 
 

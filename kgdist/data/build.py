@@ -157,14 +157,10 @@ def _seen(folder: Path, splits: list[str], entities: Vocabulary, relations: Voca
     "quoted": see suspects.py. All of a sample where triples or names are many: some nanoseconds a triple. `kgdist-inspect` counts
     them all."""
     arrays = [load_npy(folder / f"{split}.npy", mmap=True) for split in splits]
-    everywhere, asked = leaks.sample(arrays)
-    train = everywhere.triples[everywhere.split == 0]
-    families = leaks.Families.of(leaks.find([everywhere], len(relations)), len(relations))
-    found = leaks.overlap([asked], families, len(splits))
-    held_out = max(1, int(found.triples[1:].sum()))
+    found = leaks.answered(arrays, len(relations))
     return {
-        "overlap": [float(count[1:].sum() / held_out) for count in (found.known, found.answered)],
-        "repeated": suspects.repeated(train) / max(1, len(train)),
+        "overlap": [found.known, found.otherwise],
+        "repeated": suspects.repeated(found.train) / max(1, len(found.train)),
         "header": suspects.header(arrays, entities, relations),
         "quoted": suspects.share(entities, relations, suspects.in_quotes, NAMES),
     }

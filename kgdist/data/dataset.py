@@ -29,7 +29,7 @@ from kgdist.options.config import Config
 HEADER = {"no": False, "yes": True, "auto": None}  # --header, and what Spec calls it
 NOTABLE = 0.1  # share of held-out triples that inverse relations answer, from which a result is another one
 TRIES = 50  # of reading a cache that others replace meanwhile
-_told: set[tuple[Path, str]] = set()  # folder and digest of the caches that this process has warned of
+_told: set[tuple[Path, str, str]] = set()  # (where the caches lie, digest, line) of what this process has warned of
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ def load_dataset(
     split: Sequence[float] = (),
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     skip_unknown: bool = False,
+    judged: bool = True,
 ) -> Dataset:
     """Load a data set in one of the formats of formats.py.
 
@@ -97,7 +98,8 @@ def load_dataset(
     triples to train on have a fourth column, a positive weight; other splits may have it. `data_url`: where built-in sets are
     fetched instead of their usual place. `split`: shares of train, valid and test, which a data set of train alone is divided
     into. With `vocabularies` (entities, relations of a saved run) names get the ids of those; `skip_unknown`: triples of valid
-    and test with other names are left out, and counted in a warning.
+    and test with other names are left out, and counted in a warning. `judged`: something is to be trained or tested
+    on it, so that what distorts results is told.
 
     Triples are kept as they are, repeated ones too. Entities and relations of valid and test that train lacks are kept,
     with a warning. Raises DataError (file, line, what is expected), OptionError (options that contradict each other),
@@ -136,7 +138,7 @@ def load_dataset(
         folders = [root / f"{key}-{cache.key(found)}" for root, key in roots.items()]
         for folder in folders:
             meta = cache.read(folder)
-            dataset = meta and _open(folder, meta, name)
+            dataset = meta and _open(folder, meta, name, judged)
             if dataset:
                 return replace(dataset, source=source)
         before, found = found, cache.settled(sources.files)
@@ -191,7 +193,7 @@ def _relative(path: Path, home: Path) -> str:
     return os.path.relpath(path, home) if path.absolute().is_relative_to(home.absolute()) else str(path.absolute())
 
 
-def _open(folder: Path, meta: dict[str, Any], name: str) -> Dataset | None:
+def _open(folder: Path, meta: dict[str, Any], name: str, judged: bool) -> Dataset | None:
     """Map a cache; None if it was replaced or damaged meanwhile."""
     try:
         splits = {}
@@ -212,48 +214,49 @@ def _open(folder: Path, meta: dict[str, Any], name: str) -> Dataset | None:
     except Exception as error:  # whatever: a damaged header makes NumPy raise errors of the tokenizer, too
         cache.discard(folder, error)
         return None
-    if (key := (folder, meta["digest"])) not in _told:  # a report opens the data of a training again, and has nothing new to say
-        _told.add(key)
-        _warn(name, meta)
+    for line in _skipped(meta) + (_suspicions(meta) if judged else []):
+        if (
+            key := (folder.parent, meta["digest"], line)
+        ) not in _told:  # a report opens the data again, and has nothing new to say
+            _told.add(key)
+            log.warning("%s: %s", name, line)
     return Dataset(name, entities, relations, splits["train"], splits.get("valid"), splits.get("test"), meta["digest"], folder)
 
 
-def _warn(name: str, meta: dict[str, Any]) -> None:
-    for split, entry in meta["splits"].items():
-        if skipped := entry.get("skipped"):
-            said = f"{skipped:,} of {skipped + entry['triples']:,} {split} triples"
-            log.warning(
-                "%s: %s have an entity or relation that the run does not know, and are left out (--skip_unknown)", name, said
-            )
-    entities, relations = meta["unseen"]
-    if entities or relations:
-        log.warning(
-            "%s: valid and test hold %d entities and %d relations that train lacks; no training triple mentions them",
-            name,
-            entities,
-            relations,
-        )
+def _skipped(meta: dict[str, Any]) -> list[str]:
+    """What is not there of the files."""
+    why = "have an entity or relation that the run does not know, and are left out (--skip_unknown)"
+    found = [(split, entry.get("skipped", 0), entry["triples"]) for split, entry in meta["splits"].items()]
+    return [f"{skipped:,} of {skipped + there:,} {split} triples {why}" for split, skipped, there in found if skipped]
+
+
+def _suspicions(meta: dict[str, Any]) -> list[str]:
+    """What may distort results, each with what mends it."""
+    found = []
+    if any(meta["unseen"]):
+        entities, relations = meta["unseen"]
+        unseen = f"{entities} entities and {relations} relations that train lacks"
+        found.append(f"valid and test hold {unseen}; no training triple mentions them")
     if meta["header"]:
-        words = " ".join(meta["header"])
-        what = f"the first line of a file looks like the names of columns ({words})"
-        log.warning("%s: %s; --header auto skips it (kgdist-split takes it, too)", name, what)
+        what = f"the first line of a file looks like the names of columns ({' '.join(meta['header'])})"
+        found.append(f"{what}; --header auto skips it (kgdist-split takes it, too)")
     if meta["quoted"] >= QUOTED:
         share = f"{meta['quoted']:.0%} of the names are in quotation marks"
-        log.warning("%s: %s, which become part of them; --quoted takes them off", name, share)
+        found.append(f"{share}, which become part of them; --quoted takes them off")
     if meta["repeated"] > 0:
         share = f"{max(meta['repeated'], 1e-4):.2%} of the training triples"
-        log.warning("%s: %s are repeated, and count as often; kgdist-split leaves repeats out", name, share)
+        found.append(f"{share} are repeated, and count as often; kgdist-split leaves repeats out")
     known, answered = meta["overlap"]
     if known > 0:
         share = f"{max(known, 1e-4):.2%} of the valid and test triples are also in train"
-        log.warning("%s: %s, so their ranks say little; kgdist-split makes new splits", name, share)
+        found.append(f"{share}, so their ranks say little; kgdist-split makes new splits")
     if answered > NOTABLE:
         share = f"{answered:.0%} of the valid and test triples are in train in another form"
-        log.warning(
-            "%s: %s, by inverse, symmetric or duplicate relations; kgdist-split --no_leaks keeps these together", name, share
-        )
+        found.append(f"{share}, by inverse, symmetric or duplicate relations; kgdist-split --no_leaks keeps these together")
     if any(meta["padded"]):
-        log.warning("%s: %d entities and %d relations have names that begin or end with a blank", name, *meta["padded"])
+        entities, relations = meta["padded"]
+        found.append(f"{entities} entities and {relations} relations have names that begin or end with a blank")
+    return found
 
 
 def find_files(config: Config) -> None:
@@ -263,8 +266,8 @@ def find_files(config: Config) -> None:
     cache.stamps(_sources(form, config.data_path, config.dataset, files, *reading).files)
 
 
-def open_dataset(config: Config, vocabularies: tuple[Vocabulary, Vocabulary] | None = None) -> Dataset:
-    """The data set that the options name; `vocabularies` are those of a saved run."""
+def open_dataset(config: Config, vocabularies: tuple[Vocabulary, Vocabulary] | None = None, *, judged: bool = True) -> Dataset:
+    """The data set that the options name; `vocabularies` are those of a saved run. `judged`: see `load_dataset`."""
     return load_dataset(
         path=config.data_path,
         name=config.dataset,
@@ -278,4 +281,5 @@ def open_dataset(config: Config, vocabularies: tuple[Vocabulary, Vocabulary] | N
         split=config.split,
         vocabularies=vocabularies,
         skip_unknown=config.skip_unknown,
+        judged=judged,
     )

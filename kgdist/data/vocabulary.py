@@ -33,6 +33,7 @@ FEW = 16  # names that are found one by one, in 5 µs each; more, all at once, t
 _NUMBER = re.compile("(0|[1-9][0-9]{0,17})")
 LOOK = 1 << 18  # names that are looked through for ones like an unknown name: a second at most, however many there are
 NEAR = 64  # of them, those that share most pairs of letters are compared in full
+HELD = 3  # letters of an unknown name that say something where a name holds them
 
 
 class Vocabulary:
@@ -122,7 +123,8 @@ class Vocabulary:
         return [self._name(number) for number in wanted.tolist()]
 
     def near(self, name: str, most: int = 3) -> list[str]:
-        """Names that the unknown `name` may have been meant to be, the likeliest first; of the first LOOK."""
+        """Names that the unknown `name` may have been meant to be, of the first LOOK: those that hold it, which may be the end of
+        an IRI, the shortest first, then those that are spelled alike."""
         wanted = name[:100].strip().lower()
         pairs = {wanted[place : place + 2] for place in range(max(1, len(wanted) - 1))}
 
@@ -132,7 +134,9 @@ class Vocabulary:
 
         near = heapq.nlargest(NEAR, itertools.islice(self, LOOK), key=shared)
         rated = [(difflib.SequenceMatcher(None, wanted, other[:200].lower()).ratio(), other) for other in near]
-        return [other for ratio, other in sorted(rated, key=lambda each: -each[0])[:most] if ratio >= 0.5]
+        alike = [other for ratio, other in sorted(rated, key=lambda each: -each[0]) if ratio >= 0.5]
+        holding = self.complete(wanted, most) if len(wanted) >= HELD else []
+        return list(dict.fromkeys([*holding, *alike]))[:most]
 
     def complete(self, text: str, most: int = 10) -> list[str]:
         """Names that begin with `text`, the shortest first, and then those that hold it, whatever the case of letters; of the
@@ -141,8 +145,9 @@ class Vocabulary:
 
         begin: list[str] = []
         inside: list[str] = []
-        for start in range(0, min(len(self), LOOK), _PIECE):
-            part = self.take(np.arange(start, min(start + _PIECE, len(self))))
+        stop = min(len(self), LOOK)
+        for start in range(0, stop, _PIECE):
+            part = self.take(np.arange(start, min(start + _PIECE, stop)))
             begin += part.filter(pc.starts_with(part, text, ignore_case=True)).to_pylist()
             if len(begin) < most:
                 held = part.filter(pc.match_substring(part, text, ignore_case=True)).to_pylist()

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kgdist.base.errors import DataError, OptionError
+from kgdist.base.errors import DataError, OptionError, UsageError
 from kgdist.base.listed_folder import listed_folder
 from kgdist.base.log import bar, log
 from kgdist.data.dataset import Dataset, Triples
@@ -81,21 +81,23 @@ class Written:
             self.tick(stop - start)
 
     def column(self, piece: Piece, column: int, words: Words) -> Any:
-        """One column of triples as text, pa.LargeStringArray[b]. Raises DataError for a name that cannot be written."""
+        """One column of triples as text, pa.LargeStringArray[b]. Raises UsageError for a name that cannot be written."""
         ids, places = np.unique(piece.triples[:, column], return_inverse=True)
         try:
             return words(ids).take(pa.array(places))  # each different id is spelled once
         except Unfit as unfit:
             raise self._refusal(piece, column, unfit) from unfit
 
-    def _refusal(self, piece: Piece, column: int, unfit: Unfit) -> DataError:
+    def _refusal(self, piece: Piece, column: int, unfit: Unfit) -> UsageError:
         """The error for the first triple of `piece` whose `column` holds a name that cannot be written."""
         ids = piece.triples[:, column]
         row = int(np.flatnonzero(np.isin(ids, unfit.ids))[0])
         vocabulary = self.dataset.relations if column == 1 else self.dataset.entities
         name = vocabulary[int(ids[row])]
         what = f"{NOUNS[column]} {name if len(name) <= 80 else name[:77] + '...'!r} {unfit.why}"
-        path, number = self.files.get(piece.split, Path(piece.split)), piece.first + row + 1
+        if piece.split not in self.files:  # its triples stand in another order than where they came from
+            return UsageError(what)
+        path, number = self.files[piece.split], piece.first + row + 1
         if suffix(path) in (*RDF, ".parquet", ".pq"):  # a triple is no line there
             return DataError(path, f"triple {number}: {what}")
         return DataError(path, what, line=number + (piece.split in self.headed))

@@ -310,6 +310,7 @@ def of_splitting(o: SplitOptions, given: Given) -> Rows:
     yield o.output_path is None, "output_path", "say which folder to write"
     wrong = wrong_shares(o.ratio)
     yield bool(wrong), "ratio", wrong
+    yield sum(o.ratio[1:]) == 0, "ratio", "holds nothing out; give valid or test a share, or train on the file as it is"
     yield not o.format.startswith("raw_udd_"), "format", "the file has names, in three columns: raw_udd_XYZ"
 
 

@@ -54,6 +54,12 @@ def show(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def words_of(value: Any) -> list[str]:
+    """The value of an option as words of a command line: 100.0 is 100 there."""
+    several = value if isinstance(value, tuple) else (value,)
+    return [str(each).removesuffix(".0") if isinstance(each, float) else str(each) for each in several]
+
+
 def closest(name: str, names: Iterable[str]) -> str | None:
     """The most similar of `names`, or None when nothing is near."""
     hits = difflib.get_close_matches(name[:100], list(names), n=1, cutoff=0.6)

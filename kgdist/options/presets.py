@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from kgdist.base.errors import OptionError
 from kgdist.options.config import OPTIONS
+from kgdist.options.option import words_of
 
 
 class Published(NamedTuple):
@@ -69,7 +70,7 @@ class Preset:
             if isinstance(value, bool):
                 words.append(f"--{name}" if value else f"--{name}=false")
             else:
-                words.append(f"--{name} {' '.join(map(str, value)) if isinstance(value, tuple) else value}")
+                words.append(f"--{name} {' '.join(words_of(value))}")
         return " ".join(words)
 
     def notes(self, num_proc: int = 1) -> list[str]:

@@ -45,6 +45,9 @@ def _everybody(config: Config, explicit: Collection[str], notes: list[str]) -> C
     if config.num_proc > 1:
         saved = config.resume is not None and "num_thread" not in explicit  # the run's own, of another --num_proc
         threads = config.num_proc * (1 if saved else config.num_thread)
+        if threads > (most := int(OPTIONS["num_thread"].high or threads)):
+            many = f"--num_proc {config.num_proc} --num_thread {config.num_thread}"
+            raise OptionError(many, f"with --candidates all one process trains, with {most} threads at most")
         config = config.replace(num_proc=1, num_thread=threads, worker="process")
         notes.append(f"--num_thread {threads}: with --candidates all one process trains, whose threads share the entities")
     if (whole := with_all_answers(config, explicit)) != config:

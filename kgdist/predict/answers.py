@@ -15,7 +15,6 @@ import csv
 import io
 import json
 import math
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kgdist.base.errors import OptionError
 from kgdist.base.files import atomic_write
 from kgdist.base.log import say
 from kgdist.base.text_table import TextTable
@@ -56,19 +54,6 @@ def labelled(
 
 class _Writer(Protocol):
     def write(self, block: Block) -> None: ...
-
-
-def check_output(output: str) -> None:
-    """Raise OptionError for a file that cannot be written: asked before the work, not after it."""
-    if output == TERMINAL:
-        return
-    path = Path(output)
-    if path.is_dir():
-        raise OptionError("--output", f"{output} is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise OptionError("--output", f"there is no folder {path.parent}; make it first")
-    if not os.access(path.parent, os.W_OK):
-        raise OptionError("--output", f"nothing can be written in {path.parent}")
 
 
 def write_answers(output: str, columns: Sequence[Column], blocks: Iterable[Block]) -> int:

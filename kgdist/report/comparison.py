@@ -62,7 +62,7 @@ def compare(paths: Sequence[str | Path], sort: str = "mrr") -> Comparison:
     sets = {folder.config.dataset for folder in folders}
     notes = [f"{name}: {note}" for folder, name in zip(folders, names, strict=True) for note in folder.notes]
     if untested := [folder for folder in folders if folder.test is None]:
-        notes.append(f"no test metrics yet: {_asked_for(untested)}")
+        notes += _asked_for("no test metrics yet", untested)
     rules = {_rules(folder) for folder in folders if folder.test is not None}
     digests = {folder.digest for folder in folders if folder.digest}
     if len(sets) > 1:
@@ -77,7 +77,7 @@ def compare(paths: Sequence[str | Path], sort: str = "mrr") -> Comparison:
     ordered = [folders[place] for place in order]
     standing, lacking = standings(ordered, results[metric], metric) if alike else ([], [])
     if lacking:
-        notes.append(f"no ranks to tell runs apart by: {_asked_for(lacking)}")
+        notes += _asked_for("no ranks to tell runs apart by", lacking)
     return Comparison(
         ordered,
         [names[place] for place in order],
@@ -90,10 +90,16 @@ def compare(paths: Sequence[str | Path], sort: str = "mrr") -> Comparison:
     )
 
 
-def _asked_for(folders: Sequence[RunFacts]) -> str:
-    """What to do about runs that lack what kgdist-eval writes."""
-    others = f" and {counted(len(folders) - 1, 'other run')}" if len(folders) > 1 else ""
-    return f"{folders[0].path.name}{others}; run kgdist-eval {folders[0].path}{others and ', ...'}"
+def _asked_for(missing: str, folders: Sequence[RunFacts]) -> list[str]:
+    """What to do about runs that lack what kgdist-eval writes: those whose embeddings were not saved it cannot rank."""
+    found = []
+    for saved in (True, False):
+        if asked := [folder for folder in folders if folder.config.no_save_emb is not saved]:
+            first, others = asked[0], f" and {counted(len(asked) - 1, 'other run')}" if len(asked) > 1 else ""
+            again = f"run kgdist-eval {first.path}{others and ', ...'}"
+            hint = again if saved else "trained with --no_save_emb, so there is nothing to rank: train again without"
+            found.append(f"{missing}: {first.path.name}{others}; {hint}")
+    return found
 
 
 def _runs(paths: Sequence[str | Path]) -> list[Path]:
@@ -306,7 +312,7 @@ def _curves(found: Comparison) -> list[charts.Chart]:
     for title, caption, kind, key, zero in (
         ("Loss", "Of a step, mean since the point before.", "train", "loss", False),
         ("Validation MRR", "Of the valid split; higher is better.", "valid", "mrr", False),
-        ("Throughput", "Positive triples per second.", "train", "triples_per_second", True),
+        ("Throughput", "Triples per second, each once in an epoch.", "train", "triples_per_second", True),
     ):
         lines = [(name, folder.curves.get(kind, []), key) for name, folder in zip(_legend(found), found.folders, strict=True)]
         made.append(charts.curves(title, caption, lines, x="step of each process" if several else "step", zero=zero))

@@ -109,7 +109,7 @@ def _curves(folder: RunFacts, config: Config) -> dict[str, Chart | None]:
     losses = [("loss", train, "loss"), ("of positives", train, "pos_loss"), ("of negatives", train, "neg_loss")]
     metrics = [("MRR", valid, "mrr"), ("HITS@1", valid, "hits@1"), ("HITS@10", valid, "hits@10")]
     speed = [("triples/s", train, "triples_per_second")]
-    caption = f"Positive triples per second, {together}."
+    caption = f"Triples per second, each once in an epoch, {together}."
     return {
         "loss": charts.curves("Loss", f"{config.loss_genre}, mean since the point before.", losses, x=step),
         "validation": charts.curves("Validation", "Of the valid split; higher is better.", metrics, x=step),
@@ -251,7 +251,7 @@ def _made(folder: RunFacts) -> dict[str, Any]:
     if (began := folder.began) is not None:
         trained.append(("began", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(began))))
     if (seconds := folder.seconds) is not None:
-        trained.append(("took", str(timedelta(seconds=round(seconds)))))
+        trained.append(("training took", str(timedelta(seconds=round(seconds)))))
     if folder.digest:
         trained.append(("data, SHA-256", folder.digest[:16]))
     return {

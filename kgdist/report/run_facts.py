@@ -23,7 +23,7 @@ from kgdist.base.machine import processor, usable_cores
 from kgdist.evaluation.ranks import Ties, in_order
 from kgdist.options.config import OPTIONS, Config
 from kgdist.options.configfile import DIGEST
-from kgdist.options.option import Option
+from kgdist.options.option import Option, words_of
 from kgdist.options.resolve import meant
 from kgdist.runs.checkpoint import encoded_from
 from kgdist.runs.rundir import open_run
@@ -54,9 +54,10 @@ class RunFacts:
 
     path: Path
     config: Config
-    curves: Mapping[str, list[Row]]  # "train" | "valid" | "test" -> rows of metrics.jsonl, by ascending step
+    curves: Mapping[str, list[Row]]  # "train" | "valid" | "test" -> at most POINTS rows of metrics.jsonl, by step
     test: Mapping[str, Any] | None  # test.json
     notes: tuple[str, ...]
+    seconds: float | None = None  # of the steps that count, all sessions together; no validations, checkpoints and pauses
     digest: str | None = None  # of the data that it was trained on
     encoded: Mapping[str, Any] | None = None  # of a run that kgdist-encode has made: see kgdist.runs.checkpoint.encoded_from
 
@@ -71,14 +72,8 @@ class RunFacts:
         return min((row["time"] for rows in self.curves.values() for row in rows if "time" in row), default=None)
 
     @property
-    def seconds(self) -> float | None:
-        """From the first row of metrics.jsonl to the last: training and validation, without the steps before the first row."""
-        times = [row["time"] for rows in self.curves.values() for row in rows if "time" in row]
-        return max(times) - min(times) if len(times) > 1 else None
-
-    @property
     def speed(self) -> float | None:
-        """Positive triples per second, the median of the rows: a pause or a slow start does not count."""
+        """Triples per second, the median of the rows: a slow start does not count."""
         rates = sorted(row["triples_per_second"] for row in self.curves.get("train", ()) if "triples_per_second" in row)
         return rates[len(rates) // 2] if rates else None
 
@@ -104,8 +99,17 @@ def read(path: PathLike) -> RunFacts:
             test = _report(run.path / "test.json")
         except CheckpointError as error:
             notes.append(f"test.json: {str(error).partition(': ')[2]}")
-    digest = read_json(run.path / "config.json").get(DIGEST)
-    return RunFacts(run.path, run.config, curves, test, tuple(notes), digest, encoded_from(run.path))
+    times = [row["seconds"] for row in curves.get("train", ()) if "seconds" in row]
+    return RunFacts(
+        run.path,
+        run.config,
+        {kind: _thinned(rows) for kind, rows in curves.items()},
+        test,
+        tuple(notes),
+        seconds=sum(times) if times else None,
+        digest=read_json(run.path / "config.json").get(DIGEST),
+        encoded=encoded_from(run.path),
+    )
 
 
 def numbers(row: Any) -> dict[str, float]:
@@ -139,7 +143,7 @@ def _report(path: Path) -> Mapping[str, Any]:
 
 
 def _curves(path: Path) -> tuple[dict[str, list[Row]], int]:
-    """Rows by kind, thinned to POINTS each, and the number of lines that are none.
+    """Rows by kind, and the number of lines that are none.
 
     A run that was resumed from an earlier step has written some steps twice; the later row counts.
     """
@@ -158,7 +162,7 @@ def _curves(path: Path) -> tuple[dict[str, list[Row]], int]:
                 rows.append(row)
     except OSError:
         return {}, 0  # a run of DGL-KE, or one that has not begun
-    return {kind: _thinned(rows) for kind, rows in curves.items()}, bad
+    return curves, bad
 
 
 def _row(line: str) -> dict[str, Any] | None:
@@ -220,7 +224,7 @@ def command(config: Config) -> list[str]:
         value = _typed(config, name)
         if (value == row.default and name not in said) or not _repeated(config, row):
             continue
-        values = list(map(str, value)) if isinstance(value, tuple) else [] if row.kind is bool else [str(value)]
+        values = [] if row.kind is bool else words_of(value)
         parts.append(shlex.join([row.flag if value is not False else f"{row.flag}=false", *values]))
     return parts
 

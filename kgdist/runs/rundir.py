@@ -276,4 +276,5 @@ def _load(run: RunFolder, path: Path) -> np.ndarray:
                 words = resume_command(command, name, run.config)
                 hint = f"the run was interrupted at step {found[0][0]}: finish it with {words}"
                 raise CheckpointError(f"{error}; {hint}") from error
-        raise CheckpointError(f"{error}; the run has not ended, or its embeddings were moved") from error
+        lost = "it was trained with --no_save_emb: train it again without" if run.config.no_save_emb else None
+        raise CheckpointError(f"{error}; {lost or 'the run has not ended, or its embeddings were moved'}") from error

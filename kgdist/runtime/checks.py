@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 from kgdist.attributes.attribute_folder import open_attributes
 from kgdist.base.errors import CheckpointError, KgdistError, OptionError, UsageError, counted
-from kgdist.base.files import Moved, free_bytes, size, unwatched
+from kgdist.base.files import Moved, free_bytes, size, unwatched, writable
 from kgdist.base.log import tell
 from kgdist.base.machine import free_memory
 from kgdist.data.dataset import Dataset
@@ -121,7 +120,7 @@ def check_disk(config: Config, tables: MemoryTables) -> None:
     """The result and two checkpoints must fit before hours are spent."""
     if config.no_save_emb:
         return
-    if not _writable(Path(config.save_path)):
+    if not writable(Path(config.save_path)):
         raise UsageError(f"--save_path {config.save_path}: cannot be written; name a folder that can be")
     arrays = tables.arrays()
     need = 3 * sum(array.nbytes for array in arrays.values())
@@ -309,15 +308,6 @@ def _memory(plan: TrainingPlan, number: int) -> list[str]:
     return [f"needs about {size(need)} of memory, and {size(free)} are free; take more machines or less --hidden_dim"]
 
 
-def _writable(folder: Path) -> bool:
-    """Whether the folder can be written in, or made: what is refused leaves nothing behind, not even a folder."""
-    place = folder.absolute()
-    while not place.exists():
-        place = place.parent
-    real = os.statvfs(place).f_blocks > 0  # /proc and its like have none
-    return place.is_dir() and os.access(place, os.W_OK | os.X_OK) and real
-
-
 def _disk(plan: TrainingPlan, number: int) -> list[str]:
     if plan.config.no_save_emb or plan.attempt:  # once a job has begun, a full disk is no reason to give it up
         return []
@@ -325,7 +315,7 @@ def _disk(plan: TrainingPlan, number: int) -> list[str]:
     whole = sum(4 * rows * width for rows, width in plan.shapes.values())
     copies = (1 if plan.config.resume else 3) + (4 if plan.config.valid else 0)  # checkpoints; best rows, of these and of now
     need = copies * plan.memory_of(number) + (whole if number == 0 else 0)
-    if not _writable(folder):
+    if not writable(folder):
         return [f"--save_path {folder}: cannot be written here"]
     if (free := free_bytes(folder)) < need:
         return [f"--save_path {folder}: {size(free)} are free, but the run may take {size(need)} with checkpoints"]

@@ -23,6 +23,7 @@ from kgdist.runtime.observe import Observer, validation
 from kgdist.training.callbacks import Callbacks, Saved
 
 AGAIN = 30.0  # seconds between two tries to save what would be lost otherwise
+EARLY = 0.5  # of a training, up to where a best validation says that it was too long
 PATIENCE = 600.0  # seconds in which it must succeed, all tries of a course together
 
 
@@ -286,6 +287,9 @@ class Course:
             self._warn(problems, f"the embeddings of step {step} are kept")
         else:
             say(f"kept: the embeddings of step {best['step']}, with the best validation MRR ({best['mrr']:.4f})")
+            if best["step"] <= EARLY * step and not self.config.early_stop_patience:
+                rest = f"the {step - best['step']:,} steps after that brought nothing better"
+                say(f"{rest}; --early_stop_patience 3 ends such a training sooner")
         return None
 
     def _insist(self, work: Callable[[], list[str]], *, patient: bool = False) -> list[str]:

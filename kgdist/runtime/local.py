@@ -240,8 +240,7 @@ class Session:
         except Exception as error:
             self._rescue(error)
             raise
-        self.observer.pause()
-        self.observer.bar.close()
+        self.observer.end()
 
     @property
     def step(self) -> int:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -45,12 +45,22 @@ class Metrics:
             file.write(line + "\n")
 
 
+class Counts(NamedTuple):
+    """How far a training has come: what `Observer.update` is given, and the seconds of training so far."""
+
+    steps: int
+    positives: int
+    sums: np.ndarray  # float64[4]
+    seconds: float
+
+
 class Observer:
     """Turns counters into a bar and curves. `steps` counts the steps of all processes together.
 
     Rows go into the run's `folder`, or where `metrics` says; TensorBoard's curves into the folder in any case. `world` is the
-    number of processes if not --num_proc. Every `--log_interval` steps of each process one row is written, and `heard` is called,
-    with means over the steps since the row before; time spent in validation and checkpoints does not count into triples/s.
+    number of processes if not --num_proc. Every `--log_interval` steps of each process, and at the end, one row is written, and
+    `heard` is called, with means over the steps since the row before; validations and checkpoints are not part of `seconds` and
+    triples/s. These count a triple once in a pass over the data, also where the pass asks for its head and for its tail.
     """
 
     def __init__(
@@ -75,27 +85,38 @@ class Observer:
         self._missed = False  # a row of metrics.jsonl
         self.rate = 0.0  # triples/s between the last two rows
         self.seconds = 0.0  # of training so far
-        self.positives = 0
         self._resumed = time.perf_counter()
-        self._row = (initial, 0, np.zeros(4), 0.0)  # steps, positives, loss sums, seconds at the last row
+        self._uses = 2 if config.candidates == "all" else 1  # of a triple in a pass, each a positive
+        self._now = self._row = Counts(initial, 0, np.zeros(4), 0.0)  # and what they were at the last row
 
     def update(self, steps: int, positives: int, sums: np.ndarray) -> None:
         """`steps` done since the run's first, `positives` and float64[4] loss `sums` since this session's first."""
-        self.positives = positives
         if not positives:
             self.resume()  # processes are still starting: training time begins with the first step
         if not self.bar.disable:
             self.bar.update(steps - self.bar.n)
-        before, trained, old, seconds = self._row
-        if steps - before < self.interval:
-            return
-        now = self._elapsed()
-        mean = (sums - old) / (steps - before)
-        self.rate = (positives - trained) / max(now - seconds, 1e-9)
-        self._row = (steps, positives, sums.copy(), now)
+        self._now = Counts(steps, positives, sums, self.seconds + time.perf_counter() - self._resumed)
+        if steps - self._row.steps >= self.interval:
+            self._tell()
+
+    def end(self) -> None:
+        """No step follows: the last row, of those that no row tells of."""
+        self.pause()
+        self._now = self._now._replace(seconds=self.seconds)
+        if self._now.steps // self.world > self._row.steps // self.world:
+            self._tell()
+        self.bar.close()
+
+    def _tell(self) -> None:
+        now, before = self._now, self._row
+        self._row = now._replace(sums=now.sums.copy())
+        steps, mean = now.steps, (now.sums - before.sums) / (now.steps - before.steps)
+        seconds = max(now.seconds - before.seconds, 1e-9)
+        self.rate = (now.positives - before.positives) / self._uses / seconds
         values = {name: round(float(value), 6) for name, value in zip(NAMES, mean, strict=True)}
         self.bar.set_postfix({"loss": f"{values['loss']:.4f}", "triples/s": f"{self.rate:,.0f}"}, refresh=False)
-        self.write("train", step=steps // self.world, triples_per_second=round(self.rate), **values)
+        speed = {"triples_per_second": round(self.rate), "seconds": round(seconds, 3)}
+        self.write("train", step=steps // self.world, **speed, **values)
         self.heard(
             Progress(
                 step=steps // self.world,
@@ -131,12 +152,9 @@ class Observer:
 
     def say_speed(self) -> None:
         """Tell how long the training took, and how fast it was."""
-        if self.positives:
-            rate = self.positives / max(self.seconds, 1e-9)
-            say(f"training took {self.seconds:.1f} seconds: {self.positives} triples, {rate:,.0f} triples/s")
-
-    def _elapsed(self) -> float:
-        return self.seconds + time.perf_counter() - self._resumed
+        if triples := self._now.positives // self._uses:
+            rate = triples / max(self.seconds, 1e-9)
+            say(f"training took {self.seconds:.1f} seconds: {triples} triples, {rate:,.0f} triples/s")
 
     def close(self) -> None:
         """End the bar and flush the curves."""

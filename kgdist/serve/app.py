@@ -190,8 +190,10 @@ class App:
             return json.loads(raw)
         except RecursionError:
             raise Refused(400, "the body is nested too deeply") from None
-        except ValueError as error:  # of JSON, of UTF-8, of numbers with thousands of digits
-            raise Refused(400, f"the body is not JSON: {str(error)[:200]}") from None
+        except ValueError as error:  # of JSON, of UTF-8
+            known = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
+            why = str(error)[:200] if known else "a number has thousands of digits"  # Python names a setting of its own
+            raise Refused(400, f"the body is not JSON that can be read: {why}") from None
 
     async def _apart(self, work: Callable[[], Made]) -> Made:
         """Let the pool do it, while the event loop goes on."""

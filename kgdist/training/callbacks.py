@@ -34,7 +34,8 @@ STOP = _Answer.STOP
 
 @dataclass(frozen=True)
 class Progress:
-    """Every `log_interval` steps, or after more when workers are faster than whoever looks: means over the steps since then."""
+    """Every `log_interval` steps, or after more when workers are faster than whoever looks, and at the end: means over the steps
+    since then."""
 
     step: int  # of each worker
     total: int  # steps of each worker, in the end
@@ -42,7 +43,7 @@ class Progress:
     positive_loss: float
     negative_loss: float
     regularization: float
-    triples_per_second: float  # positives, of all workers together; validations and checkpoints do not count
+    triples_per_second: float  # of all workers together, each once in an epoch; validations and checkpoints do not count
     folder: str  # of the run
 
 

@@ -28,14 +28,14 @@ class FullStep(FusedStep):
 
     def __init__(self, config: Config, model: Model, tables: Tables) -> None:
         super().__init__(config, model, tables)
-        rule = full_rule(config, model)
-        self.everybody = Everybody(model.comparator, rule, threads=config.num_thread, dropout=self.dropout["entity"])
-        self.crew = self.everybody.crew
         assert isinstance(tables, MemoryTables)
+        self.rule, self.all = full_rule(config, model), np.arange(tables.shape("entity")[0])
+        threads = min(config.num_thread, len(self.all))  # each has entities of its own
+        self.everybody = Everybody(model.comparator, self.rule, threads=threads, dropout=self.dropout["entity"])
+        self.crew = self.everybody.crew
         tables.crew = self.crew
         # Of this thread: those that torch would have beside the crew wait spinning, which at dim 200 cost a tenth of a step.
         torch.set_num_threads(1)
-        self.rule, self.all = rule, np.arange(tables.shape("entity")[0])
 
     def __call__(self, plan: BatchPlan, clock: Clock) -> tuple[dict[str, Update], Losses]:
         started, batch = perf_counter(), plan.batch

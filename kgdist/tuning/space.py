@@ -21,6 +21,12 @@ EXAMPLE = "lr: [0.01, 0.3, log]"
 FIXED = ("model_file", "seed", "max_step", "max_epoch")  # but for these: trials that are to be compared train equally long
 
 
+def typed(value: float, low: float, high: float) -> float:
+    """The number as one would type it: to four digits, if these lie between `low` and `high`. No result hangs on the others."""
+    short = float(f"{value:.4g}")
+    return short if low <= short <= high else value
+
+
 @dataclasses.dataclass(frozen=True)
 class Range:
     """Numbers from `low` to `high`, both included; evenly, or evenly in their logarithm."""
@@ -40,8 +46,9 @@ class Range:
 
     def choose(self, trial: Any, name: str) -> Any:
         """What Optuna's `trial` chooses."""
-        suggest = trial.suggest_int if self.whole else trial.suggest_float
-        return suggest(name, self.low, self.high, log=self.log)
+        if self.whole:
+            return trial.suggest_int(name, self.low, self.high, log=self.log)
+        return typed(trial.suggest_float(name, self.low, self.high, log=self.log), self.low, self.high)
 
 
 @dataclasses.dataclass(frozen=True)

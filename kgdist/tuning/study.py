@@ -31,7 +31,7 @@ from kgdist.options.config import Config
 from kgdist.runtime.interrupt import Interrupts
 from kgdist.runtime.processes.forkserver import ForkServer
 from kgdist.runtime.processes.pipes import ready
-from kgdist.tuning.space import Choices, Dimension, Space
+from kgdist.tuning.space import Choices, Dimension, Space, typed
 from kgdist.tuning.trials import WHOLE, SearchFolder, Share, start_trial, trial_config
 
 try:
@@ -79,7 +79,8 @@ class Row:
         )
         states = {"COMPLETE": "finished", "PRUNED": "stopped", "FAIL": "failed" if error else "unfinished"}
         state = states.get(trial.state.name, "unfinished")
-        return cls(trial.number, state, dict(trial.params), max(values, default=None), len(values), error, values)
+        params = {name: _chosen(trial, name) for name in trial.params}
+        return cls(trial.number, state, params, max(values, default=None), len(values), error, values)
 
     def __str__(self) -> str:
         values = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in self.params.items()}
@@ -88,6 +89,12 @@ class Row:
             return f"trial {self.number} failed: {self.error} ({options})"
         word = "MRR" if self.state == "finished" else f"stopped after validation {self.validations}, MRR"
         return f"trial {self.number}: {word} {self.mrr:.4f} ({options})"
+
+
+def _chosen(trial: FrozenTrial, name: str) -> Any:
+    """An option of the trial, as it was trained."""
+    value, among = trial.params[name], trial.distributions[name]
+    return typed(value, among.low, among.high) if isinstance(among, optuna.distributions.FloatDistribution) else value
 
 
 def best_of(rows: Iterable[Row]) -> Row | None:

@@ -59,6 +59,17 @@ def test_processes_become_threads_and_it_is_said(full: Full, monkeypatch: pytest
     assert said not in full.out()
 
 
+def test_more_threads_than_there_can_be_are_refused_by_what_was_given(full: Full) -> None:
+    line = full.train_refused("--model_name", "ComplEx", "--loss_genre", "Softmax", "--num_proc", "100", "--num_thread", "50")
+    assert line == "error: --num_proc 100 --num_thread 50: with --candidates all one process trains, with 4096 threads at most"
+
+
+def test_no_more_threads_than_entities_share_them(full: Full) -> None:
+    options = ["--model_name", "ComplEx", "--loss_genre", "Softmax", "--num_thread"]
+    many, as_many = (embeddings(full.train(*options, threads)) for threads in ("4096", "30"))
+    assert all(np.array_equal(many[name], as_many[name]) for name in many)
+
+
 def test_time_and_memory_are_told_and_a_day_wants_a_word(full: Full, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["--model_name", "ComplEx", "--loss_genre", "Softmax"]
     told = r"20 steps against all 30 entities will take about (\d+|a) \w+( at [\d,]+ GFLOP/s)?, and 0.1 MB of memory"

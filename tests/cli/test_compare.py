@@ -49,7 +49,8 @@ def test_values_are_those_of_the_runs(ckpts: Path) -> None:
     lines = [json.loads(line) for line in (ckpts / "DistMult_toy_0" / "metrics.jsonl").read_text().splitlines()]
     place = found.names.index("DistMult_toy_0")
     assert found.results["valid mrr"][place] == max(row["mrr"] for row in lines if row["kind"] == "valid")
-    assert found.results["seconds"][place] == max(row["time"] for row in lines) - min(row["time"] for row in lines)
+    assert found.results["seconds"][place] == sum(row["seconds"] for row in lines if row["kind"] == "train") > 0
+    assert all(speed for speed in found.results["triples/s"])  # of short runs, too
 
 
 def test_only_options_that_differ(ckpts: Path) -> None:
@@ -92,6 +93,26 @@ def test_triple_classification_is_a_column_where_a_run_has_it(ckpts: Path, tmp_p
     found = compare([ckpts, run], sort="accuracy")
     accuracy = json.loads((run / "test.json").read_text())["classification"]["accuracy"]
     assert found.names[0] == "classified" and found.results["accuracy"] == [accuracy, None, None, None]
+
+
+def test_pauses_are_no_seconds_of_training(ckpts: Path, tmp_path: Path) -> None:
+    """Two sessions with a day in between, the second from a checkpoint before the last row: what counts is trained once."""
+    run = shutil.copytree(ckpts / "DistMult_toy_0", tmp_path / "resumed")
+    rows = [(0, 10, 2.0), (5, 20, 3.0), (86_400, 20, 4.0), (86_405, 25, 1.5)]
+    lines = [{"kind": "train", "time": time, "step": step, "seconds": took} for time, step, took in rows]
+    lines.insert(2, {"kind": "valid", "time": 60, "step": 20, "mrr": 0.5})
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert compare([run]).results["seconds"] == [2.0 + 4.0 + 1.5]
+
+
+def test_runs_without_embeddings_are_not_to_be_ranked(ckpts: Path, tmp_path: Path) -> None:
+    runs = [shutil.copytree(ckpts / "TransE_l2_toy_1", tmp_path / name) for name in ("lost", "there")]
+    settings = json.loads((runs[0] / "config.json").read_text())
+    (runs[0] / "config.json").write_text(json.dumps(settings | {"no_save_emb": True}))
+    assert compare(runs).notes == [
+        f"no test metrics yet: there; run kgdist-eval {runs[1]}",
+        "no test metrics yet: lost; trained with --no_save_emb, so there is nothing to rank: train again without",
+    ]
 
 
 def test_a_run_without_metrics_has_blanks_and_a_note(ckpts: Path) -> None:

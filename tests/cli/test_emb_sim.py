@@ -159,7 +159,7 @@ def test_what_cannot_be_is_refused_in_one_line(files: Path, bench: Bench) -> Non
 
 def test_a_run_without_its_embeddings_says_so(bench: Bench) -> None:
     run = bench.train("--no_save_emb")
-    assert "the run has not ended, or its embeddings were moved" in bench.refused(emb_sim.main, [str(run), "--left", "e1"])
+    assert "it was trained with --no_save_emb: train it again without" in bench.refused(emb_sim.main, [str(run), "--left", "e1"])
     shutil.rmtree(run)
     assert "no such run folder" in bench.refused(emb_sim.main, [str(run), "--left", "e1"])
 

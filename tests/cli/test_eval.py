@@ -239,7 +239,7 @@ def test_what_is_no_run_is_refused(bench: Bench) -> None:
     assert "TransE_toy_0" in bench.eval_refused(bench.ckpts)  # the folder of runs
     assert "no such run folder" in bench.eval_refused(bench.ckpts / "nothing")
     assert "no such run folder" in bench.eval_refused(bench.data / "train.tsv")
-    assert bench.eval_refused(run).endswith("no such file; the run has not ended, or its embeddings were moved")
+    assert bench.eval_refused(run).endswith("no such file; it was trained with --no_save_emb: train it again without")
     without = bench.train("--data_files", "train.tsv")
     assert "test" in bench.eval_refused(without)
 

@@ -11,7 +11,7 @@ import pytest
 
 from kgdist.cli import train
 from kgdist.runs import checkpoint
-from tests.cli.graphs import FILES, Bench, embeddings, metrics, rows, state, tree
+from tests.cli.graphs import FILES, Bench, embeddings, metrics, random_splits, rows, state, tree
 
 NUMBER = r"-?[0-9.]+(e-?[0-9]+)?"
 RESULTS = re.compile(r"(Test|Valid) average (MR|MRR|HITS@(1|3|10)|AUC-ROC) : [0-9.]+")
@@ -53,13 +53,26 @@ def test_metrics_rows(bench: Bench) -> None:
     run = bench.train(*"--test --valid --eval_interval 15 --max_step 30".split())
     found = rows(run, "train")
     assert [row["step"] for row in found] == [10, 20, 30]
-    assert set(found[0]) == {"time", "kind", "step", "triples_per_second", "pos_loss", "neg_loss", "loss", "regularization"}
+    speed = {"seconds", "triples_per_second"}
+    assert set(found[0]) == {"time", "kind", "step", *speed, "pos_loss", "neg_loss", "loss", "regularization"}
     assert [row["step"] for row in rows(run, "valid")] == [15, 30]
     (test,) = rows(run, "test")
     assert test["step"] == 30 and test["mrr"] == metrics(run)["all"]["realistic"]["mrr"]
     bench.resume(run, "--max_step", "40")
     assert [row["step"] for row in rows(run, "train")] == [10, 20, 30, 40]
     assert [row["step"] for row in rows(run, "valid")] == [15, 30, 40]
+
+
+@pytest.mark.parametrize("words", ["--candidates all", "--candidates all --reciprocal", "--num_proc 2", "--reciprocal"])
+def test_a_triple_counts_once_an_epoch(bench: Bench, words: str) -> None:
+    options = f"--model_name ComplEx --hidden_dim 8 --batch_size 10 --max_epoch 3 {words} --save_path {bench.ckpts}".split()
+    assert train.main([*bench.source(), *options]) == 0
+    (run,) = bench.runs()
+    (told,) = re.findall(r"training took [0-9.]+ seconds: (\d+) triples, [\d,]+ triples/s", bench.out())
+    (row,) = rows(run, "train")  # the last, though it is not --log_interval's 1000 steps
+    triples = len(random_splits()[0])
+    assert 3 * triples <= int(told) <= 3 * triples + 2 * 10  # a last batch of each process may be filled up
+    assert row["seconds"] * row["triples_per_second"] == pytest.approx(int(told), rel=0.1)
 
 
 # A rate that is far too high: the first validations are the best ones.

@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kgdist.cli import inspect, split
+from kgdist.cli import eval as evaluate
+from kgdist.cli import inspect, predict, split, train
+from kgdist.data import dataset as dataset_module
 from kgdist.data.dataset import load_dataset
 from tests.report.conftest import Seen
 
@@ -152,8 +154,10 @@ def test_the_page_and_what_it_counts(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert seen.open == [] and "The data set train" in shown and "inverse of r1" in shown
     assert all(str(each).split(": kgdist-split")[0] in shown for each in facts["findings"])
     (tmp_path / "is_a_folder.html").mkdir()
-    assert inspect.main([*words[:-3], "--report", str(tmp_path / "is_a_folder.html")]) != 0
-    assert "is_a_folder.html" in capsys.readouterr().err
+    capsys.readouterr()
+    assert inspect.main([*words[:-3], "--report", str(tmp_path / "is_a_folder.html")]) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("error: --report: ") and "is a folder" in err and not out  # before the work
 
 
 def test_what_was_split_is_clean_and_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,7 +192,9 @@ def test_weights_and_names_with_tabs_are_split_too(tmp_path: Path, capsys: pytes
     words = [str(tmp_path / "graph.csv"), "--delimiter", ",", "--quoted", "--quiet", "--out", str(tmp_path / "mine")]
     assert split.main(words) == 2 and "give --has_edge_importance" in capsys.readouterr().err
     words += ["--has_edge_importance"]
-    assert split.main(words) != 0 and "choose another --output_delimiter" in capsys.readouterr().err
+    assert split.main(words) == 2
+    said = capsys.readouterr().err
+    assert "\nerror: head 'an\\t" in said and "choose another --output_delimiter" in said  # no line: it is none of the file
     assert not [*(tmp_path / "mine").glob("*.tsv")]
     assert split.main([*words, "--output_delimiter", "|"]) == 0
     own = {"format": "raw_udd_hrt", "files": [f"{name}.tsv" for name in clean()], "delimiter": "|"}
@@ -223,6 +229,40 @@ def test_a_training_warns_of_what_endangers_its_result(
         caplog.clear()
         load_dataset(path=tmp_path / str(broken), name="own", format="raw_udd_hrt", files=[f"{name}.tsv" for name in files])
         assert [said in record.getMessage() for record in caplog.records] == [True] * broken
+
+
+@pytest.mark.parametrize("leaking", [False, True])
+def test_a_split_says_when_other_forms_answer_what_it_holds_out(
+    leaking: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = clean()
+    if leaking:
+        _inverse(files)
+    file = tmp_path / "graph.tsv"
+    file.write_text("".join("\t".join(triple) + "\n" for triple in itertools.chain(*files.values())))
+    for number, words in enumerate(([], ["--no_leaks"])):
+        assert split.main([str(file), "--out", str(tmp_path / f"out{number}"), *words]) == 0
+        said = capsys.readouterr().err
+        assert ("in another form, by inverse, symmetric or duplicate relations; --no_leaks" in said) is (leaking and not words)
+
+
+def test_who_only_asks_a_run_hears_nothing_of_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What distorts a result is said once where one is made: not in answers, nor again by the report of a training."""
+    files = clean()
+    _repeated(files)
+    write(tmp_path, files)
+    said: list[str] = []
+    monkeypatch.setattr(dataset_module.log, "warning", lambda text, *words: said.append(text % words))
+    words = f"--dataset own --data_path {tmp_path} --format raw_udd_hrt --data_files train.tsv valid.tsv test.tsv".split()
+    words += f"--save_path {tmp_path / 'ckpts'} --max_step 5 --hidden_dim 4 --batch_size 8 --neg_sample_size 4 --report".split()
+    assert train.main(words) == 0
+    assert len([line for line in said if "are repeated" in line]) == 1
+    for command, asked, told in ((evaluate, [], 1), (predict, ["--head", "e1", "--relation", "r1", "--exclude_known"], 0)):
+        monkeypatch.setattr(dataset_module, "_told", set())  # as in a process of its own
+        said.clear()
+        place = ["--model_path"] if command is evaluate else []
+        assert command.main([*place, str(tmp_path / "ckpts" / "TransE_own_0"), *asked]) == 0
+        assert len([line for line in said if "are repeated" in line]) == told
 
 
 def test_a_header_of_another_file_and_quoted_relations_are_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -349,7 +349,13 @@ def test_the_likeliest_names_are_found_among_the_first_of_very_many(monkeypatch:
     assert many.near("Entity_1234x")[0] == "entity_1234"
     assert many.near("") == [] and many.near("?") == [] and many.near("x" * 1_000_000) == []
     monkeypatch.setattr(vocabulary_module, "LOOK", 3000)
-    assert many.near("dog") == []
+    assert many.near("dog") == [] and many.complete("dog") == []
+
+
+def test_a_name_that_holds_what_was_asked_is_near() -> None:
+    iris = [f"http://example.org/resource/{name}" for name in ("Hot_dog", "Dog", "Cat", "Dogma")]
+    assert Vocabulary.from_names([*iris, "dig"]).near("dog") == [iris[1], iris[3], iris[0]]
+    assert Vocabulary.from_names(iris).near("og") == []  # two letters stand in many a name
 
 
 @given(NAMES)

@@ -336,6 +336,11 @@ REFUSED = [
         "f --out o --ratio .8 .1",
         "--ratio: needs three shares that add up to 1, of train (above 0), valid and test (.8 .1 .1), not 0.8 0.1",
     ),
+    (
+        "split",
+        "f --out o --ratio 1 0 0",
+        "--ratio: holds nothing out; give valid or test a share, or train on the file as it is",
+    ),
     ("split", "f --out o --format udd_hrt", "--format: the file has names, in three columns: raw_udd_XYZ"),
     ("inspect", "", "--data: say what to look at: files of train, valid and test, a folder, or a known data set"),
     ("inspect", "a b c d", "--data: takes three files at most, of train, valid and test, not 4"),

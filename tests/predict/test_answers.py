@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
 from pyarrow import parquet
 
+from kgdist.base import log
 from kgdist.base.errors import KgdistError, OptionError
+from kgdist.base.files import check_output
 from kgdist.data.vocabulary import Vocabulary
 from kgdist.predict import answers
-from kgdist.predict.answers import Column, check_output, write_answers
+from kgdist.predict.answers import Column, write_answers
 
 NAMES = Vocabulary.from_names(["dog", "a\tb", '"quoted"', "犬", "New York", "a, b"])
 TRIPLE = [Column("head", NAMES), Column("relation"), Column("tail", NAMES), Column("score")]
@@ -93,14 +95,18 @@ def test_what_fails_in_between_leaves_the_file_before(tmp_path: Path, suffix: st
 
 
 def test_outputs_that_cannot_be_are_refused_before_the_work(tmp_path: Path) -> None:
-    for output, says in [(tmp_path, "is a folder"), (tmp_path / "no" / "a.tsv", "there is no folder")]:
+    for output, says in [
+        (tmp_path, "is a folder"),
+        (tmp_path / "no" / "a.tsv", "there is no folder"),
+        ("/proc/a.tsv", "nothing can be written in /proc"),
+    ]:
         with pytest.raises(OptionError, match=f"^--output: .*{says}"):
-            check_output(str(output))
-    check_output(str(tmp_path / "a.tsv"))
-    check_output("-")
+            check_output("--output", output)
+    check_output("--output", tmp_path / "a.tsv")
 
 
 def test_the_terminal_gets_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    log.setup()  # not as the command of another test has left it
     assert write_answers("-", TRIPLE, [block(np.float32([-5.11393, 0.25])), block(np.float32([7]))]) == 3
     assert capsys.readouterr().out == (
         "head  relation  tail    score\n"

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from kgdist.attributes import open_attributes
+from kgdist.base import files
 from kgdist.cli import preprocess as preprocess_command
 from kgdist.report import attributes_report
 from tests.attributes.entities import rows, schema, write_jsonl, write_tsv
@@ -91,10 +92,13 @@ def test_a_page_that_cannot_be_written_spoils_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = words(write_tsv(tmp_path / "e.tsv", rows(30)), schema(tmp_path), tmp_path)
-    (tmp_path / "page.html").mkdir()
-    assert preprocess_command.main(called) == 0
+    with monkeypatch.context() as patch:  # it can be written when the work begins
+        patch.setattr(files, "check_output", lambda flag, path: Path(path).mkdir())
+        assert preprocess_command.main(called) == 0
     assert "no report: " in capsys.readouterr().err
     open_attributes(tmp_path / "out").verify()
+    assert preprocess_command.main([*called, "--out", str(tmp_path / "other")]) == 2
+    assert f"--report: {tmp_path / 'page.html'} is a folder" in capsys.readouterr().err  # before the work
     monkeypatch.setitem(sys.modules, "plotly", None)
     assert preprocess_command.main([*called, "--out", str(tmp_path / "other")]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]

@@ -111,13 +111,13 @@ def test_the_training_stands_beside_the_page(copied: Path) -> None:
     (copied / "metrics.jsonl").write_text("".join(
         json.dumps({"kind": "valid", "step": step, "time": 1_700_000_000 + 30 * step, "mrr": mrr}) + "\n"
         for step, mrr in ((1, 0.25), (2, 0.5), (3, 0.125))
-    ))  # fmt: skip
+    ) + json.dumps({"kind": "train", "step": 3, "seconds": 60.0}))  # fmt: skip
     shown = Seen(write_report(copied)).texts
     at = shown.index("MRR ON VALID")
     assert shown[at + 1 : at + 3] == ["0.500", "the best of 3 validations"]
     at = shown.index("The training")
     rows = dict(itertools.pairwise(shown[at : shown.index("Where this page was made")]))
-    assert rows["began"] == "2023-11-14 22:13 UTC" and rows["took"] == "0:01:00"
+    assert rows["began"] == "2023-11-14 22:13 UTC" and rows["training took"] == "0:01:00"
     assert rows["data, SHA-256"] == json.loads((copied / "config.json").read_text())[DIGEST][:16]
 
 

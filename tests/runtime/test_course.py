@@ -145,6 +145,18 @@ def test_the_best_rows_are_published(
         assert patience and worse >= patience * EVERY
 
 
+@pytest.mark.parametrize(("best", "patience", "told"), [(10, 0, True), (20, 0, True), (30, 0, False), (10, 2, False)])
+def test_a_training_whose_best_came_early_says_so(
+    best: int, patience: int, told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Rows({step: 0.4 - abs(step - best) / 1000 for step in range(1, TOTAL + 1)}, 0, None)
+    made, last = trained(place, Callbacks(), tmp_path, early_stop_patience=patience)
+    capsys.readouterr()
+    made.finish(last)
+    rest = f"the {TOTAL - best} steps after that brought nothing better; --early_stop_patience 3 ends such a training sooner"
+    assert (rest in capsys.readouterr().out) is told
+
+
 @given(mrrs=MRRS, patience=st.integers(0, 3), factor=st.sampled_from([0.1, 0.5]))
 def test_the_rate_is_lowered_when_validations_no_longer_improve(
     mrrs: list[float], patience: int, factor: float, tmp_path_factory: pytest.TempPathFactory

@@ -239,7 +239,7 @@ def _unknown(name: str, path: Path) -> OptionError:
     maybe = f"did you mean {lower[close[0]]}? " if close else ""
     with contextlib.suppress(UsageError, ValueError, OSError):  # names that no folder can have
         if _has_train(safe_join(".", name)):
-            maybe = f"the folder {name} is here: give --data_path . "
+            maybe = f"the folder {name} is here: give --data_path .; "
     return OptionError(
         "--dataset",
         f"{name!r} is neither a built-in set nor a folder of {path} with train.txt, .tsv or .parquet; {maybe}"

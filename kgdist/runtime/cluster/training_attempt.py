@@ -127,8 +127,7 @@ class TrainingAttempt(Attempt[TrainingPlan, Result]):
                     self._arrived = {machine: arrived for machine, arrived in self._arrived.items() if arrived > step}
                     course.meet(step)
                     fleet.tell("release", step=step, lowered=self.best["lowered"])
-            observer.pause()
-            observer.bar.close()
+            observer.end()
             result = course.finish(min(done for steps in self._trained.values() for done in steps))
             if result.interrupted:
                 fleet.tell("stop", leave=True)

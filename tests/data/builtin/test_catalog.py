@@ -212,7 +212,7 @@ def test_a_folder_where_the_user_stands_is_pointed_at(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/train.tsv").write_text("a\tr\tb\n")
-    with pytest.raises(OptionError, match=r"the folder mine is here: give --data_path \. built in are"):
+    with pytest.raises(OptionError, match=r"the folder mine is here: give --data_path \.; built in are"):
         ensure("mine", tmp_path / "data")
 
 
