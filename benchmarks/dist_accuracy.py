@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import platform
 import random
 import re
 import shutil
@@ -22,8 +20,8 @@ import sys
 import time
 from pathlib import Path
 
-import torch
 from datasets import prepare
+from roofs import machine
 
 import kgdist
 from kgdist.base.files import write_json
@@ -124,7 +122,7 @@ def train(recipe: str, way: str, root: Path, share: float) -> None:
         "training": next(line for line in text.splitlines() if line.startswith("training took")).removeprefix("training took "),
         "seconds": round(time.time() - started),
         "metrics": metrics,
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__.split('+')[0]}",
+        "machine": machine(),
         "kgdist": kgdist.__version__,
         "date": time.strftime("%Y-%m-%d"),
     }

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import socket
 import statistics
 import struct
@@ -25,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from roofs import machine
 
 from kgdist.base.machine import keep_freed_memory
 from kgdist.kernels.rows import adagrad_rows, gather_rows
@@ -281,8 +281,7 @@ def table(result: dict[str, Any], rows: int) -> str:
         lines.append(f"| {kind} ({alone}) | {ROWS / base / 1e9:.2f} | {ROWS / value / 1e9:.2f} | {base / value:.2f} |")
     share = result["bytes"] / (8 * COUNT + 2 * ROWS)
     lines += ["", f"Bytes of a pull and a push, headers included: {share:.4f} x (ids x 8 + rows x dim x 4 x 2)."]
-    versions = f"Python {platform.python_version()}, torch {torch.__version__.split('+')[0]}, pyzmq {version('pyzmq')}"
-    lines += ["", f"Machine: {os.cpu_count()} cores, {platform.machine()}, {versions}."]
+    lines += ["", f"Machine: {machine()}, pyzmq {version('pyzmq')}."]
     if os.sched_getscheduler(0) != os.SCHED_OTHER:
         lines[-1] += " Run with real-time priority: the machine had other work."
     return "\n".join(lines) + "\n"
