@@ -58,4 +58,4 @@ def check_replaceable(out: Path, force: bool, listing: str = LIST, besides: Coll
     listed = saved.get("files") if isinstance(saved, dict) else None
     strange = inside - {listing, *besides, *(listed if isinstance(listed, list) else ())}
     if strange:
-        raise UsageError(f"{out / min(strange)}: not a file of what is there; move it away, or name a new folder")
+        raise UsageError(f"{out / min(strange)}: was not written by the command that wrote {out}; move it, or name a new folder")

@@ -11,7 +11,7 @@ from typing import Any
 from kgdist.base.errors import KgdistError, OptionError
 from kgdist.cli.command import command, set_up_log
 from kgdist.options import parse
-from kgdist.options.config import OPTIONS
+from kgdist.options.config import OPTIONS, Config
 
 BESIDE = ("classification", "missing_relations")  # what is found beside the ranks, and only when it is asked for
 
@@ -45,6 +45,11 @@ def main(argv: Sequence[str]) -> int:
     set_up_log(parsed.config)
     trained = rundir.open_run(parsed.config.model_path)
     config, notes = settle(parsed.over(trained.config), set(parsed.explicit))
+    if config.model_name != trained.config.model_name:
+        raise OptionError("--model_name", f"{trained.path} is a run of {trained.config.model_name}; drop it")
+    form = config
+    if config.classify_files and config.format == "built_in":  # whose files are as they are: this is of the others
+        config = config.replace(delimiter=Config.delimiter, header=Config.header, quoted=Config.quoted)
     for note in notes:
         if "eval" in OPTIONS[name := note.split()[0].removeprefix("--")].commands and name != "num_thread":  # of training
             log.log.info(note)
@@ -64,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
         from kgdist.predict.engine import Predictor
 
         predictor = Predictor.of(opened, config.num_thread)
-        told = classify(predictor, dataset, config.classify_files, form=config, seed=config.seed)
+        told = classify(predictor, dataset, config.classify_files, form=form, seed=config.seed)
     evaluator = Evaluator(dataset, config)
     report = evaluator.run(opened.model, opened.tables, "test", Path(trained.path))
     if told:

@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     opened = open_model(options.model_path, data_path=options.data_path, gpu=options.gpu)
     dataset, names = None, opened.vocabularies
     if options.exclude_known or options.explain or (names is None and options.data_path is not None):
-        dataset = open_dataset(opened.config, names, judged=False)
+        dataset = open_dataset(opened.config, names, judged=())
         opened.require(dataset)
         names = names or (dataset.entities, dataset.relations)
     entities, relations = names or (None, None)

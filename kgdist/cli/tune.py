@@ -189,10 +189,12 @@ def _same(earlier: Asked, now: Asked, out: str, given: Collection[str], explicit
     changed = [(name, getattr(now.options, name), getattr(earlier.options, name)) for name in names]
     own = ("validations", "rounds", *(["trials"] if earlier.rounds > 1 else []))
     changed += [(name, getattr(now, name), getattr(earlier, name)) for name in own if name in given]
-    for name, new, old in changed:
-        if new != old:
-            raise OptionError(f"--{name}", f"{new} now, but {old} before{_GOES_ON.format(out)}")
-    if "search" in given and now.space != earlier.space:
+    changed = [(name, new, old) for name, new, old in changed if new != old]
+    other_space = "search" in given and now.space != earlier.space
+    if changed and (not other_space or changed[0][0] in explicit | set(given)):
+        name, new, old = changed[0]
+        raise OptionError(f"--{name}", f"{new} now, but {old} before{_GOES_ON.format(out)}")
+    if other_space:
         raise OptionError("--search", f"describes another space than before{_GOES_ON.format(out)}")
     jobs = now.jobs if "jobs" in given else earlier.jobs or now.jobs
     return earlier._replace(jobs=jobs, trials=earlier.trials if earlier.rounds > 1 else now.trials)

@@ -23,6 +23,7 @@ from kgdist.base.files import read_json, remove_folder, sha256, sync_files, whol
 from kgdist.base.log import log
 from kgdist.data.read.lines import check_file, reason
 
+BESIDE = ".kgdist"  # the folder of a data set that holds what was read of it
 VERSION = 3  # what is found out while reading is kept, too: see build.py
 META = "meta.json"
 VERIFY_BYTES = 256 << 20  # caches up to this size have their hashes checked at every load, larger ones their sizes only

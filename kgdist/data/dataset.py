@@ -8,7 +8,7 @@ only maps. Formats are told in formats.py, parsing in text.py, parquet.py, ntrip
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,8 @@ from kgdist.data.vocabulary import Vocabulary
 from kgdist.options.config import Config
 
 HEADER = {"no": False, "yes": True, "auto": None}  # --header, and what Spec calls it
+READING = ("header", "quoted", "padded")  # what may be wrong with how files were read
+SUSPICIONS = (*READING, "unseen", "repeated", "known", "answered")  # and with what they hold
 NOTABLE = 0.1  # share of held-out triples that inverse relations answer, from which a result is another one
 TRIES = 50  # of reading a cache that others replace meanwhile
 _told: set[tuple[Path, str, str]] = set()  # (where the caches lie, digest, line) of what this process has warned of
@@ -89,7 +91,7 @@ def load_dataset(
     split: Sequence[float] = (),
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     skip_unknown: bool = False,
-    judged: bool = True,
+    judged: Collection[str] = SUSPICIONS,
 ) -> Dataset:
     """Load a data set in one of the formats of formats.py.
 
@@ -98,8 +100,8 @@ def load_dataset(
     triples to train on have a fourth column, a positive weight; other splits may have it. `data_url`: where built-in sets are
     fetched instead of their usual place. `split`: shares of train, valid and test, which a data set of train alone is divided
     into. With `vocabularies` (entities, relations of a saved run) names get the ids of those; `skip_unknown`: triples of valid
-    and test with other names are left out, and counted in a warning. `judged`: something is to be trained or tested
-    on it, so that what distorts results is told.
+    and test with other names are left out, and counted in a warning. `judged`: what of `SUSPICIONS` is told,
+    which distort what is trained or tested on it.
 
     Triples are kept as they are, repeated ones too. Entities and relations of valid and test that train lacks are kept,
     with a warning. Raises DataError (file, line, what is expected), OptionError (options that contradict each other),
@@ -133,7 +135,7 @@ def load_dataset(
     found = cache.stamps(sources.files)
     roots = {root: cache.key({**options, "home": str(sources.home.absolute())}) for root in cache.user_cache()}
     if sources.home.absolute().is_relative_to(Path(path).absolute()) or form.kind != "built_in":
-        roots = {sources.home / ".kgdist": cache.key(options), **roots}  # the package's own folder is left alone
+        roots = {sources.home / cache.BESIDE: cache.key(options), **roots}  # the package's own folder is left alone
     for _ in range(TRIES):
         folders = [root / f"{key}-{cache.key(found)}" for root, key in roots.items()]
         for folder in folders:
@@ -184,7 +186,7 @@ def _sources(
     idle = {"--data_files": files, "--delimiter": delimiter != "\t", "--header": header != "no", "--quoted": quoted}
     for option, given in idle.items():
         if given:
-            raise OptionError(option, "does not go with --format built_in; name your own files' format raw_udd_hrt or udd_hrt")
+            raise OptionError(option, "own files need --format raw_udd_hrt (names) or udd_hrt (integer ids), instead of built_in")
     return built_in_files(path, name, data_url)
 
 
@@ -193,7 +195,7 @@ def _relative(path: Path, home: Path) -> str:
     return os.path.relpath(path, home) if path.absolute().is_relative_to(home.absolute()) else str(path.absolute())
 
 
-def _open(folder: Path, meta: dict[str, Any], name: str, judged: bool) -> Dataset | None:
+def _open(folder: Path, meta: dict[str, Any], name: str, judged: Collection[str]) -> Dataset | None:
     """Map a cache; None if it was replaced or damaged meanwhile."""
     try:
         splits = {}
@@ -214,7 +216,7 @@ def _open(folder: Path, meta: dict[str, Any], name: str, judged: bool) -> Datase
     except Exception as error:  # whatever: a damaged header makes NumPy raise errors of the tokenizer, too
         cache.discard(folder, error)
         return None
-    for line in _skipped(meta) + (_suspicions(meta) if judged else []):
+    for line in [*_skipped(meta), *(line for kind, line in _suspicions(meta).items() if kind in judged)]:
         if (
             key := (folder.parent, meta["digest"], line)
         ) not in _told:  # a report opens the data again, and has nothing new to say
@@ -230,32 +232,32 @@ def _skipped(meta: dict[str, Any]) -> list[str]:
     return [f"{skipped:,} of {skipped + there:,} {split} triples {why}" for split, skipped, there in found if skipped]
 
 
-def _suspicions(meta: dict[str, Any]) -> list[str]:
-    """What may distort results, each with what mends it."""
-    found = []
+def _suspicions(meta: dict[str, Any]) -> dict[str, str]:
+    """What may distort results, each with what mends it; those of `SUSPICIONS` that there are."""
+    found = {}
+    if meta["header"]:
+        what = f"the first line of a file looks like the names of columns ({' '.join(meta['header'])})"
+        found["header"] = f"{what}; --header auto skips it"
+    if meta["quoted"] >= QUOTED:
+        share = f"{meta['quoted']:.0%} of the names are in quotation marks"
+        found["quoted"] = f"{share}, which become part of them; --quoted takes them off"
+    if any(meta["padded"]):
+        entities, relations = meta["padded"]
+        found["padded"] = f"{entities} entities and {relations} relations have names that begin or end with a blank"
     if any(meta["unseen"]):
         entities, relations = meta["unseen"]
         unseen = f"{entities} entities and {relations} relations that train lacks"
-        found.append(f"valid and test hold {unseen}; no training triple mentions them")
-    if meta["header"]:
-        what = f"the first line of a file looks like the names of columns ({' '.join(meta['header'])})"
-        found.append(f"{what}; --header auto skips it (kgdist-split takes it, too)")
-    if meta["quoted"] >= QUOTED:
-        share = f"{meta['quoted']:.0%} of the names are in quotation marks"
-        found.append(f"{share}, which become part of them; --quoted takes them off")
+        found["unseen"] = f"valid and test hold {unseen}; no training triple mentions them"
     if meta["repeated"] > 0:
         share = f"{max(meta['repeated'], 1e-4):.2%} of the training triples"
-        found.append(f"{share} are repeated, and count as often; kgdist-split leaves repeats out")
+        found["repeated"] = f"{share} are repeated, and count as often; kgdist-split leaves repeats out"
     known, answered = meta["overlap"]
     if known > 0:
         share = f"{max(known, 1e-4):.2%} of the valid and test triples are also in train"
-        found.append(f"{share}, so their ranks say little; kgdist-split makes new splits")
+        found["known"] = f"{share}, so their ranks say little; kgdist-split makes new splits"
     if answered > NOTABLE:
         share = f"{answered:.0%} of the valid and test triples are in train in another form"
-        found.append(f"{share}, by inverse, symmetric or duplicate relations; kgdist-split --no_leaks keeps these together")
-    if any(meta["padded"]):
-        entities, relations = meta["padded"]
-        found.append(f"{entities} entities and {relations} relations have names that begin or end with a blank")
+        found["answered"] = f"{share}, by inverse, symmetric or duplicate relations; kgdist-split --no_leaks keeps these together"
     return found
 
 
@@ -266,7 +268,9 @@ def find_files(config: Config) -> None:
     cache.stamps(_sources(form, config.data_path, config.dataset, files, *reading).files)
 
 
-def open_dataset(config: Config, vocabularies: tuple[Vocabulary, Vocabulary] | None = None, *, judged: bool = True) -> Dataset:
+def open_dataset(
+    config: Config, vocabularies: tuple[Vocabulary, Vocabulary] | None = None, *, judged: Collection[str] = SUSPICIONS
+) -> Dataset:
     """The data set that the options name; `vocabularies` are those of a saved run. `judged`: see `load_dataset`."""
     return load_dataset(
         path=config.data_path,

@@ -33,6 +33,14 @@ class SortedHashes(NamedTuple):
     ids: np.ndarray  # int32[n]
 
 
+def is_text(text: str) -> bool:
+    """Whether UTF-8 can say it: not where Python has read bytes of something else, or half a surrogate."""
+    try:
+        return bool(text.encode() or True)
+    except UnicodeEncodeError:
+        return False
+
+
 def as_binary(values: Any) -> Any:
     """Strings in any usual form (list, NumPy array, pyarrow array or chunked array) -> pa.LargeBinaryArray[n]. Raises
     TypeError.

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from kgdist.base.errors import DataError, OptionError, UsageError
 from kgdist.base.listed_folder import listed_folder
 from kgdist.base.log import bar, log
+from kgdist.data.cache import BESIDE
 from kgdist.data.dataset import Dataset, Triples
 from kgdist.data.read.formats import RDF
 from kgdist.data.read.lines import suffix
@@ -118,7 +119,7 @@ def convert(graph: Written, name: str, write: Writer, out: Path, *, force: bool 
     about = {"format": name, "kgdist_version": __version__, "dataset": dataset.name, **sizes}
     with bar(total=sum(splits.values()), desc=f"writing {name}", unit=" triples") as progress:
         ticking = Written(dataset, graph.files, graph.headed, progress.update)
-        with listed_folder(out, about, force=force) as folder:
+        with listed_folder(out, about, force=force, besides=[BESIDE]) as folder:
             write(ticking, folder)
     return sorted(out.iterdir())
 

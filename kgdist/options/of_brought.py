@@ -33,7 +33,8 @@ class BroughtOptions(LabelOptions):
     init_vectors: tuple[str, ...] = option(
         (),
         "start entities at vectors that you have, such as those of their texts: an .npy and a file of names, Parquet, or text of "
-        "word2vec. Wider ones are projected on their principal axes, and all are scaled to the model's initial range",
+        "word2vec. Wider ones are projected on their principal axes, and all are scaled to the model's initial range, or with "
+        "--freeze, for dot products, to .3 at least",
         group="start",
         ours=_TRAIN,
         metavar="FILE",

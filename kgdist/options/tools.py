@@ -28,6 +28,13 @@ _script = partial(option, group="script")
 _json = partial(_output, False, "print the result as one JSON object, and nothing else, on stdout; messages go to stderr")
 
 
+def _answers_file(path: str) -> str:
+    kinds = (".tsv", ".txt", ".csv", ".json", ".parquet", ".pq")
+    if (suffix := PurePath(path).suffix.lower()) and suffix not in kinds:
+        raise ValueError(f"must end in {', '.join(kinds)}, not {path[-60:]!r}")
+    return path
+
+
 def _page_or_text(path: str) -> str:
     kinds = (".html", ".tsv", ".json", ".md")
     if PurePath(path).suffix.lower() not in kinds:
@@ -131,6 +138,7 @@ class PredictOptions(Lists, LabelOptions, RunOptions):
         None,
         "where to write the answers: FILE.tsv, .csv, .json or .parquet, or - for a table on the terminal. When not given: "
         "result.tsv for lists from files, the terminal for --head, --relation and --tail",
+        clean=_answers_file,
         metavar="FILE",
     )
     json: bool = _json()
@@ -172,6 +180,7 @@ class EmbSimOptions(Lists, LabelOptions, RunOptions):
         None,
         "where to write the answers: FILE.tsv, .csv, .json or .parquet, or - for a table on the terminal. When not given: "
         "result.tsv for lists from files, the terminal for --left and --right",
+        clean=_answers_file,
         metavar="FILE",
     )
     json: bool = _json()

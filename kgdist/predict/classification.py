@@ -55,7 +55,9 @@ def read_labelled(path: Path, dataset: Dataset, delimiter: str = "\t", header: s
                     path, f"expected head, relation, tail and label, found {counted(len(fields), 'field')}", line=number
                 )
             if fields[3].strip() not in LABELS:
-                raise DataError(path, f"label {fields[3][:40]!r} is not a label: 1 is true, -1 or 0 false", line=number)
+                header_line = "; --header skips a first line that names columns" if number == 1 else ""
+                what = f"label {fields[3][:40]!r} is not a label: 1 is true, -1 or 0 false{header_line}"
+                raise DataError(path, what, line=number)
             rows.append(fields[:3])
             labels.append(LABELS[fields[3].strip()])
             numbers.append(number)
@@ -73,7 +75,9 @@ def read_labelled(path: Path, dataset: Dataset, delimiter: str = "\t", header: s
 
 
 def drawn(triples: np.ndarray, train: np.ndarray, known: KnownTriples, seed: int) -> np.ndarray:
-    """int64[N, 3], N <= T: of the true `triples` int[T, 3] one false each; those for which DRAWS draws find none are left out.
+    """int64[N, 3], N <= T: of the true `triples` int[T, 3] one false each, with another head or another tail, in turn, of those
+    that the relation has there in `train`; where all of these are known, with one of the other end. Left out are those for which
+    there is none at either.
 
     `known` must answer the queries of `triples`.
     """
@@ -107,7 +111,23 @@ def drawn(triples: np.ndarray, train: np.ndarray, known: KnownTriples, seed: int
         open_ = open_[bad]
         if not len(open_):
             break
-    return np.delete(made, open_, axis=0)
+    none = []
+    for row in open_:  # dense relations, where few entities or none would make a false triple: all are looked at
+        for column in (columns[row], 2 - columns[row]):
+            entities, starts = pools[column]
+            relation = int(triples[row, 1])
+            pool = entities[starts[relation] : starts[relation + 1]]
+            tried = np.repeat(triples[row : row + 1].astype(np.int64), len(pool), axis=0)
+            tried[:, column] = pool
+            heads, relations, tails = tried.T
+            false = pool[~known.holds(heads, relations, tails, Side.HEAD if column == 0 else Side.TAIL)]
+            if len(false):
+                made[row] = triples[row]
+                made[row, column] = false[rng.integers(len(false))]
+                break
+        else:
+            none.append(row)
+    return np.delete(made, none, axis=0)
 
 
 def threshold(scores: np.ndarray, true: np.ndarray) -> float:
@@ -182,10 +202,10 @@ def _with_drawn(dataset: Dataset, seed: int) -> tuple[Labelled, Labelled]:
         true = splits[name].astype(np.int64)
         false = drawn(true, splits["train"], known, seed + number)
         if not len(false):
-            raise UsageError(f"--classify: no false triple could be drawn for {name}: every one that was tried is known as true")
+            raise UsageError(f"--classify: no false triple could be drawn for {name}: all that there could be are known as true")
         if len(false) < len(true):
             without = counted(len(true) - len(false), "triple")
-            tell(f"{name}: {without} without a negative, for all that were drawn are known as true")
+            tell(f"{name}: no negative for {without}: with every entity that the relation has there it is known as true")
         found.append(Labelled(np.concatenate([true, false]), np.arange(len(true) + len(false)) < len(true)))
     return found[0], found[1]
 

@@ -18,6 +18,7 @@ from kgdist.base.errors import DataError, OptionError, UsageError
 from kgdist.base.log import log
 from kgdist.data.known import KnownTriples
 from kgdist.data.labels import Beside, ByLabel, Labels, Naming
+from kgdist.data.names import is_text
 from kgdist.data.read.columns import shown
 from kgdist.data.read.dictionary import integers, not_integers, read_lines
 from kgdist.data.read.lines import check_file
@@ -67,6 +68,9 @@ class Things:
 
     def words(self, option: str, words: Sequence[str]) -> np.ndarray:
         """Words of the command line as int64[n]. Raises OptionError naming `option` for the first that cannot be."""
+        for word in words:
+            if not is_text(word):  # as Python reads bytes that it cannot
+                raise OptionError(option, f"{shown(word)} is not UTF-8, as all names are")
         if self.names is not None:
             ids = self._find(list(words))
         else:

@@ -73,11 +73,18 @@ def compare(paths: Sequence[str | Path], sort: str = "mrr") -> Comparison:
         notes.append(f"ranked under different rules ({'; '.join(sorted(rules))}): no value is marked as the best")
     alike = len(sets) == 1 and len(digests) <= 1 and len(rules) <= 1
     best = _best(results) if alike else {}
+    if CLASSIFIED in best and len({_classified(folder) for folder in folders} - {()}) > 1:
+        del best[CLASSIFIED]
+        notes.append("triples were classified beside different negatives: no accuracy is marked as the best")
     metric = sort.lower() if sort.lower() in results and sort.lower().startswith("hits@") else "mrr"
     ordered = [folders[place] for place in order]
-    standing, lacking = standings(ordered, results[metric], metric) if alike else ([], [])
+    standing, lacking, apart = standings(ordered, results[metric], metric) if alike else ([], [], [])
     if lacking:
         notes += _asked_for("no ranks to tell runs apart by", lacking)
+    if apart:
+        others = ", ".join(folder.path.name for folder in apart)
+        notes.append(f"tested on different triples ({others} on others than the best): no value is marked as the best")
+        best = {}
     return Comparison(
         ordered,
         [names[place] for place in order],
@@ -143,6 +150,12 @@ def _results(folder: RunFacts) -> dict[str, float | None]:
     return {**(folder.metrics() or {}), **classified, **others}
 
 
+def _classified(folder: RunFacts) -> tuple[Any, ...]:
+    """What the accuracy of a run depends on besides the model; () where it has none."""
+    found = folder.test.get("classification") if folder.test is not None else None
+    return tuple(found.get(name) for name in ("negatives", "count", "true")) if isinstance(found, dict) else ()
+
+
 def _rules(folder: RunFacts) -> str:
     """Under which rules a run was ranked, as far as figures depend on them."""
     found = folder.test.get("protocol") if folder.test is not None else None
@@ -172,7 +185,7 @@ def _order(
             places, key=lambda place: (getattr(folders[place].config, column) is None, _sortable(folders[place], column))
         )
     if column in OPTIONS and _tells(column):
-        return list(places)  # the same in all
+        raise OptionError("--sort", f"{column} is the same in all of these runs, or shown in none")
     near = closest(column, [*columns, "run", *options])
     hint = f"did you mean {near!r}?" if near else f"there are run, {', '.join(columns)} and the options that differ"
     raise OptionError("--sort", f"no such column: {sort[:60]!r}; {hint}")

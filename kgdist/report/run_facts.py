@@ -58,6 +58,7 @@ class RunFacts:
     test: Mapping[str, Any] | None  # test.json
     notes: tuple[str, ...]
     seconds: float | None = None  # of the steps that count, all sessions together; no validations, checkpoints and pauses
+    triples: float | None = None  # trained in that time
     digest: str | None = None  # of the data that it was trained on
     encoded: Mapping[str, Any] | None = None  # of a run that kgdist-encode has made: see kgdist.runs.checkpoint.encoded_from
 
@@ -73,9 +74,8 @@ class RunFacts:
 
     @property
     def speed(self) -> float | None:
-        """Triples per second, the median of the rows: a slow start does not count."""
-        rates = sorted(row["triples_per_second"] for row in self.curves.get("train", ()) if "triples_per_second" in row)
-        return rates[len(rates) // 2] if rates else None
+        """Triples per second of all steps that count, each once in an epoch."""
+        return self.triples / self.seconds if self.seconds and self.triples else None
 
     def metrics(self, ties: Ties = Ties.REALISTIC) -> dict[str, float] | None:
         """The test metrics under a policy, those that are there; None when there are none."""
@@ -99,14 +99,15 @@ def read(path: PathLike) -> RunFacts:
             test = _report(run.path / "test.json")
         except CheckpointError as error:
             notes.append(f"test.json: {str(error).partition(': ')[2]}")
-    times = [row["seconds"] for row in curves.get("train", ()) if "seconds" in row]
+    spans = [(row["seconds"], row.get("triples_per_second", 0)) for row in curves.get("train", ()) if "seconds" in row]
     return RunFacts(
         run.path,
         run.config,
         {kind: _thinned(rows) for kind, rows in curves.items()},
         test,
         tuple(notes),
-        seconds=sum(times) if times else None,
+        seconds=sum(seconds for seconds, _ in spans) if spans else None,
+        triples=sum(seconds * rate for seconds, rate in spans) if spans else None,
         digest=read_json(run.path / "config.json").get(DIGEST),
         encoded=encoded_from(run.path),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,9 +46,16 @@ class Standing:
         }  # fmt: skip
 
 
-def standings(folders: Sequence[RunFacts], values: Sequence[float | None], metric: str) -> tuple[list[Standing], list[RunFacts]]:
-    """Of each run, whose metric "mrr" or "hits@k" is in `values`; and the runs that cannot be held against others for want of
-    ranks of their own.
+class Standings(NamedTuple):
+    """Of several runs."""
+
+    found: list[Standing]  # empty where nothing is known
+    lacking: list[RunFacts]  # that cannot be held against others for want of ranks of their own
+    apart: list[RunFacts]  # that ranked other triples than the best one
+
+
+def standings(folders: Sequence[RunFacts], values: Sequence[float | None], metric: str) -> Standings:
+    """Of each run, whose metric "mrr" or "hits@k" is in `values`.
 
     Runs are held against the best of those that have ranks, and only where both ranked the same triples.
     """
@@ -56,15 +63,22 @@ def standings(folders: Sequence[RunFacts], values: Sequence[float | None], metri
     ranks = {place: own for place in tested if (own := _ranks(folders[place])) is not None}
     means = {place: by_triple(own.ranks, metric) for place, own in ranks.items()}
     best = max(ranks, key=lambda place: values[place] or 0.0, default=-1)
-    found = [Standing()] * len(folders)
+    found, apart = [Standing()] * len(folders), []
     for place in tested:
         around = interval(means[place]) if place in means else _written(folders[place], metric)
         found[place] = Standing(place == best, around)
         if place in ranks and place != best and np.array_equal(ranks[place].triples, ranks[best].triples):
             difference = means[place] - means[best]
             found[place] = Standing(False, around, float(difference.mean()), interval(difference))
+        elif place in ranks and not _alike(ranks[place].triples, ranks[best].triples):
+            apart.append(folders[place])
     lacking = [folders[place] for place in tested if place not in ranks] if len(tested) > 1 else []
-    return found if any(each.own for each in found) else [], lacking
+    return Standings(found if any(each.own for each in found) else [], lacking, apart)
+
+
+def _alike(some: np.ndarray, others: np.ndarray) -> bool:
+    """Whether they are the same triples, int32[T,3] each, in whatever order."""
+    return some.shape == others.shape and np.array_equal(some[np.lexsort(some.T)], others[np.lexsort(others.T)])
 
 
 def columns_of(found: Sequence[Standing], names: Sequence[str], metric: str) -> dict[str, list[str]]:

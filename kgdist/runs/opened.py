@@ -9,12 +9,15 @@ from pathlib import Path
 import torch
 
 from kgdist.base.errors import CheckpointError
+from kgdist.base.files import read_json
+from kgdist.base.log import log
 from kgdist.data.dataset import Dataset, open_dataset
 from kgdist.data.vocabulary import Vocabulary, with_inverses
 from kgdist.kvstore.tables import MemoryTables
 from kgdist.models.base import Model
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config
+from kgdist.options.configfile import DIGEST
 from kgdist.options.resolve import resolve
 from kgdist.runs import rundir
 
@@ -80,6 +83,10 @@ def open_with_data(run: rundir.RunFolder, config: Config, device: str | torch.de
     """
     run = rundir.maps_with_data(run, config)
     dataset = open_dataset(config, run.vocabularies)
+    trained_on = read_json(run.path / "config.json").get(DIGEST)
+    if trained_on not in (None, dataset.digest):
+        what = "are not the data that it was trained on, or have changed since"
+        log.warning("%s: %s %s; what it was trained on may be tested", run.path, config.data_path, what)
     return _open(run, config, len(dataset.entities), len(dataset.relations), device), dataset
 
 

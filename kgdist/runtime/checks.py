@@ -58,7 +58,9 @@ def check_splits(config: Config, data: Dataset | Partition) -> None:
     """Refuse --valid or --test without such triples, and an empty train split."""
     for split in ("valid", "test"):
         if getattr(config, split) and not len(data.splits.get(split, ())):
-            raise OptionError(f"--{split}", f"{data.name} has no {split} triples; give a {split} file or drop the flag")
+            raise OptionError(
+                f"--{split}", f"{data.name} has no {split} triples; give a file of them, --split .8 .1 .1, or drop the flag"
+            )
     if not len(data.splits["train"]):
         raise UsageError(f"{data.name}: the train split is empty")
 

@@ -52,6 +52,8 @@ def ready(parsed: Parsed) -> Config:
         check_same(config, saved)
         check_rows(config, saved, run)
         tell_changes(config, saved)
+    elif config.format == "built_in" and "dataset" not in parsed.explicit:
+        tell(f"--dataset {config.dataset}: the default, for none was named")
     config, notes = settle(config, set(parsed.explicit))
     slow = slow_start(MODELS[config.model_name], config, parsed.explicit)
     for note in (*parsed.notes, *notes, *doubts(config, parsed.explicit), *slow):

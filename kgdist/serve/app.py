@@ -8,13 +8,14 @@ up and writes long answers.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import json
 import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -104,13 +105,20 @@ class App:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-            await send(message)
+            with _gone():
+                await send(message)
+
+        async def heard() -> Message:
+            message: Message = {"type": "http.disconnect"}
+            with _gone():
+                message = await receive()
+            return message
 
         scope["began"] = began
         self.inside += 1
         try:
             refusal = self._door(scope)
-            await (refusal or self._routes)(scope, receive, watched)
+            await (refusal or self._routes)(scope, heard, watched)
         finally:
             self.inside -= 1
             self.room -= scope.get("room", 0)
@@ -307,6 +315,16 @@ async def _said(request: Request, error: Exception) -> Response:
     return Json(
         {"error": f"{request.method} {request.url.path[:100]}: {error.detail}"}, error.status_code, dict(error.headers or {})
     )
+
+
+@contextlib.contextmanager
+def _gone() -> Iterator[None]:
+    """Pass over what uvloop says of a connection that its client has reset while requests waited in it: no fault of ours."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "handler is closed" not in str(error):
+            raise
 
 
 async def _broken(request: Request, error: Exception) -> Response:

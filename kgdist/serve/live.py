@@ -126,7 +126,7 @@ def open_live(path: Path, data_path: str | None, threads: int, before: Live | No
     opened = open_model(path, data_path=data_path)
     dataset: Dataset | None = None
     try:
-        dataset = open_dataset(opened.config, opened.vocabularies, judged=False)
+        dataset = open_dataset(opened.config, opened.vocabularies, judged=())
         opened.require(dataset)
     except KgdistError as error:
         dataset = None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kgdist.data.labels import ByLabel
+from kgdist.data.names import is_text
 from kgdist.data.read.columns import shown
 from kgdist.predict.lists import PLURAL
 from kgdist.serve.live import Live
@@ -32,8 +33,8 @@ def look_up(live: Live, noun: str, texts: list[str], inverses: bool) -> dict[str
     try:
         ids = names.find(texts).tolist() if texts else []
     except TypeError:  # half of a surrogate pair, which no name holds
-        texts.sort(key=_is_text)
-        ids = [int(names.find([text])[0]) if _is_text(text) else -1 for text in texts]
+        texts.sort(key=is_text)
+        ids = [int(names.find([text])[0]) if is_text(text) else -1 for text in texts]
     by_label = live.by_label(live.row_labels[noun] if inverses else live.labels[noun])
     for place, text in enumerate(texts):
         if ids[place] < 0:
@@ -43,7 +44,7 @@ def look_up(live: Live, noun: str, texts: list[str], inverses: bool) -> dict[str
 
 def _labelled(noun: str, text: str, by_label: ByLabel | None) -> int:
     """The id of what alone has this label. Raises Refused."""
-    bearers = np.zeros(0, np.int64) if by_label is None or not _is_text(text) else by_label.bearers(text)
+    bearers = np.zeros(0, np.int64) if by_label is None or not is_text(text) else by_label.bearers(text)
     if len(bearers) > 1:
         raise Refused(409, f"{len(bearers):,} {PLURAL[noun]} have the label {shown(text)}: name one of them", (noun, text))
     if len(bearers) == 0:
@@ -54,7 +55,7 @@ def _labelled(noun: str, text: str, by_label: ByLabel | None) -> int:
 def near(live: Live, noun: str, text: str) -> list[str]:
     """Names of what `text` may have been meant to be: of those that have this label, or one like it, or such a name."""
     names, by_label = live.names[noun], live.by_label(live.labels[noun])  # without inverses: most questions take none
-    if by_label is None or not _is_text(text):
+    if by_label is None or not is_text(text):
         return list(names.near(text))
     if len(bearers := by_label.bearers(text)):
         return list(names.names(bearers[:HINTED]))
@@ -65,7 +66,7 @@ def near(live: Live, noun: str, text: str) -> list[str]:
 def complete(live: Live, noun: str, text: str, most: int) -> dict[str, list[Any]]:
     """Names that `text` may be the beginning or a part of, and then those of which it is that of the label; with labels. Of all,
     where there is no text, first those with most triples."""
-    if not _is_text(text):
+    if not is_text(text):
         return {"names": []}
     names, by_label = live.names[noun], live.by_label(live.labels[noun])
     found = [*([text] if text in names else []), *names.complete(text, most)]
@@ -76,14 +77,6 @@ def complete(live: Live, noun: str, text: str, most: int) -> dict[str, list[Any]
         found += [name for ids in bearers for name in names.names(ids)]
     found = list(dict.fromkeys(found))[:most]
     return {"names": found} | ({} if by_label is None else {"labels": live.labels[noun].names(names.find(found))})
-
-
-def _is_text(text: str) -> bool:
-    """Whether UTF-8 can say it."""
-    try:
-        return bool(text.encode() or True)
-    except UnicodeEncodeError:
-        return False
 
 
 def named(live: Live, ids: dict[str, Any]) -> dict[str, list[Any]]:
