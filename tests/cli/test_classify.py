@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import kgdist
 from kgdist.base.errors import DataError
 from kgdist.cli import eval as eval_command
+from kgdist.cli import train as train_command
 from kgdist.predict.classification import read_labelled
 from tests.cli.graphs import Bench, metrics
 
@@ -60,6 +62,26 @@ def test_an_evaluation_says_it_and_files_are_taken(bench: Bench) -> None:
         assert said in bench.eval_refused(run, "--classify_files", *map(str, files))
     assert "takes two files" in bench.eval_refused(run, "--classify_files", str(files[1]))
     assert json.dumps(metrics(run)) == before
+
+
+def test_files_have_a_form_of_their_own_beside_a_data_set_that_is_built_in(bench: Bench) -> None:
+    words = "--dataset data --max_step 5 --hidden_dim 4 --batch_size 8 --neg_sample_size 4 --quiet".split()
+    assert train_command.main(["--data_path", str(bench.root), "--save_path", str(bench.ckpts), *words]) == 0
+    (run,) = bench.runs()
+    files = []
+    for name in ("valid", "test"):
+        true = [line.split("\t") for line in (bench.data / f"{name}.tsv").read_text().splitlines()]
+        lines = [
+            ["h", "r", "t", "label"],
+            *([*row, "1"] for row in true),
+            *([*row[::-1], "0"] for row in true),
+        ]
+        files.append(str(bench.root / f"{name}.csv"))
+        Path(files[-1]).write_text("".join(",".join(line) + "\n" for line in lines))
+    found = bench.eval(run, "--classify_files", *files, "--delimiter", ",", "--header")["classification"]
+    assert found["count"] == 2 * found["true"] > 0
+    said = bench.eval_refused(run, "--classify_files", *files, "--delimiter", ",")
+    assert said.endswith("label 'label' is not a label: 1 is true, -1 or 0 false; --header skips a first line that names columns")
 
 
 def test_files_are_read_as_those_of_the_data_set(bench: Bench) -> None:

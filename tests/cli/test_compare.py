@@ -115,6 +115,34 @@ def test_runs_without_embeddings_are_not_to_be_ranked(ckpts: Path, tmp_path: Pat
     ]
 
 
+def test_nothing_is_best_where_runs_were_asked_different_things(ckpts: Path, tmp_path: Path) -> None:
+    one, other = (shutil.copytree(ckpts / "DistMult_toy_0", tmp_path / name) for name in ("one", "other"))
+    report = json.loads((other / "test.json").read_text())
+    report["all"]["realistic"]["mrr"] += 1e-9  # another value, of the same ranks
+    (other / "test.json").write_text(json.dumps(report | {"classification": {"accuracy": 0.5, "negatives": "drawn", "count": 9}}))
+    report = json.loads((one / "test.json").read_text())
+    (one / "test.json").write_text(json.dumps(report | {"classification": {"accuracy": 0.6, "negatives": "given", "count": 9}}))
+    found = compare([one, other])
+    assert "mrr" in found.best and "accuracy" not in found.best
+    assert found.notes == ["triples were classified beside different negatives: no accuracy is marked as the best"]
+    with np.load(other / "test.ranks.npz") as file:
+        triples, ranks = file["triples"].copy(), file["ranks"].copy()
+    triples[0] = triples[0, ::-1]
+    with (other / "test.ranks.npz").open("wb") as target:
+        np.savez(target, triples=triples, ranks=ranks)
+    found = compare([one, other])
+    assert found.best == {} and found.notes[-1].startswith("tested on different triples (one on others than the best)")
+
+
+def test_the_rate_is_that_of_all_steps(ckpts: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(ckpts / "DistMult_toy_0", tmp_path / "timed")
+    rows = [{"kind": "train", "step": step, "seconds": took, "triples_per_second": rate} for step, took, rate in (
+        (1000, 4.0, 90_000), (1040, 0.5, 180_000),
+    )]  # fmt: skip
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert compare([run]).results["triples/s"] == [(4.0 * 90_000 + 0.5 * 180_000) / 4.5]
+
+
 def test_a_run_without_metrics_has_blanks_and_a_note(ckpts: Path) -> None:
     found = compare([ckpts])
     assert found.names[-1] == "TransE_l2_toy_1" and [found.results[column][-1] for column in METRICS] == [None] * 8
@@ -235,6 +263,7 @@ def test_what_cannot_be_compared(ckpts: Path, tmp_path: Path, capsys: pytest.Cap
         ([tmp_path / "half"], "half/config.json: not readable as JSON"),
         ([ckpts, "--sort", "tripels/s"], "did you mean 'triples/s'"),
         ([ckpts, "--sort", "quality"], "there are run, mrr"),
+        ([ckpts, "--sort", "gamma"], "--sort: gamma is the same in all of these runs"),
         ([ckpts, "--output", "runs.xls"], "must end in .html, .tsv, .json, .md"),
     ):
         assert command.main([str(word) for word in words]) == 2, words

@@ -240,6 +240,8 @@ def test_what_is_no_run_is_refused(bench: Bench) -> None:
     assert "no such run folder" in bench.eval_refused(bench.ckpts / "nothing")
     assert "no such run folder" in bench.eval_refused(bench.data / "train.tsv")
     assert bench.eval_refused(run).endswith("no such file; it was trained with --no_save_emb: train it again without")
+    said = bench.eval_refused(bench.train(), "--model_name", "RotatE")
+    assert said.startswith("error: --model_name: ") and said.endswith("is a run of TransE; drop it")
     without = bench.train("--data_files", "train.tsv")
     assert "test" in bench.eval_refused(without)
 

@@ -194,7 +194,9 @@ def test_weights_and_names_with_tabs_are_split_too(tmp_path: Path, capsys: pytes
     words += ["--has_edge_importance"]
     assert split.main(words) == 2
     said = capsys.readouterr().err
-    assert said.startswith("error: head 'an\\t") and "choose another --output_delimiter" in said  # no line: it is none of the file
+    assert (
+        said.startswith("error: head 'an\\t") and "choose another --output_delimiter" in said
+    )  # no line: it is none of the file
     assert not [*(tmp_path / "mine").glob("*.tsv")]
     assert split.main([*words, "--output_delimiter", "|"]) == 0
     own = {"format": "raw_udd_hrt", "files": [f"{name}.tsv" for name in clean()], "delimiter": "|"}
@@ -229,6 +231,26 @@ def test_a_training_warns_of_what_endangers_its_result(
         caplog.clear()
         load_dataset(path=tmp_path / str(broken), name="own", format="raw_udd_hrt", files=[f"{name}.tsv" for name in files])
         assert [said in record.getMessage() for record in caplog.records] == [True] * broken
+
+
+def test_a_split_whose_data_were_read_can_be_replaced_and_an_old_run_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("graph.tsv").write_text("".join("\t".join(triple) + "\n" for triple in itertools.chain(*clean().values())))
+    assert split.main(["graph.tsv", "--out", "mine"]) == 0 == inspect.main(["mine"])
+    words = "--dataset mine --data_path . --max_step 5 --hidden_dim 4 --batch_size 8 --neg_sample_size 4".split()
+    assert train.main(words) == 0
+    capsys.readouterr()
+    assert evaluate.main(["ckpts/TransE_mine_0"]) == 0 and "have changed since" not in capsys.readouterr().err
+    assert split.main(["graph.tsv", "--out", "mine", "--seed", "5", "--force"]) == 0, capsys.readouterr().err
+    assert evaluate.main(["ckpts/TransE_mine_0"]) == 0
+    assert "WARNING: ckpts/TransE_mine_0: . are not the data that it was trained on" in capsys.readouterr().err.replace(
+        str(tmp_path), "."
+    )
+    (tmp_path / "mine" / "notes.txt").touch()
+    assert split.main(["graph.tsv", "--out", "mine", "--force"]) == 2
+    assert "mine/notes.txt: was not written by the command that wrote mine; move it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("leaking", [False, True])

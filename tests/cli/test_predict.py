@@ -291,6 +291,8 @@ def test_ids_where_names_are_known(rotate: Asked) -> None:
             ["--head", "e1", "e2", "--relation", "r1", "--tail", "e1", "--exec_mode", "triplet_wise"],
             "side by side, but there are 2 heads, 1 relations and 1 tails",
         ),
+        (["--head", "\udcff", "--relation", "r1"], "--head: '\\udcff' is not UTF-8, as all names are"),
+        (["--head", "e1", "--relation", "r1", "--output", "x.xlsx"], "--output: must end in .tsv, .txt, .csv, .json, "),
         (["--head", "e1", "--topK", "0"], "--topK: must be an integer >= 1"),
         (["--head", "e1", "--gpu", "0"], "--gpu 0: "),
         (["--head", "e1", "--output", "nowhere/x.tsv"], "--output: there is no folder nowhere"),

@@ -347,6 +347,16 @@ def test_a_search_goes_on_as_it_was_asked(
     assert "--hidden_dim 8" in (tuning.root / "whole" / "report.html").read_text()
 
 
+def test_another_space_is_named_before_what_follows_from_it(tuning: Tuning, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*tuning.data, "--model_name", "TransE_l2", "--preset", "--max_epoch", "1", "--trials", "1"]
+    words += ["--out", str(tuning.root / "usual")]
+    assert tune.main(words) == 0
+    (tuning.root / "other.yaml").write_text("gamma: [1.0, 9.0]\n")
+    capsys.readouterr()
+    assert tune.main([*words, "--search", str(tuning.root / "other.yaml")]) == 2
+    assert capsys.readouterr().err.startswith("error: --search: describes another space than before")
+
+
 @pytest.mark.slow
 def test_trials_start_at_the_users_vectors_and_so_does_the_best_again(tuning: Tuning, bench: Bench) -> None:
     vectors = tuning.root / "vectors.tsv"

@@ -48,5 +48,10 @@ def test_negatives_are_of_the_relation_and_not_known() -> None:
         assert {(row[1], row[column]) for row in found.tolist()} <= pairs
     np.testing.assert_array_equal(found, drawn(asked, train, known, seed=1))
     assert len(drawn(np.array([[0, 3, 0]], np.int32), train, known, seed=1)) == 1  # train lacks the relation: any entity will do
+    for ends in ((4, 3), (3, 4)):  # one of twelve is no fact, and draws would miss it; the others have none
+        dense = np.stack(np.meshgrid(range(ends[0]), [0], range(10, 10 + ends[1])), -1).reshape(-1, 3).astype(np.int32)
+        facts = KnownTriples.build([dense[1:]], 14, 1)
+        made = drawn(dense[1:], dense, facts, seed=1)
+        assert (made == dense[0]).all() and len(made) == ends[0] + ends[1] - 2  # of all that share an end with it
     everything = np.stack(np.meshgrid(range(3), [0], range(3)), -1).reshape(-1, 3).astype(np.int32)
     assert not len(drawn(everything, everything, KnownTriples.build([everything], 3, 1), seed=1))

@@ -17,7 +17,7 @@ from kgdist.data.vocabulary import Vocabulary
 from kgdist.models.registry import model_of
 from kgdist.options.config import Config
 from kgdist.runtime.brought import Source, brought
-from tests.cli.graphs import Bench
+from tests.cli.graphs import Bench, random_splits
 
 STILL = ["--lr", "1e-30", "--max_step", "1", "--model_name", "DistMult", "--hidden_dim", "6"]
 MADE = np.random.default_rng(5).normal(size=(40, 9)) * np.arange(1, 10) + 3
@@ -97,6 +97,33 @@ def test_frozen_entities_stay_and_relations_move(bench: Bench, words: str) -> No
     assert (np.abs(relations[0] - relations[1]) > 1e-3).any(axis=1).all()
     assert train.main(["--resume", str(run), "--max_step", "40", "--freeze", "none"]) == 0
     assert "not as the run was trained so far: --freeze entities -> none" in bench.capsys.readouterr().out
+
+
+@pytest.mark.parametrize("model", ["ComplEx", "TransE_l2"])
+def test_frozen_products_are_large_enough_to_tell_apart(bench: Bench, model: str) -> None:
+    """A preset starts products at .001, from which rows that stay there cannot grow."""
+    np.save(bench.root / "v.npy", MADE[:30, :6])
+    (bench.root / "n.tsv").write_text("".join(f"e{i}\n" for i in range(30)))
+    words = [
+        "--init_vectors",
+        str(bench.root / "v.npy"),
+        str(bench.root / "n.tsv"),
+        "--init_scale",
+        "0.001",
+        "--model_name",
+        model,
+    ]
+    words += ["--hidden_dim", "6", "--lr", "1e-30", "--max_step", "1"]
+    free, frozen = (np.stack([*rows_of(bench.train(*words, *more)).values()]) for more in ((), ("--freeze", "entities")))
+    size = np.sqrt((frozen**2).mean())
+    assert size == pytest.approx(0.3 if model == "ComplEx" else np.sqrt((free**2).mean()), rel=1e-5)
+    assert np.allclose(frozen / size, free / np.sqrt((free**2).mean()), rtol=1e-4, atol=1e-6)
+
+
+def test_a_run_that_shares_no_entity_is_refused(bench: Bench) -> None:
+    run = bench.train(*STILL)
+    bench.use([[(h + "x", r, t + "x") for h, r, t in split] for split in random_splits()])
+    assert "knows none of these entities" in bench.train_refused(*STILL, "--init_from", str(run))
 
 
 def test_what_export_writes_is_read(bench: Bench) -> None:

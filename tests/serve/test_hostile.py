@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import pytest
 
 from kgdist.base.errors import EvaluationError
 from kgdist.cli import serve as serve_command
+from kgdist.serve import app as app_module
 from kgdist.serve import gatherer
 from tests.patience import patience
 from tests.serve.rig import PATIENCE, TOKEN, Served, served, trained, until
@@ -92,6 +94,19 @@ def test_nothing_was_a_fault_of_the_server(server: Served) -> None:
     until(lambda: server.app.inside == 0)
     assert server.app.room == server.app.hints == server.gatherer.waiting() == 0
     assert {status for _, status in server.app.statuses} <= {200, 400, 404, 405, 408, 413}
+
+
+def test_clients_that_reset_with_requests_waiting_are_no_fault(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[str] = []
+    monkeypatch.setattr(app_module.log, "error", lambda text, *words: errors.append(text % words))
+    body = json.dumps(GOOD).encode()
+    request = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    for _ in range(20):
+        with server.raw() as line:
+            line.sendall(3 * request)
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing resets
+    until(lambda: server.app.inside == 0)
+    assert server.ask("/predict", GOOD)[0] == 200 and not errors
 
 
 @pytest.mark.parametrize(
