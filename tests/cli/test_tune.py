@@ -348,7 +348,7 @@ def test_a_search_goes_on_as_it_was_asked(
 
 
 def test_another_space_is_named_before_what_follows_from_it(tuning: Tuning, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [*tuning.data, "--model_name", "TransE_l2", "--preset", "--max_epoch", "1", "--trials", "1"]
+    words = [*tuning.data, "--model_name", "ComplEx", "--max_epoch", "1", "--trials", "1", "--jobs", "1"]
     words += ["--out", str(tuning.root / "usual")]
     assert tune.main(words) == 0
     (tuning.root / "other.yaml").write_text("gamma: [1.0, 9.0]\n")
