@@ -131,12 +131,13 @@ def test_options_that_take_the_place_of_a_presets_take_along_what_belongs_to_it(
         assert taken(words).regularization_coef == coefficient, words
 
 
-def test_rotate_learns_faster_where_triples_are_few() -> None:
-    rates = [
-        recipe(MODELS["RotatE"], "mine", Sizes(100, 3, triples, True)).values()["lr"]
-        for triples in (100, 1600, 5000, 8500, 10**6)
-    ]
-    assert rates == [0.15, 0.15, 0.05, 0.03, 0.03]
+def test_rotate_learns_faster_where_triples_are_few_but_not_where_an_entity_has_few() -> None:
+    def rates(*sizes: tuple[int, int]) -> list[float]:
+        return [recipe(MODELS["RotatE"], "mine", Sizes(entities, 3, triples, True)).values()["lr"] for entities, triples in sizes]
+
+    assert rates((2, 100), (14, 1600), (100, 5000), (100, 8500), (100, 10**6)) == [0.15, 0.15, 0.05, 0.03, 0.03]
+    assert rates((100, 100), (167, 439), (271, 1111), (2296, 6880)) == [0.015, 0.02, 0.031, 0.022]
+    assert rates((10**6, 10**6)) == [0.03]  # against drawn candidates
 
 
 def test_a_graph_of_ones_own_is_trained_by_it_and_options_win(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
