@@ -16,7 +16,7 @@ from kgdist.options.tools import ConvertOptions
 def main(argv: Sequence[str]) -> int:
     options: ConvertOptions = parse.parse_tool("convert", argv)
     from kgdist.base import log
-    from kgdist.data.dataset import HEADER, load_dataset
+    from kgdist.data.dataset import HEADER, READING, load_dataset
     from kgdist.data.read.columns import Spec
     from kgdist.data.read.formats import RDF, SPLITS, Format, has_header
     from kgdist.data.read.lines import suffix
@@ -36,6 +36,7 @@ def main(argv: Sequence[str]) -> int:
         header=options.header,
         quoted=options.quoted,
         weighted=options.has_edge_importance,
+        judged=READING,
     )
     dictionaries = 2 if options.input_format.startswith("udd_") else 0
     names = options.data_files[dictionaries:] or [f"{options.dataset}/{split}.txt" for split in SPLITS]

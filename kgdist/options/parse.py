@@ -308,7 +308,7 @@ def understand(
     whole = row.values(several)
     preset = {name: whole[name] for name in kept}
     if left_out:
-        notes.append(f"left out of the preset, for your options contradict it: {' '.join(left_out)}")
+        notes.append(f"left out of the preset, because your options contradict it: {' '.join(left_out)}")
     changed = [name for name, value in explicit.items() if name in whole and value != whole[name]]
     of_file = file.keys() - given.keys()
     for by, filed in (("you", False), (f"--config {config.config}", True)):

@@ -323,7 +323,7 @@ def _curves(found: Comparison) -> list[charts.Chart]:
     several = any(folder.config.num_proc > 1 for folder in found.folders)
     made = []
     for title, caption, kind, key, zero in (
-        ("Loss", "Of a step, mean since the point before.", "train", "loss", False),
+        ("Loss", "Of a step, mean since the previous point.", "train", "loss", False),
         ("Validation MRR", "Of the valid split; higher is better.", "valid", "mrr", False),
         ("Throughput", "Triples per second, each once in an epoch.", "train", "triples_per_second", True),
     ):

@@ -111,7 +111,7 @@ def _curves(folder: RunFacts, config: Config) -> dict[str, Chart | None]:
     speed = [("triples/s", train, "triples_per_second")]
     caption = f"Triples per second, each once in an epoch, {together}."
     return {
-        "loss": charts.curves("Loss", f"{config.loss_genre}, mean since the point before.", losses, x=step),
+        "loss": charts.curves("Loss", f"{config.loss_genre}, mean since the previous point.", losses, x=step),
         "validation": charts.curves("Validation", "Of the valid split; higher is better.", metrics, x=step),
         "throughput": charts.curves("Throughput", caption, speed, x=step, zero=True),
     }

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from kgdist.base.errors import DataError, OptionError
+from kgdist.base.errors import DataError, OptionError, counted
 from kgdist.base.log import bar, log
 from kgdist.data.vectors import EntityVectors
 from kgdist.data.vocabulary import Vocabulary
@@ -114,11 +114,11 @@ class _Vectors:
             f"--init_vectors: {count} of {entities} entities start at their vectors in {vectors.path} ({self._kept}){others}"
         )
         if vectors.unknown:
-            said = f"{vectors.unknown} vectors are of names that the graph does not have"
-            log.warning("%s: %s, and are passed over; the first is %s", vectors.path, said, vectors.first)
+            said = f"{counted(vectors.unknown, 'vector')} of names that the graph does not have"
+            log.warning("%s: %s passed over; the first is %s", vectors.path, said, vectors.first)
         if vectors.repeated:
-            said = f"{vectors.repeated} vectors are of names that came before"
-            log.warning("%s: %s, and are passed over", vectors.path, said)
+            said = f"{counted(vectors.repeated, 'vector')} of names that came before"
+            log.warning("%s: %s passed over", vectors.path, said)
 
 
 class _Run:

@@ -210,7 +210,7 @@ class Course:
         config, place, keep = self.config, self.place, not self.config.no_save_emb
         if self._leaving() or self.callbacks.failure is not None:
             if keep:
-                say(f"saving at step {step}; another Ctrl-C leaves without it")
+                say(f"saving at step {step}; another Ctrl-C quits without saving")
                 self.stop(step)
             return self._left(step)
         if self.callbacks.stop and step < self.total:

@@ -307,7 +307,7 @@ class Search:
                         raise KgdistError(str(event.get("error") or f"its process {event.get('lost', 'was ended')}"))
                 if self._interrupts.asked and deadline is None:
                     deadline = time.monotonic() + GRACE
-                    log.info("trial %d saves and ends; Ctrl-C again leaves it", trial.number)
+                    log.info("trial %d saves and ends; another Ctrl-C quits without saving", trial.number)
                     child.send_signal(signal.SIGTERM)
                 if self._failure or self._interrupts.leaving or (deadline is not None and time.monotonic() > deadline):
                     raise _Left

@@ -121,7 +121,7 @@ def test_a_stop_without_any_room_waits_for_it_or_for_another_ctrl_c(tmp_path: Pa
         command.trains()
         limit(command, FULL)
         command.signal(signal.SIGINT)
-        command.prints(r"saving at step \d+; another Ctrl-C leaves without it")
+        command.prints(r"saving at step \d+; another Ctrl-C quits without saving")
         command.prints("WARNING: nothing of this training is saved yet: make room, or press Ctrl-C again")
         command.prints("WARNING: .*another try in")
         if again:

@@ -71,7 +71,7 @@ def test_frozen_vectors_are_those_of_one_machine_and_relations_move(space: Path,
     with Job(space, *given, "--freeze", "entities", "--test", lr="0.1", max_step="60") as job:
         text = job.end(0)
     assert "--init_vectors: 100 of 120 entities start at their vectors" in text and "20 have none and start at random" in text
-    assert "1 vectors are of names that the graph does not have, and are passed over; the first is 'stranger'" in text
+    assert "1 vector of names that the graph does not have passed over; the first is 'stranger'" in text
     found = rows_of(run_of(space))
     columns = slice(min(width, 16))
     first = [{name: rows["entity"][name][columns] for name in KNOWN} for rows in (found, expected)]

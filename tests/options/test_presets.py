@@ -112,7 +112,7 @@ def test_a_preset_gives_way_to_options_that_contradict_it_and_says_so() -> None:
     words = "--model ComplEx --dataset wn18 --preset --num_proc 1 --loss_genre Softmax".split()
     parsed = parse("train", words)
     assert not parsed.config.neg_adversarial_sampling and parsed.config.hidden_dim == 512
-    assert "left out of the preset, for your options contradict it: --neg_adversarial_sampling" in parsed.notes
+    assert "left out of the preset, because your options contradict it: --neg_adversarial_sampling" in parsed.notes
     sampled = parse("train", "--model ComplEx --dataset wn18 --preset fast --neg_sample_size 100".split())
     assert sampled.config.candidates == "sampled" and sampled.config.regularizer == "n3"
     assert any(note.endswith("contradict it: --candidates") for note in sampled.notes)

@@ -57,7 +57,7 @@ def test_vectors_become_rows(bench: Bench) -> None:
             found = rows_of(bench.train(*STILL, "--init_vectors", *(str(bench.root / file) for file in files)))
             said = bench.capsys.readouterr()
             assert "25 of 30 entities start at their vectors" in said.out and "5 have none" in said.out
-            assert "1 vectors are of names that the graph does not have" in said.err and "'stranger'" in said.err
+            assert "1 vector of names that the graph does not have" in said.err and "'stranger'" in said.err
             got = np.stack([found[name] for name in names[:-1]])
             columns = min(width, 6)
             signs = np.sign((got[:, :columns] * expected).sum(0)) if width > 6 else 1.0
@@ -202,4 +202,4 @@ def test_vectors_that_say_nothing_or_change_meanwhile_are_refused_and_repeated_o
             list(begun.rows())
     file.write_text(whole)
     ((_, ids, _),) = source().rows()
-    assert ids.tolist() == [0, 1] and "1 vectors are of names that came before, and are passed over" in caplog.text
+    assert ids.tolist() == [0, 1] and "1 vector of names that came before passed over" in caplog.text

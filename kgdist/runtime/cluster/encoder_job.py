@@ -114,7 +114,7 @@ class EncoderAttempt(ScriptAttempt):
     def _pump(self) -> None:
         if self.interrupts.asked and not self._asked:
             self._asked = True
-            say("interrupted: the workers finish their step and save; another Ctrl-C leaves without it")
+            say("interrupted: the workers finish their step and save; another Ctrl-C quits without saving")
             self.fleet.tell("stop", leave=True)
         super()._pump()
 
