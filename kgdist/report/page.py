@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import jinja2
 
 TEMPLATES = Path(__file__).parent / "templates"
+UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _PIECES = re.compile(r"[^_/:,;-]*[_/:,;-]+|[^_/:,;-]+$")
 
 
@@ -38,11 +39,21 @@ def _environment() -> jinja2.Environment:
 
     loader = jinja2.FileSystemLoader(TEMPLATES)
     made = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader,
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
     )
     made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     made.filters |= {"number": format, "colour": colour, "pieces": _PIECES.findall}
     return made
+
+
+def _printable(value: Any) -> Any:
+    """A text of the user's without characters that no page may have, or that turn round what follows; ours are marked as safe."""
+    return UNFIT.sub("\N{REPLACEMENT CHARACTER}", value) if type(value) is str else value
 
 
 def colour(number: int | str) -> str:

@@ -140,7 +140,9 @@ class Trainer:
                 sums = Losses()
             if control.meeting(done):
                 self.tables.flush()
+                began = perf_counter()
                 control.meet(done)
+                self.clock.started += perf_counter() - began  # a validation is no part of what steps take
         self.tables.flush()
         return max(start, self.total)
 

@@ -77,12 +77,14 @@ def test_no_text_can_end_what_it_stands_in(name: str, caption: str) -> None:
     text = template.render(text=name, chart=chart)
     seen, plain = Seen(text), Seen(template.render(text="", chart=charts.Chart("", "", {}, [charts.Key("", [0], 1)])))
     assert [tag for tag, _ in seen.tags if tag != "wbr"] == [tag for tag, _ in plain.tags] and seen.open == []
+    data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)[1])
+    name, caption = (page.UNFIT.sub("\ufffd", each) for each in (name, caption))  # as the page shows them
     box = next(attributes for _, attributes in seen.tags if attributes.get("class") == "chart")
     assert box["aria-label"] == f"{name}: {caption}"
     assert seen.tags[1][1].get("title") == (name if len(name) > 80 else None)
     shown = name if len(name) <= 80 else name[:79] + "…"
     assert html.unescape(re.sub("<.*?>", "", text[: text.index("</p>")])) == html.unescape(html.escape(shown))
-    assert json.loads(re.search(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)[1]) == figure
+    assert data == figure
 
 
 def test_templates_escape_all_but_what_is_the_package_s_own() -> None:
@@ -93,6 +95,13 @@ def test_templates_escape_all_but_what_is_the_package_s_own() -> None:
         assert "autoescape" not in text and "forceescape" not in text and not re.search(r"=\{\{", text)  # attributes are quoted
     with pytest.raises(jinja2.UndefinedError, match="misspelt"):
         page._environment().from_string("{{ misspelt }}").render()
+
+
+def test_a_name_cannot_hold_what_no_page_may() -> None:
+    shown = (
+        page._environment().from_string("<b>{{ name }}</b>{{ ours|safe }}").render(name="a\x1b[1m<\u202eb\x07\tc", ours="\x85")
+    )
+    assert shown == "<b>a\ufffd[1m&lt;\ufffdb\ufffd\tc</b>\x85"
 
 
 def test_metrics_are_those_of_the_run(hostile: Path) -> None:
