@@ -122,7 +122,7 @@ class EntityVectors:
         with np.errstate(over="ignore"):
             rows = np.ascontiguousarray(values, np.float32)
         if len(bad := np.flatnonzero(~np.isfinite(rows).all(axis=1))):
-            message, place = "holds a number that is not finite", int(where[bad[0]])
+            message, place = "holds a number that is not finite (as float32)", int(where[bad[0]])
             whose = shown(self.entities[int(ids[bad[0]])])
             if unit == "line":
                 raise DataError(self.path, f"the vector of {whose} {message}", line=place)
@@ -148,9 +148,11 @@ class EntityVectors:
                     chosen = batch.column(vector).take(pa.array(places)).to_pylist()
                     for place, row in zip(places.tolist(), chosen, strict=True):
                         width = width or len(row or ())
-                        if not row or len(row) != width or any(number is None for number in row):
-                            message = f"row {start + place}: expected {width or 'some'} numbers, as in the rows before"
+                        if row and len(row) != width:
+                            message = f"row {start + place}: expected {width} numbers, as in the rows before, found {len(row)}"
                             raise DataError(self.path, message)
+                        if not row or any(number is None for number in row):
+                            raise DataError(self.path, f"row {start + place}: has no vector, or one with a null in it")
                     if len(ids):
                         yield self._finite(ids, np.array(chosen, np.float32), start + places, "row")
                     start += batch.num_rows
