@@ -49,6 +49,8 @@ def main(argv: Sequence[str]) -> int:
         require("--report")  # now, not after the search
     folder = trials.SearchFolder(Path(options.out))
     earlier = folder.recall()
+    if earlier is None:
+        folder.check_new()
     for note in parsed.notes if earlier is None else ():  # a search that goes on has its options, not those that are noted
         log.tell(note)
     explicit = set(parsed.explicit)

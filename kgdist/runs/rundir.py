@@ -186,16 +186,22 @@ def open_run(path: str | Path, save_path: str | Path | None = None) -> RunFolder
     folder = Path(path)
     if not folder.is_dir():
         near = Path(save_path, folder.name) if save_path is not None else folder
-        hint = f"; did you mean {near}?" if near.is_dir() else ""
+        hint = f"; did you mean {near}?" if near.is_dir() else _runs_here()
         raise CheckpointError(f"{folder}: no such run folder{hint}")
     if not (folder / "config.json").exists():
         inside = sorted(child.parent.name for child in folder.glob("*/config.json"))
-        hint = f"; it holds runs, name one: {', '.join(inside[:5])}" if inside else ""
+        hint = f"; it holds runs, name one: {', '.join(inside[:5])}" if inside else _runs_here()
         raise CheckpointError(f"{folder}: has no config.json, so it is not a run folder{hint}")
     config = read_run(folder)
     if encoded_from(folder) is not None:  # its data are in it, wherever it was moved
         config = config.replace(data_path=str(folder.absolute()))
     return RunFolder(folder, config, _maps(folder, folder, "\t"))
+
+
+def _runs_here() -> str:
+    """Which runs there are where trainings put them by default, for who has named none."""
+    found = sorted(child.parent.name for child in Path(Config.save_path).glob("*/config.json"))
+    return f"; runs in {Config.save_path}: {', '.join(found[:5])}{', ...' if len(found) > 5 else ''}" if found else ""
 
 
 def maps_with_data(run: RunFolder, config: Config) -> RunFolder:

@@ -152,6 +152,13 @@ class SearchFolder:
                 raise CheckpointError(f"{self.asked}: {str(error).removeprefix('--')}{advice}") from error
             raise CheckpointError(f"{self.asked}: not what kgdist-tune has written ({error}); take another --out") from error
 
+    def check_new(self) -> None:
+        """Raise UsageError where a new search would put its files among others."""
+        own = {"trials", "rounds", ".lock", self.journal.name, self.best.name, self.graph.name}
+        inside = {path.name for path in self.root.iterdir()} if self.root.is_dir() else set()
+        if strange := inside - own:
+            raise UsageError(f"--out {self.root}: holds other files ({min(strange)}); name a new folder")
+
     # ---- what came out
 
     def write_best(self, number: int, mrr: float, told: str) -> None:

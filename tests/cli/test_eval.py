@@ -234,10 +234,13 @@ def test_how_many_a_run_cannot_know_is_said(bench: Bench) -> None:
         assert told == [f"WARNING: toy: {what} {why}" for what in said]
 
 
-def test_what_is_no_run_is_refused(bench: Bench) -> None:
+def test_what_is_no_run_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     run = bench.train("--no_save_emb")
     assert "TransE_toy_0" in bench.eval_refused(bench.ckpts)  # the folder of runs
     assert "no such run folder" in bench.eval_refused(bench.ckpts / "nothing")
+    monkeypatch.chdir(bench.root)
+    assert bench.eval_refused("nothing").endswith("nothing: no such run folder; runs in ckpts: TransE_toy_0")
+    assert bench.eval_refused(bench.data).endswith("it is not a run folder; runs in ckpts: TransE_toy_0")
     assert "no such run folder" in bench.eval_refused(bench.data / "train.tsv")
     assert bench.eval_refused(run).endswith("no such file; it was trained with --no_save_emb: train it again without")
     said = bench.eval_refused(bench.train(), "--model_name", "RotatE")

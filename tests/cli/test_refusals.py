@@ -113,7 +113,7 @@ def test_a_run_without_its_folder_is_found_below_save_path(bench: Bench, monkeyp
     run = bench.train()
     monkeypatch.chdir(bench.root)
     assert bench.resume_refused(Path(run.name)).endswith(f"{run.name}: no such run folder; did you mean ckpts/{run.name}?")
-    assert bench.resume_refused(Path("other")).endswith("no such run folder")
+    assert bench.resume_refused(Path("other")).endswith(f"no such run folder; runs in ckpts: {run.name}")
 
 
 def test_what_is_no_run_is_not_resumed(bench: Bench) -> None:

@@ -212,7 +212,7 @@ def test_only_an_export_is_replaced(tmp_path: Path) -> None:
     export(source(), "word2vec", out, force=True)
     assert not (out / "entity.npy").exists() and (out / "entity.txt").exists()
     (out / "mine.txt").write_text("precious")
-    with pytest.raises(UsageError, match="mine.txt: not a file of what is there"):
+    with pytest.raises(UsageError, match="mine.txt: was not written by the command that wrote"):
         export(source(), "npy", out, force=True)
     assert (out / "mine.txt").read_text() == "precious"
     for strange, message in (

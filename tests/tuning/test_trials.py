@@ -119,3 +119,13 @@ def test_the_best_options_are_a_file_for_training(tmp_path: Path) -> None:
     read = read_yaml(folder.best, "train")
     assert Config(**read) == config and "max_step" not in read and read["num_proc"] == 1
     assert folder.best.read_text().startswith("# kgdist-tune, trial 3 of 9: MRR 0.2500")
+
+
+def test_a_search_is_not_put_among_other_files(tmp_path: Path) -> None:
+    folder = SearchFolder(tmp_path / "out")
+    folder.check_new()
+    with folder.owned():
+        folder.check_new()  # what a call that came to nothing leaves
+    (tmp_path / "out" / "train.tsv").touch()
+    with pytest.raises(UsageError, match=r"--out .*out: holds other files \(train.tsv\); name a new folder"):
+        folder.check_new()
