@@ -17,7 +17,7 @@ from kgdist.options.tools import SplitOptions
 def main(argv: Sequence[str]) -> int:
     options: SplitOptions = parse.parse_tool("split", argv)
     from kgdist.base import log
-    from kgdist.data.dataset import NOTABLE, READING, Triples, load_dataset
+    from kgdist.data.dataset import NOTABLE, READING, Triples, in_another_form, load_dataset
     from kgdist.data.leaks import Families, answered, find, portions
     from kgdist.data.split import divide
     from kgdist.exchange import graphs, layouts
@@ -66,8 +66,7 @@ def main(argv: Sequence[str]) -> int:
     if families is None:
         splits = [triples.array for triples in divided.splits.values()]
         if (share := answered(splits, len(divided.relations)).otherwise) > NOTABLE:
-            what = f"{share:.0%} of the valid and test triples are in train in another form"
-            log.log.warning("%s, by inverse, symmetric or duplicate relations; --no_leaks keeps these together", what)
+            log.log.warning(in_another_form(share, "--no_leaks"))
     return 0
 
 

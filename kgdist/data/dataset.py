@@ -217,9 +217,8 @@ def _open(folder: Path, meta: dict[str, Any], name: str, judged: Collection[str]
         cache.discard(folder, error)
         return None
     for line in [*_skipped(meta), *(line for kind, line in _suspicions(meta).items() if kind in judged)]:
-        if (
-            key := (folder.parent, meta["digest"], line)
-        ) not in _told:  # a report opens the data again, and has nothing new to say
+        key = folder.parent, meta["digest"], line
+        if key not in _told:  # a report opens the data again, and has nothing new to say
             _told.add(key)
             log.warning("%s: %s", name, line)
     return Dataset(name, entities, relations, splits["train"], splits.get("valid"), splits.get("test"), meta["digest"], folder)
@@ -256,9 +255,14 @@ def _suspicions(meta: dict[str, Any]) -> dict[str, str]:
         share = f"{max(known, 1e-4):.2%} of the valid and test triples are also in train"
         found["known"] = f"{share}, so their ranks say little; kgdist-split makes new splits"
     if answered > NOTABLE:
-        share = f"{answered:.0%} of the valid and test triples are in train in another form"
-        found["answered"] = f"{share}, by inverse, symmetric or duplicate relations; kgdist-split --no_leaks keeps these together"
+        found["answered"] = in_another_form(answered, "kgdist-split --no_leaks")
     return found
+
+
+def in_another_form(share: float, remedy: str) -> str:
+    """What is said of held-out triples of which train has this `share` in another form."""
+    what = f"{share:.0%} of the valid and test triples are in train in another form"
+    return f"{what}, by inverse, symmetric or duplicate relations; {remedy} keeps these together"
 
 
 def find_files(config: Config) -> None:

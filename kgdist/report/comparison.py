@@ -144,16 +144,15 @@ def _tells(name: str) -> bool:
 
 def _results(folder: RunFacts) -> dict[str, float | None]:
     others = {"valid mrr": folder.best_valid, "triples/s": folder.speed, "seconds": folder.seconds}
-    found = folder.test.get("classification") if folder.test is not None else None
-    accuracy = found.get("accuracy") if isinstance(found, dict) else None
+    accuracy = folder.classification.get("accuracy")
     classified = {CLASSIFIED: accuracy} if isinstance(accuracy, float) else {}
     return {**(folder.metrics() or {}), **classified, **others}
 
 
 def _classified(folder: RunFacts) -> tuple[Any, ...]:
     """What the accuracy of a run depends on besides the model; () where it has none."""
-    found = folder.test.get("classification") if folder.test is not None else None
-    return tuple(found.get(name) for name in ("negatives", "count", "true")) if isinstance(found, dict) else ()
+    found = folder.classification
+    return tuple(found.get(name) for name in ("negatives", "count", "true")) if found else ()
 
 
 def _rules(folder: RunFacts) -> str:

@@ -82,6 +82,12 @@ class RunFacts:
         return numbers(self.test["all"][ties.value]) if self.test is not None else None
 
     @property
+    def classification(self) -> Mapping[str, Any]:
+        """What triple classification has found; empty where that was not asked for."""
+        found = self.test.get("classification") if self.test is not None else None
+        return found if isinstance(found, dict) else {}
+
+    @property
     def best_valid(self) -> float | None:
         """The highest MRR of the validations."""
         return max((row["mrr"] for row in self.curves.get("valid", ()) if "mrr" in row), default=None)

@@ -83,7 +83,6 @@ class Observer:
         self.bar = bar(total=total, desc="train", unit="step", initial=initial)
         self.initial, self.total, self.heard, self.folder = initial, total, heard, folder
         self._missed = False  # a row of metrics.jsonl
-        self.rate = 0.0  # triples/s between the last two rows
         self.seconds = 0.0  # of training so far
         self._resumed = time.perf_counter()
         self._uses = 2 if config.candidates == "all" else 1  # of a triple in a pass, each a positive
@@ -112,10 +111,10 @@ class Observer:
         self._row = now._replace(sums=now.sums.copy())
         steps, mean = now.steps, (now.sums - before.sums) / (now.steps - before.steps)
         seconds = max(now.seconds - before.seconds, 1e-9)
-        self.rate = (now.positives - before.positives) / self._uses / seconds
+        rate = (now.positives - before.positives) / self._uses / seconds
         values = {name: round(float(value), 6) for name, value in zip(NAMES, mean, strict=True)}
-        self.bar.set_postfix({"loss": f"{values['loss']:.4f}", "triples/s": f"{self.rate:,.0f}"}, refresh=False)
-        speed = {"triples_per_second": round(self.rate), "seconds": round(seconds, 3)}
+        self.bar.set_postfix({"loss": f"{values['loss']:.4f}", "triples/s": f"{rate:,.0f}"}, refresh=False)
+        speed = {"triples_per_second": round(rate), "seconds": round(seconds, 3)}
         self.write("train", step=steps // self.world, **speed, **values)
         self.heard(
             Progress(
@@ -125,7 +124,7 @@ class Observer:
                 positive_loss=values["pos_loss"],
                 negative_loss=values["neg_loss"],
                 regularization=values["regularization"],
-                triples_per_second=self.rate,
+                triples_per_second=rate,
                 folder=str(self.folder),
             )
         )
